@@ -1,0 +1,79 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-deps
+
+# A sweep of the paper: make sweep MODEL=llama3-8b [BENCHMARK=kamel] [RUN=name]
+BENCHMARK ?= myriadlama
+RUN ?= $(MODEL)-$(BENCHMARK)
+sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN)
+
+.PHONY: help setup demo test check format sweep plan status verify bench clean need-model
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Make .venv from the lock files (CUDA where a GPU answers, else CPU)
+
+# Everything is pinned, so pip resolves nothing (--no-deps). On a CPU machine torch comes first: from
+# where pip is told to look, or else from PyTorch's own index, since PyPI has the CUDA build alone.
+$(STAMP): pyproject.toml requirements/cpu.txt requirements/cuda.txt requirements/dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if nvidia-smi >/dev/null 2>&1; then \
+	    echo "setup: an NVIDIA GPU answers, installing requirements/cuda.txt"; \
+	    $(PIP) -r requirements/cuda.txt; \
+	else \
+	    echo "setup: no NVIDIA GPU, installing requirements/cpu.txt"; \
+	    $(PIP) torch==2.13.0+cpu 2>/dev/null \
+	        || $(PIP) --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu; \
+	    $(PIP) -r requirements/cpu.txt; \
+	fi
+	@$(PIP) -r requirements/dev.txt
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+	@echo "setup: done"
+
+demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or download
+	@$(BIN)/factsweep run sweep=demo
+
+test: setup check  ## Run the checks, then every test
+	@$(BIN)/pytest
+
+check: setup  ## Format, lint, types and layers; changes nothing
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup  ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+sweep: setup need-model  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…]
+	@$(BIN)/factsweep run $(sweep_arguments)
+
+plan: setup need-model  ## Say what that sweep would compute, and what is there already
+	@$(BIN)/factsweep plan $(sweep_arguments)
+
+status: setup need-model  ## Say how far that sweep is
+	@$(BIN)/factsweep status $(sweep_arguments)
+
+verify: setup  ## Check every published artifact against its fingerprint
+	@$(BIN)/factsweep verify
+
+bench: setup  ## Measure speed and memory: every script in benchmarks/
+	@for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:  ## Remove caches and build products; keep .venv, artifacts/ and results/
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis outputs
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+need-model:
+	@test -n "$(MODEL)" || { echo "MODEL is missing; one of:"; ls conf/model | sed 's/\.yaml$$//; s/^/  /'; exit 2; } >&2

@@ -1,0 +1,120 @@
+"""What every reader returns: the facts of a benchmark as three canonical tables."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from operators.errors import InputError
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts and the templates that put them into words.
+
+    Columns: `operators.schemas.SCHEMAS` under the same names.
+    """
+
+    relations: pl.DataFrame
+    templates: pl.DataFrame
+    pairs: pl.DataFrame
+
+    def of(self, relation_id: str) -> "Facts":
+        """The facts of one relation."""
+        mine = pl.col("relation_id") == relation_id
+        return Facts(
+            *(table.filter(mine) for table in (self.relations, self.templates, self.pairs))
+        )
+
+
+def counts(facts: Facts) -> dict[str, int]:
+    """The figures of Table 1 of the MyriadLAMA paper, for any set of facts.
+
+    `unique_triples` are subject, relation, object; `derived_triples` are names × object labels ×
+    templates; `prompts` are names × templates, each summed over the pairs.
+    """
+    templates = facts.templates.group_by("relation_id").agg(pl.len().alias("templates"))
+    names = pl.col("subjects").list.len().cast(pl.Int64)
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.len()).list.sum()
+    sums = facts.pairs.join(templates, on="relation_id").select(
+        pairs=pl.len(),
+        unique_triples=pl.col("objects").list.len().cast(pl.Int64).sum(),
+        derived_triples=(names * labels.cast(pl.Int64) * pl.col("templates")).sum(),
+        prompts=(names * pl.col("templates")).sum(),
+    )
+    return {
+        "relations": facts.relations.height,
+        "templates": facts.templates.height,
+        **{name: int(value) for name, value in sums.row(0, named=True).items()},
+    }
+
+
+def checked(facts: Facts) -> Facts:
+    """The facts, if every template and pair can be used.
+
+    Raises:
+        InputError: no pairs; a template without [X] or [Y]; a template of an unknown relation; a
+            pair without a subject or an object; a relation without templates or pairs.
+    """
+    if facts.pairs.is_empty():
+        raise InputError("the data set has no subject-relation pairs; give one that has rows.")
+    for template in facts.templates.iter_rows(named=True):
+        for slot in ("[X]", "[Y]"):
+            if slot not in template["text"]:
+                raise InputError(
+                    f"template {template['template_id']} ({template['text']!r}) has no {slot}; "
+                    f"put {slot} where the {'subject' if slot == '[X]' else 'object'} belongs."
+                )
+    known = facts.relations["relation_id"]
+    _refuse_first(
+        facts.templates.filter(~pl.col("relation_id").is_in(known.implode())),
+        "template {template_id} names the unknown relation {relation_id}; "
+        "add the relation or correct the template.",
+    )
+    _refuse_first(
+        facts.pairs.filter(pl.col("subjects").list.len() == 0),
+        "pair {pair_id} has no subject name; add one or drop the pair.",
+    )
+    _refuse_first(
+        facts.pairs.filter(pl.col("objects").list.len() == 0),
+        "pair {pair_id} has no objects; add one or drop the pair.",
+    )
+    _refuse_first(
+        facts.pairs.join(facts.templates, on="relation_id", how="anti"),
+        "relation {relation_id} has pairs but no templates; add one or drop its pairs.",
+    )
+    return facts
+
+
+def _refuse_first(rows: pl.DataFrame, sentence: str) -> None:
+    if not rows.is_empty():
+        raise InputError(sentence.format(**rows.row(0, named=True)))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which part of a set to measure; null takes all. Parts are the first of each, in the set's order."""
+
+    relations: tuple[str, ...] | None = None
+    pairs_per_relation: int | None = None
+    names_per_subject: int | None = None
+
+
+def sliced(facts: Facts, part: Slice) -> Facts:
+    """The chosen part of the facts.
+
+    Raises:
+        InputError: a relation that the set does not have.
+    """
+    unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
+    if unknown:
+        known = ", ".join(facts.relations["relation_id"])
+        raise InputError(f"benchmark.relations names {unknown[0]}; this set has {known}.")
+    keep = pl.lit(True) if part.relations is None else pl.col("relation_id").is_in(part.relations)
+    relations, templates, pairs = (
+        table.filter(keep) for table in (facts.relations, facts.templates, facts.pairs)
+    )
+    if part.pairs_per_relation is not None:
+        pairs = pairs.group_by("relation_id", maintain_order=True).head(part.pairs_per_relation)
+    if part.names_per_subject is not None:
+        pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
+    return Facts(relations, templates, pairs.select(facts.pairs.columns))

@@ -1,0 +1,1 @@
+"""Engines: what answers prompts. One small protocol, one module for each implementation."""

@@ -1,0 +1,1 @@
+"""From an answer's text to whether it is right: normalise, key, match, correct."""

@@ -1,0 +1,91 @@
+"""Texts to lists of lemmas."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from operators.errors import InputError
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+BLANK = "blank"
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Turns texts into lists of lemmas: lowercase, tokenise, lemmatise, drop punctuation.
+
+    `pipeline` is "blank" (`spacy.blank("en")` with the lookup lemmatizer of spacy-lookups-data) or
+    the name of an installed spaCy pipeline.
+
+    Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer. Texts are
+    lowercased first, because the lookup table has "countries" and not "Countries".
+
+    >>> texts = pl.Series("text", ["A guitar.", "Guitars", "...", None])
+    >>> Normaliser().normalise(texts).to_list()
+    [['a', 'guitar'], ['guitar'], [], None]
+    """
+
+    pipeline: str = BLANK
+
+    def normalise(self, texts: pl.Series) -> pl.Series:
+        """Give the lemmas of each text: String to List(String), null to null.
+
+        Each distinct lowercased text is tokenised once.
+        """
+        lowered = texts.cast(pl.String).str.to_lowercase()
+        distinct = lowered.drop_nulls().unique()
+        lemmas = pl.Series(list(self._lemma_lists(distinct)), dtype=pl.List(pl.String))
+        table = pl.DataFrame({"text": distinct, "lemmas": lemmas})
+        joined = lowered.to_frame("text").join(table, on="text", how="left", maintain_order="left")
+        return joined["lemmas"].rename(texts.name)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that decide the lemmas, for a fingerprint."""
+        if self.pipeline == BLANK:
+            return {name: version(name) for name in ("spacy", "spacy-lookups-data")}
+        return {"spacy": version("spacy"), self.pipeline: str(self._nlp.meta["version"])}
+
+    @cached_property
+    def _nlp(self) -> "Language":
+        return _blank() if self.pipeline == BLANK else _installed(self.pipeline)
+
+    def _lemma_lists(self, texts: pl.Series) -> Iterator[list[str]]:
+        # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
+        # remembers every string that it has ever seen.
+        with self._nlp.memory_zone():
+            for doc in self._nlp.pipe(texts):
+                yield [token.lemma_ for token in doc if not (token.is_punct or token.is_space)]
+
+
+def _blank() -> "Language":
+    import spacy
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("lemmatizer", config={"mode": "lookup"})
+    try:
+        nlp.initialize()
+    except ValueError as error:
+        raise InputError(
+            "spaCy finds no lookup table of English lemmas; "
+            "install it with: pip install spacy-lookups-data"
+        ) from error
+    return nlp
+
+
+def _installed(pipeline: str) -> "Language":
+    import spacy
+
+    try:
+        return spacy.load(pipeline)
+    except OSError as error:
+        raise InputError(
+            f"spaCy pipeline {pipeline!r} is not installed; "
+            f"install it with: python -m spacy download {pipeline}"
+        ) from error

@@ -1,0 +1,200 @@
+"""Expansion: a relation's facts × its templates × a setting → prompts and their contexts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from operators import seeds
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.prompts import demonstrations
+from operators.prompts.demonstrations import Draw, Pool
+from operators.prompts.setting import Setting, eligible, filled, query
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The tables `prompts`, in prefix order, and `contexts` of one relation."""
+
+    relation_id: str
+    prompts: pl.DataFrame
+    contexts: pl.DataFrame
+
+
+def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
+    """All prompts of a setting, a relation at a time, so that memory is bounded by a relation.
+
+    Prompts are sorted by (template, context, pair, name): an engine that caches prefixes finds each
+    next to the ones it shares most with.
+
+    Raises:
+        InputError: a relation has no usable template, or too few pairs to demonstrate with.
+    """
+    pool = demonstrations.pool(facts, setting)
+    ranks = _calibration_ranks(facts, setting, seed)
+    earlier = _Earlier()
+    for relation_id in facts.relations["relation_id"]:
+        mine = facts.of(relation_id)
+        rows = _cross(mine, setting, relation_id)
+        rows, contexts = _with_contexts(rows, pool, setting, relation_id, seed)
+        rows = rows.sort("template_id", "context_id", "pair_id", "subject_index")
+        rows = earlier.mark(rows)
+        rank = ["pair_id", "template_id", "subject_index"]
+        rows = rows.join(ranks, on=rank, how="left", maintain_order="left")
+        yield Expansion(relation_id, rows, contexts)
+
+
+def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
+    """Each template with each name of each pair: prompt_id, ids, query."""
+    templates = eligible(facts.templates, setting).select("template_id", "asked")
+    if templates.is_empty():
+        raise InputError(
+            f"relation {relation_id} has no template for prompt.style={setting.style}, "
+            f"prompt.templates={setting.templates}; add one or leave the relation out."
+        )
+    names = _names(facts.pairs)
+    number = pl.col("template_id").str.slice(len(relation_id) + 1)
+    return templates.join(names, how="cross").select(
+        pl.format("{}.{}.{}", "pair_id", number, "subject_index").alias("prompt_id"),
+        "pair_id",
+        "template_id",
+        "subject_index",
+        query(filled(pl.col("asked"), pl.col("name"))).alias("query"),
+    )
+
+
+def _names(pairs: pl.DataFrame) -> pl.DataFrame:
+    """One row a name: pair_id, subject_index, name."""
+    return pairs.select(
+        "pair_id",
+        pl.int_ranges(pl.col("subjects").list.len(), dtype=pl.UInt16).alias("subject_index"),
+        pl.col("subjects").alias("name"),
+    ).explode("subject_index", "name")
+
+
+def _with_contexts(
+    rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The prompts with their context_id, and the contexts."""
+    if setting.context == "zero-shot":
+        none = np.empty((1, 0), dtype=np.int64)
+        bare = demonstrations.contexts(pool, setting, ["zero-shot"], Draw(none, none))
+        return rows.with_columns(context_id=pl.lit("zero-shot")), bare
+    if setting.scope == "prompt":
+        return _fresh_contexts(rows, pool, setting, relation_id, seed)
+    return _shared_contexts(rows, pool, setting, relation_id, seed)
+
+
+def _fresh_contexts(
+    rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    targets = _row_in(pool.pairs["pair_id"], rows["pair_id"])
+    own = _row_in(pool.templates["template_id"], rows["template_id"])
+    pair_keys = seeds.keys(seed, "demonstrations", pool.pairs["pair_id"])
+    template_keys = seeds.keys(seed, setting.name, pool.templates["template_id"])
+    names = rows["subject_index"].to_numpy().astype(np.uint64)
+    random = seeds.mix(seeds.mix(pair_keys[targets] ^ seeds.mix(template_keys[own])) + names)
+    draw = demonstrations.fresh_draw(pool, setting, relation_id, targets, own, random)
+    contexts = demonstrations.contexts(pool, setting, rows["prompt_id"], draw)
+    return rows.with_columns(context_id="prompt_id"), contexts
+
+
+def _row_in(column: pl.Series, values: pl.Series) -> demonstrations.Indices:
+    table = pl.DataFrame({"value": column}).with_row_index()
+    found = values.to_frame("value").join(table, on="value", how="left", maintain_order="left")
+    return found["index"].to_numpy().astype(np.int64)
+
+
+def _shared_contexts(
+    rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    families = {
+        "template": rows["template_id"].unique().sort().to_list(),
+        "relation": [relation_id],
+        "random": ["random"],
+    }[setting.context]
+    contexts = _family_contexts(families, pool, setting, relation_id, seed)
+    own = pl.col("template_id") if setting.context == "template" else pl.lit(families[0])
+    # A prompt whose pair is shown in place j takes its family's context j, where the spare stands.
+    shown = (
+        contexts.filter(pl.col("context_id") == pl.col("family"))
+        .explode("demonstrations")
+        .with_columns(place=pl.int_range(pl.len()).over("family"))
+        .select("family", pair_id="demonstrations", place="place")
+    )
+    rows = rows.with_columns(family=own).join(shown, on=["family", "pair_id"], how="left")
+    rows = rows.with_columns(
+        context_id=pl.when(pl.col("place").is_null())
+        .then("family")
+        .otherwise(pl.format("{}~{}", "family", "place"))
+    )
+    used = contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
+    return rows.drop("family", "place"), used.drop("family").sort("context_id")
+
+
+def _family_contexts(
+    families: list[str], pool: Pool, setting: Setting, relation_id: str, seed: int
+) -> pl.DataFrame:
+    """The contexts of all families, each `family` and then `family~0`, `family~1`, …"""
+    draws = [demonstrations.shared_draw(pool, setting, f, relation_id, seed) for f in families]
+    draw = Draw(*(np.concatenate(parts) for parts in zip(*draws, strict=True)))
+    suffixes = ["", *(f"~{place}" for place in range(setting.shots))]
+    ids = [family + suffix for family in families for suffix in suffixes]
+    owners = pl.Series("family", [family for family in families for _ in suffixes])
+    return demonstrations.contexts(pool, setting, ids, draw).with_columns(owners)
+
+
+def _calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
+    """One prompt of each pair, with the pair's place in a seeded order.
+
+    The sampled prompts are those of the lowest ranks, so a larger sample contains a smaller one.
+    """
+    templates = eligible(facts.templates, setting).select("template_id", "relation_id")
+    number = pl.int_range(pl.len()).over("relation_id")
+    templates = templates.sort("template_id").with_columns(template=number)
+    sizes = templates.group_by("relation_id").len("n_templates")
+    pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
+    random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)
+    choice = pl.col("random") % (pl.col("n_names") * pl.col("n_templates")).cast(pl.UInt64)
+    return (
+        pairs.with_columns(random, rank=random.rank("ordinal").cast(pl.UInt32) - 1)
+        .join(sizes, on="relation_id")
+        .with_columns(template=(choice // pl.col("n_names")).cast(pl.Int64), choice=choice)
+        .join(templates, on=["relation_id", "template"])
+        .select(
+            "pair_id",
+            "template_id",
+            subject_index=(pl.col("choice") % pl.col("n_names")).cast(pl.UInt16),
+            calibration_rank="rank",
+        )
+    )
+
+
+class _Earlier:
+    """The prompts so far, to find those whose text stands among them already.
+
+    A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
+    has a chance of 1e-25.
+    """
+
+    _TEXT = ("hash", "other_hash")
+
+    def __init__(self) -> None:
+        self._seen: list[pl.DataFrame] = []
+
+    def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with `same_as`: the first prompt of the same text, null for the first itself."""
+        text = pl.struct("context_id", "query")
+        rows = rows.with_columns(hash=text.hash(0), other_hash=text.hash(1))
+        current = rows.select(*self._TEXT, "prompt_id").unique(
+            self._TEXT, keep="first", maintain_order=True
+        )
+        known = [each.join(current, on=self._TEXT, how="semi") for each in self._seen]
+        first = pl.concat([*known, current]).unique(self._TEXT, keep="first", maintain_order=True)
+        self._seen.append(current.join(first, on="prompt_id", how="semi"))
+        first = first.rename({"prompt_id": "same_as"})
+        rows = rows.join(first, on=self._TEXT, how="left", maintain_order="left")
+        same_as = pl.when(pl.col("same_as") != pl.col("prompt_id")).then("same_as")
+        return rows.drop(self._TEXT).with_columns(same_as=same_as)

@@ -1,0 +1,73 @@
+"""Token ids of prompts: the whole text at once, with exactly one BOS where the tokenizer wants one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from operators.errors import InputError
+
+
+def encode(tokenizer: Any, texts: Sequence[str], *, chat_template: bool = False) -> list[list[int]]:
+    """The token ids of each text.
+
+    With `chat_template` a text is the user's turn, and the reply has just begun; the template then
+    writes the special tokens, and the tokenizer adds none.
+
+    Raises:
+        InputError: the ids do not start with exactly one BOS where the tokenizer wants one.
+    """
+    if not texts:
+        return []
+    if chat_template:
+        texts = [_chat(tokenizer, text) for text in texts]
+    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
+    _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
+    return ids
+
+
+def _chat(tokenizer: Any, text: str) -> str:
+    if tokenizer.chat_template is None:
+        raise InputError(
+            f"model.chat_template=true, but {tokenizer.name_or_path} has no chat template; "
+            "set model.chat_template=false."
+        )
+    turn = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+
+
+def wants_bos(tokenizer: Any) -> bool:
+    """Whether the tokenizer starts a text with BOS."""
+    return tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
+
+
+def _check_bos(tokenizer: Any, ids: list[int], *, expected: bool) -> None:
+    """Two BOS tokens, or none where the model was trained with one, cost accuracy silently."""
+    bos = tokenizer.bos_token_id
+    found = 0
+    while bos is not None and found < len(ids) and ids[found] == bos:
+        found += 1
+    if found > 1 or (expected and found == 0):
+        raise InputError(
+            f"the prompt starts with {found} BOS tokens instead of one; mend the tokenizer of "
+            f"{tokenizer.name_or_path} or set model.chat_template."
+        )
+
+
+def too_long(
+    tokenizer: Any, texts: Sequence[str], *, limit: int, chat_template: bool = False
+) -> dict[int, int]:
+    """The texts of more than `limit` tokens: their index → their number of tokens.
+
+    Only texts that could be too long are tokenised: a byte-level tokenizer that rewrites nothing
+    makes at most one token of a byte.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    exact = backend is None or backend.normalizer is not None or chat_template
+    spare = 8  # special tokens and a leading space
+    suspects = [i for i, text in enumerate(texts) if exact or len(text.encode()) + spare > limit]
+    ids = encode(tokenizer, [texts[i] for i in suspects], chat_template=chat_template)
+    return {i: len(each) for i, each in zip(suspects, ids, strict=True) if len(each) > limit}
+
+
+def visible(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The prompt as the model reads it, special tokens written out."""
+    return str(tokenizer.decode(ids, skip_special_tokens=False))

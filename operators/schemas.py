@@ -1,0 +1,170 @@
+"""The canonical tables: each schema is written once here and used by writer, reader and test."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+import pyarrow as pa
+
+from operators.errors import InputError
+
+_OBJECT = pa.struct([("object_id", pa.string()), ("labels", pa.list_(pa.string()))])
+
+_PROMPTS = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("pair_id", pa.string()),
+        ("template_id", pa.string()),
+        ("subject_index", pa.uint16()),
+        ("context_id", pa.string()),
+        ("query", pa.string()),
+        # The earlier prompt with the very same text, which is decoded in this one's place.
+        ("same_as", pa.string()),
+        # One prompt a pair has a rank; the sampled prompts are those of the lowest ranks.
+        ("calibration_rank", pa.uint32()),
+    ]
+)
+
+SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
+    {
+        "relations": pa.schema([("relation_id", pa.string()), ("label", pa.string())]),
+        "templates": pa.schema(
+            [
+                ("template_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("text", pa.string()),
+                ("origin", pa.string()),
+                ("group", pa.uint16()),
+                ("style", pa.string()),
+            ]
+        ),
+        "pairs": pa.schema(
+            [
+                ("pair_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("subject_id", pa.string()),
+                ("subjects", pa.list_(pa.string())),
+                ("objects", pa.list_(_OBJECT)),
+                ("split", pa.string()),
+            ]
+        ),
+        "contexts": pa.schema(
+            [
+                ("context_id", pa.string()),
+                ("setting", pa.string()),
+                ("text", pa.string()),
+                ("demonstrations", pa.list_(pa.string())),
+            ]
+        ),
+        "prompts": _PROMPTS,
+        "ranked": _PROMPTS,  # those that may be sampled: one a pair
+        "generations": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("text", pa.string()),
+                ("n_tokens", pa.uint16()),
+                ("logprob", pa.float32()),
+                ("finish_reason", pa.string()),
+            ]
+        ),
+        "samples": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("block", pa.uint16()),
+                ("texts", pa.list_(pa.string())),
+            ]
+        ),
+        "errors": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("stage", pa.string()),
+                ("reason", pa.string()),
+                ("detail", pa.string()),
+            ]
+        ),
+        "answers": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("template_id", pa.string()),
+                ("subject_index", pa.uint16()),
+                # The answer's lemmas as one string (operators.matching.key); null where it has none.
+                ("key", pa.string()),
+                ("n_lemmas", pa.uint16()),
+                ("correct", pa.bool_()),
+            ]
+        ),
+        "calibration": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("confidence", pa.float64()),
+                ("correct", pa.bool_()),
+            ]
+        ),
+        "metrics": pa.schema(
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("slice", pa.string()),
+                ("metric", pa.string()),
+                ("value", pa.float64()),
+                ("ci_low", pa.float64()),
+                ("ci_high", pa.float64()),
+                ("n", pa.int64()),
+                ("n_failed", pa.int64()),
+            ]
+        ),
+        "bins": pa.schema(
+            [
+                ("bin", pa.int64()),
+                ("n", pa.int64()),
+                ("mean_confidence", pa.float64()),
+                ("mean_accuracy", pa.float64()),
+            ]
+        ),
+    }
+)
+
+# The column in which no value may stand twice.
+KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "relations": "relation_id",
+        "templates": "template_id",
+        "pairs": "pair_id",
+        "prompts": "prompt_id",
+        "ranked": "prompt_id",
+        "generations": "prompt_id",
+        "samples": "prompt_id",
+        "errors": "prompt_id",
+        "answers": "prompt_id",
+        "calibration": "prompt_id",
+    }
+)
+
+
+def conform(frame: pl.DataFrame, table: str) -> pa.Table:
+    """The frame as an Arrow table of the canonical schema, columns in its order.
+
+    Raises:
+        InputError: a column is missing or does not convert.
+    """
+    schema = SCHEMAS[table]
+    missing = [name for name in schema.names if name not in frame.columns]
+    if missing:
+        raise InputError(f"table {table}: column {missing[0]} is missing; add it.")
+    try:
+        return frame.select(schema.names).to_arrow().cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"table {table}: {error}; expected {schema.to_string()}.") from error
+
+
+def empty(table: str) -> pl.DataFrame:
+    """A frame with the columns of a canonical table and no rows."""
+    frame = pl.from_arrow(SCHEMAS[table].empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame

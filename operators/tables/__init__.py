@@ -1,0 +1,1 @@
+"""Readable tables from tidy metrics."""

@@ -1,0 +1,59 @@
+"""The headline table of BELIEF-ICL: a row a setting, a column a metric (paper, Tables 3, 4 and 7)."""
+
+import polars as pl
+
+HEADINGS = {
+    "acc_at_1": "Acc@1",
+    "ci": "95 % interval",
+    "fluctuation_range": "range",
+    "fluctuation_sd": "SD",
+    "consist": "Consist",
+    "ovconf": "Ovconf",
+    "ece": "ECE",
+    "brier": "Brier",
+    "auroc": "AUROC",
+    "one_word_ratio": "one-word",
+    "coverage_maximum": "maximum",
+    "coverage_oracle": "oracle",
+}
+_NAMES = ("model", "benchmark", "setting", "variant")
+
+
+def headline(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row for each model, benchmark, setting and variant, from the rows over all relations.
+
+    Numbers are texts with four digits, a dash where a number is undefined. `prompts` and `failed`
+    count those with and without a greedy answer.
+    """
+    overall = metrics.filter(pl.col("slice").is_null())
+    accuracy = overall.filter(pl.col("metric") == "acc_at_1")
+    interval = pl.format("{}–{}", *(_digits(pl.col(c)) for c in ("ci_low", "ci_high")))
+    names = accuracy.select(*_NAMES, prompts="n", failed="n_failed", ci=interval.fill_null("–"))
+    wide = overall.pivot(
+        "metric", index=_NAMES, values="value", aggregate_function="first", maintain_order=True
+    )
+    numbers = [_digits(pl.col(m)).fill_null("–") for m in HEADINGS if m in wide.columns]
+    table = wide.select(*_NAMES, *numbers).join(
+        names, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
+    )
+    columns = [name for name in HEADINGS if name in table.columns]
+    return table.select(*_NAMES, *columns, "prompts", "failed").rename(
+        {name: HEADINGS[name] for name in columns}
+    )
+
+
+def _digits(number: pl.Expr) -> pl.Expr:
+    """Four digits without the leading zero, as the papers print them: .0350, -.1119.
+
+    >>> pl.DataFrame({"x": [0.035, -0.1119, 1.0]}).select(_digits(pl.col("x")))["x"].to_list()
+    ['.0350', '-.1119', '1.0000']
+    """
+    text = number.map_elements(lambda value: f"{value:.4f}", return_dtype=pl.String)
+    return text.str.replace(r"^(-?)0\.", "$1.")
+
+
+def markdown(table: pl.DataFrame) -> str:
+    """The table in Markdown; a null is a dash."""
+    rows = [table.columns, ["---"] * table.width]
+    rows += [["–" if v is None else str(v) for v in row] for row in table.iter_rows()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

@@ -1,0 +1,1 @@
+"""When and where it is done: stages, artifacts, shards, Ray and the command line."""

@@ -1,0 +1,182 @@
+"""The data catalog: what data sets exist, where their files are, and whether they are what they should be."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+import yaml
+
+from operators.datasets import myriadlama
+from operators.datasets.facts import Facts, counts
+from operators.errors import DamagedFileError, InputError
+from pipeline.home import home
+from pipeline.settings import build
+
+CATALOG = Path(__file__).parent.parent / "data_catalog"
+READERS: Mapping[str, Callable[[pl.LazyFrame, Mapping[str, str] | None], Facts]] = {
+    "myriadlama": myriadlama.facts_from_rows
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from: a data set repository on the hub, or files in the catalog."""
+
+    kind: Literal["hub", "catalog"]
+    id: str
+    files: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set (data_catalog/<name>.yaml)."""
+
+    name: str
+    description: str
+    source: Source
+    revision: str
+    licence: str
+    reader: str
+    columns: dict[str, Any]
+    counts: dict[str, Any]
+    checksum: str | None
+    relations: dict[str, Any]
+
+
+def names() -> list[str]:
+    """The names of all entries."""
+    return sorted(path.stem for path in CATALOG.glob("*.yaml"))
+
+
+def entry(name: str) -> Entry:
+    """The entry of a data set.
+
+    Raises:
+        InputError: there is none of that name, or it does not hold what an entry holds.
+    """
+    path = CATALOG / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError(f"data_catalog/ has no entry {name}; it has {', '.join(names())}.")
+    return build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
+
+
+def files(entry: Entry, path: str | None = None) -> list[Path]:
+    """The data files: those under `path`, of the catalog, or as they were fetched.
+
+    Raises:
+        InputError: there are none.
+    """
+    folder = Path(path) if path else _folder(entry)
+    if folder.is_file():
+        return [folder]
+    found = sorted(p for p in folder.glob(entry.source.files) if p.is_file())
+    if not found and path:
+        found = sorted(p for p in folder.rglob("*") if p.suffix in (".parquet", ".jsonl"))
+    if not found:
+        mend = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
+        raise InputError(f"{entry.name} has no files in {folder}; {mend}.")
+    return found
+
+
+def _folder(entry: Entry) -> Path:
+    if entry.source.kind == "catalog":
+        return CATALOG / entry.source.id
+    return home() / "data" / entry.name
+
+
+def checksum(paths: list[Path]) -> str:
+    """The SHA-256 of the files' contents, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def read(entry: Entry, path: str | None = None) -> Facts:
+    """The facts of a data set.
+
+    Raises:
+        InputError: its files are missing or unfit; the message names the file.
+    """
+    paths = files(entry, path)
+    try:
+        return READERS[entry.reader](scan(paths), entry.relations or None)
+    except InputError as error:
+        where = paths[0] if len(paths) == 1 else paths[0].parent
+        raise type(error)(f"{where}: {error}") from error
+
+
+def scan(paths: list[Path]) -> pl.LazyFrame:
+    """The rows of Parquet or JSONL files.
+
+    Raises:
+        DamagedFileError: a file is empty, truncated or of another kind.
+    """
+    return pl.concat([_scan(path) for path in paths])
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    mend = "fetch or copy it again"
+    if path.stat().st_size == 0:
+        raise DamagedFileError(f"{path} is empty; {mend}.")
+    reader: Callable[[Path], pl.LazyFrame]
+    reader = pl.scan_ndjson if path.suffix == ".jsonl" else pl.scan_parquet
+    try:
+        rows = reader(path)
+        rows.collect_schema()
+        rows.head(1).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedFileError(f"{path} cannot be read ({reason}); {mend}.") from error
+    return rows
+
+
+def fetch(entry: Entry) -> str:
+    """Download a data set from the hub at its revision, and record the commit; returns the commit.
+
+    Raises:
+        InputError: it does not come from the hub, or the hub does not give it.
+    """
+    if entry.source.kind != "hub":
+        raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    folder = _folder(entry)
+    try:
+        commit = HfApi().dataset_info(entry.source.id, revision=entry.revision).sha
+        snapshot_download(entry.source.id, repo_type="dataset", revision=commit, local_dir=folder)
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"the hub did not give {entry.source.id} at {entry.revision} ({reason}); check the "
+            "network and HF_TOKEN, or give a local copy with benchmark.path=…."
+        ) from error
+    record = {"id": entry.source.id, "asked": entry.revision, "commit": commit}
+    record["sha256"] = checksum(files(entry))
+    (folder / "fetched.json").write_text(json.dumps(record, indent=1))
+    return str(commit)
+
+
+def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
+    """What differs between a data set and its entry, one line each; nothing if it is right."""
+    paths = files(entry, path)
+    found = checksum(paths)
+    if entry.checksum not in (None, found):
+        yield f"checksum: expected {entry.checksum}, found {found}"
+    rows = scan(paths)
+    columns = rows.collect_schema().names()
+    for column in entry.columns:
+        if column not in columns and not column.endswith("?"):
+            yield f"column {column}: missing"
+    facts = read(entry, path)
+    figures = {"rows": rows.select(pl.len()).collect().item(), **counts(facts)}
+    for name, expected in entry.counts.items():
+        if figures[name] != expected:
+            yield f"{name}: expected {expected:,}, found {figures[name]:,}"

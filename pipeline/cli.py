@@ -1,0 +1,150 @@
+"""The command `factsweep`: a verb, then Hydra overrides."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import polars as pl
+
+from operators.errors import FactsweepError
+
+_OVERRIDES = {
+    "run": "compute what is missing and write the tables",
+    "plan": "say what a run would compute, and what of it is there",
+    "status": "say how far each stage of a run is",
+    "verify": "read every shard of a run: whole, complete, nothing twice",
+    "score": "measure answers made elsewhere: answers=<JSONL or Parquet with prompt_id and text>",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return int(_COMMANDS[asked.verb](asked))
+    except FactsweepError as error:
+        print(f"factsweep: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("factsweep: stopped; the next run goes on from what is published.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="factsweep",
+        description="Facts × templates × a model → answers → tables.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad input.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    for verb, text in _OVERRIDES.items():
+        command = verbs.add_parser(verb, help=text, description=text)
+        command.add_argument("overrides", nargs="*", help="Hydra overrides: model=llama3-8b seed=1")
+    why = verbs.add_parser("why", help="name the fields in which two artifacts differ")
+    why.add_argument("artifacts", nargs=2, help="a fingerprint, or the start of one")
+    why.add_argument("--store", default="artifacts", help="where the artifacts lie")
+    catalog = verbs.add_parser("catalog", help="list, fetch or verify the data sets")
+    catalog.add_argument("action", choices=("list", "fetch", "verify"))
+    catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
+    catalog.add_argument("--path", help="a local copy of the data: a folder or a file")
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> int:
+    from pipeline.run import run
+    from pipeline.settings import load
+
+    settings = load(asked.overrides)
+    table = run(settings)
+    _print_table(table, settings.results, settings.name)
+    return 0
+
+
+def _score(asked: argparse.Namespace) -> int:
+    from pipeline.score import score
+    from pipeline.settings import load
+
+    settings = load(asked.overrides)
+    _print_table(score(settings), settings.results, settings.name)
+    return 0
+
+
+def _print_table(table: pl.DataFrame, results: str, name: str) -> None:
+    from operators.tables.belief import markdown
+
+    print(markdown(table), end="")
+    print(f"\nEvery number, by relation and with its interval: {results}/{name}/metrics.parquet")
+
+
+def _plan(asked: argparse.Namespace) -> int:
+    from pipeline.forecast import forecast, lines
+    from pipeline.settings import load
+
+    for line in lines(forecast(load(asked.overrides))):
+        print(line)
+    return 0
+
+
+def _status(asked: argparse.Namespace) -> int:
+    from pipeline.inspection import status
+    from pipeline.settings import load
+
+    for line in status(load(asked.overrides)):
+        print(line)
+    return 0
+
+
+def _verify(asked: argparse.Namespace) -> int:
+    from pipeline.inspection import verify
+    from pipeline.settings import load
+
+    checked, problems = verify(load(asked.overrides))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{checked} shards read, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _why(asked: argparse.Namespace) -> int:
+    from pipeline.artifact import differences, find
+    from pipeline.store import Store
+
+    store = Store(asked.store)
+    (left, a), (right, b) = (find(store, prefix) for prefix in asked.artifacts)
+    found = list(differences(a, b))
+    print(f"{left} → {right}")
+    print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
+    return 0
+
+
+def _catalog(asked: argparse.Namespace) -> int:
+    from operators.errors import InputError
+    from pipeline import catalog
+
+    if asked.action == "list":
+        for name in catalog.names():
+            print(f"{name:20} {catalog.entry(name).description}")
+        return 0
+    if asked.name is None:
+        raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
+    entry = catalog.entry(asked.name)
+    if asked.action == "fetch":
+        print(f"{entry.name}: fetched at commit {catalog.fetch(entry)}")
+        return 0
+    problems = list(catalog.differences(entry, asked.path))
+    print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
+    return 1 if problems else 0
+
+
+_COMMANDS = {
+    "run": _run,
+    "plan": _plan,
+    "status": _status,
+    "verify": _verify,
+    "score": _score,
+    "why": _why,
+    "catalog": _catalog,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""status and verify: what is there, read from the artifacts alone."""
+
+import hashlib
+from collections.abc import Iterator
+
+import polars as pl
+
+from operators.errors import DamagedFileError
+from operators.schemas import KEYS
+from pipeline import dag
+from pipeline.artifact import Artifact, decode
+from pipeline.dag import Branch
+from pipeline.settings import Run
+
+
+def status(settings: Run) -> Iterator[str]:
+    """One line a stage and setting: done, partial or missing."""
+    for branch in dag.plan(settings).branches:
+        yield " ".join(filter(None, (branch.setting.name, branch.setting.variant)))
+        for artifact in branch.artifacts():
+            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(artifact, branch)}"
+
+
+def _state(artifact: Artifact, branch: Branch) -> str:
+    if artifact.is_complete():
+        return "done"
+    source = {"generations": "prompts", "samples": "ranked"}.get(artifact.stage)
+    if source is None or not branch.prompts.is_complete():
+        return "partial" if artifact.store.names(artifact.folder) else "missing"
+    done, shards = artifact.shards(artifact.stage), branch.prompts.rows(source)
+    open_shards = artifact.store.folders(f"{artifact.folder}/chunks/{artifact.stage}")
+    if not done and not open_shards:
+        return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
+    rows = sum(shards[shard] for shard in done)
+    return (
+        f"partial: {len(done):,} of {len(shards):,} shards, {rows:,} of {sum(shards.values()):,} "
+        f"prompts, {len(open_shards)} shards open"
+    )
+
+
+def verify(settings: Run) -> tuple[int, list[str]]:
+    """Read every shard of a run; returns how many there are, and a sentence for each problem."""
+    checked, problems = 0, []
+    seen: set[str] = set()
+    for branch in dag.plan(settings).branches:
+        for artifact in branch.artifacts():
+            if artifact.folder in seen:
+                continue
+            seen.add(artifact.folder)
+            shards, found = _verify_artifact(artifact)
+            checked += shards
+            problems += found
+        problems += _unanswered(branch)
+    return checked, problems
+
+
+def _verify_artifact(artifact: Artifact) -> tuple[int, list[str]]:
+    if not artifact.is_complete():
+        return 0, [f"{artifact.store.where(artifact.folder)} is not complete; run it again."]
+    checked, problems = 0, []
+    for table, shards in artifact.manifest()["tables"].items():
+        ids: list[pl.Series] = []
+        for shard, entry in shards.items():
+            checked += 1
+            try:
+                frame = _verified(artifact, table, shard, entry)
+            except (DamagedFileError, FileNotFoundError) as error:
+                problems.append(str(error))
+                continue
+            if table in KEYS:
+                ids.append(frame[KEYS[table]])
+        if ids and (twice := pl.concat(ids).is_duplicated().sum()):
+            folder = artifact.store.where(f"{artifact.folder}/{table}")
+            problems.append(f"{folder}: {twice} rows share a {KEYS[table]} with another.")
+    return checked, problems
+
+
+def _verified(artifact: Artifact, table: str, shard: str, entry: dict[str, object]) -> pl.DataFrame:
+    name = f"{artifact.folder}/{table}/{shard}.parquet"
+    where = artifact.store.where(name)
+    content = artifact.store.get(name)
+    frame = decode(content, table, artifact.fingerprint, where)
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise DamagedFileError(f"{where} is not what the manifest says (SHA-256); set it aside.")
+    return frame
+
+
+def _unanswered(branch: Branch) -> list[str]:
+    """Prompts that have neither an answer nor an error row."""
+    if not all(a.is_complete() for a in (branch.prompts, branch.admitted, branch.greedy)):
+        return []
+    missing = 0
+    for shard in branch.prompts.shards("prompts"):
+        prompts = branch.prompts.read("prompts", shard).filter(pl.col("same_as").is_null())
+        answered = branch.greedy.read("generations", shard)
+        failed = branch.admitted.read("errors", shard)
+        left = prompts.join(answered, on="prompt_id", how="anti")
+        missing += left.join(failed, on="prompt_id", how="anti").height
+    folder = branch.greedy.store.where(branch.greedy.folder)
+    return [f"{folder}: {missing} prompts have neither answer nor error."] if missing else []

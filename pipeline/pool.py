@@ -1,0 +1,109 @@
+"""The pool of engines: Ray Data actors that are fed with shard descriptors, not with rows.
+
+An actor reads its shard, decodes it and publishes it: no answer lives in Ray's object store, and
+losing a node loses only what was in flight.
+"""
+
+import os
+from typing import Any
+
+from operators.engines.protocol import Engine
+from operators.prompts.tokens import encode, visible
+from pipeline import dag, models
+from pipeline.cluster import gpus_per_engine
+from pipeline.dag import Plan
+from pipeline.models import Weights
+from pipeline.settings import Run
+from pipeline.stages import decode
+from pipeline.stages.decode import Work
+
+
+def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
+    """Decode every shard that is missing, then publish the manifests; a Ray task."""
+    items = dag.work(plan)
+    if items:
+        _announce(plan, items, tally)
+        _decode(plan, items, tally)
+    for branch in plan.branches:
+        for artifact in branch.decoded():
+            if not artifact.is_complete():
+                artifact.finish([artifact.stage])
+
+
+def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
+    """Say how much there is to do, and show the first prompt as the model reads it."""
+    answers = [decode.todo(item).height * item.sampling.n for item in items]
+    tally.add.remote({"all_shards": len(items), "all_answers": sum(answers)})
+    tokenizer = models.tokenizer(plan.weights)
+    text = decode.todo(items[0])["text"].head(1).to_list()
+    for ids in encode(tokenizer, text, chat_template=plan.run.model.chat_template):
+        tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
+
+
+def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
+    import ray
+
+    for artifact in {item.artifact.folder: item.artifact for item in items}.values():
+        artifact.begin()
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    run = plan.run
+    replicas = run.model.replicas
+    size = (replicas.min, min(replicas.max, max(replicas.min, len(items))))
+    # A block a shard: whoever is free takes the next one.
+    descriptors = ray.data.from_items(
+        [{"work": item} for item in items], override_num_blocks=len(items)
+    )
+    done = descriptors.map_batches(
+        Decoder,
+        fn_constructor_args=(run, plan.weights, tally),
+        batch_size=1,
+        num_cpus=1,
+        num_gpus=gpus_per_engine(run),
+        compute=ray.data.ActorPoolStrategy(
+            min_size=size[0], max_size=size[1], max_tasks_in_flight_per_actor=2
+        ),
+    )
+    for _ in done.iter_rows():
+        pass
+
+
+class Decoder:
+    """An engine with a model in it, that decodes one shard after the other; a Ray Data actor."""
+
+    def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
+        self._tally = tally
+        self._tokenizer = models.tokenizer(weights)
+        self._engine = engine(run, weights)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Decode the shards that the batch names."""
+        for item in batch["work"]:
+            decode.decode(item, self._engine, self._tokenizer, self._tally.add.remote)
+        return {"shard": [item.shard for item in batch["work"]]}
+
+
+def engine(run: Run, weights: Weights) -> Engine:
+    """The engine that the configuration names, with the model loaded."""
+    if run.decoding.engine == "fake":
+        from operators.engines.fake import FakeEngine
+
+        return FakeEngine()
+    from operators.engines.vllm import VllmEngine, VllmSettings
+
+    # Ray sets this to the actor's CPUs, which is 1; vLLM's CPU kernels want every core.
+    os.environ.pop("OMP_NUM_THREADS", None)
+    model = weights.model
+    return VllmEngine(
+        VllmSettings(
+            model=models.location(weights),
+            revision=weights.revision if model.source == "hub" else None,
+            dtype=model.dtype,
+            max_model_len=model.max_model_len,
+            tensor_parallel=model.tensor_parallel,
+            pipeline_parallel=model.pipeline_parallel,
+            gpu_memory_utilization=model.gpu_memory_utilization,
+            trust_remote_code=model.trust_remote_code,
+        )
+    )

@@ -1,0 +1,275 @@
+"""Configuration at the edge: Hydra's YAML becomes frozen dataclasses, checked once, here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from operators.errors import InputError
+from operators.prompts.setting import Setting
+
+CONF = Path(__file__).parent.parent / "conf"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many engines of the model run side by side."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, and what an engine needs to load it (conf/model/)."""
+
+    name: str
+    architecture: Literal["decoder", "encoder"]
+    source: Literal["hub", "package", "path"]
+    id: str
+    revision: str
+    gguf_file: str | None
+    billions_of_parameters: float
+    instruction_tuned: bool
+    chat_template: bool
+    dtype: str
+    max_model_len: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    replicas: Replicas
+    trust_remote_code: bool
+    gpu_memory_utilization: float
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A set of facts, or the part of it that is measured (conf/benchmark/)."""
+
+    name: str
+    data: str
+    path: str | None
+    relations: tuple[str, ...] | None
+    pairs_per_relation: int | None
+    names_per_subject: int | None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The sampled answers: `n_answers` for each of `n_prompts` prompts, in blocks of one seed."""
+
+    n_prompts: int
+    n_answers: int
+    block_size: int
+    temperature: float
+    top_p: float
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are decoded (conf/decoding/)."""
+
+    engine: Literal["vllm", "fake"]
+    max_tokens: int
+    stop: tuple[str, ...]
+    samples: Samples
+    max_failed_share: float
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How answers are normalised (conf/matching/)."""
+
+    pipeline: str
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How much is drawn for fluctuation and intervals (conf/metrics/)."""
+
+    n_draws: int
+    n_rounds: int
+    n_bins: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where it runs (conf/cluster/); nothing here changes a result."""
+
+    address: str | None
+    device: Literal["auto", "cpu", "cuda"]
+    num_cpus: int | None
+    rows_per_shard: int
+    rows_per_chunk: int
+    cpu_kvcache_gib: int
+    answers_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that one command needs to know: one model, one benchmark, one or more settings."""
+
+    model: Model
+    benchmark: Benchmark
+    settings: tuple[Setting, ...]
+    decoding: Decoding
+    matching: Matching
+    metrics: Metrics
+    cluster: Cluster
+    seed: int
+    name: str
+    artifacts: str
+    results: str
+    answers: str | None
+
+
+def load(overrides: Sequence[str]) -> Run:
+    """The run that the overrides describe.
+
+    Raises:
+        InputError: an unknown override, group or value, or one of the wrong type.
+    """
+    config = _compose(overrides)
+    sweep = _sweep_plan(config)
+    names = sweep.get("prompts")
+    if names is not None and any(o.startswith("prompt=") for o in overrides):
+        raise InputError("sweep and prompt both name settings; give one of the two.")
+    prompts = [config["prompt"]] if names is None else [_prompt(overrides, name) for name in names]
+    if "templates" in sweep:
+        prompts = [{**prompt, "templates": sweep["templates"]} for prompt in prompts]
+    settings = tuple(_setting(prompt) for prompt in prompts)
+    run = Run(
+        model=build(Model, config["model"], "model"),
+        benchmark=build(Benchmark, config["benchmark"], "benchmark"),
+        settings=settings,
+        decoding=build(Decoding, config["decoding"], "decoding"),
+        matching=build(Matching, config["matching"], "matching"),
+        metrics=build(Metrics, config["metrics"], "metrics"),
+        cluster=build(Cluster, config["cluster"], "cluster"),
+        seed=int(config["seed"]),
+        name=config["run_name"] or _default_name(config, settings, names is not None),
+        artifacts=config["artifacts"],
+        results=config["results"],
+        answers=config["answers"],
+    )
+    _check(run)
+    return run
+
+
+def choices(group: str) -> list[str]:
+    """The names in a group of conf/."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+    for override in overrides:
+        group, _, name = override.partition("=")
+        if (CONF / group).is_dir() and name not in choices(group):
+            known = ", ".join(choices(group))
+            raise InputError(f"there is no {group} {name!r} in conf/{group}/; it has {known}.")
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("config", overrides=list(overrides))
+        resolved = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"the overrides {' '.join(overrides)} do not fit conf/: {first}"
+        ) from error
+    assert isinstance(resolved, dict)
+    return {str(name): value for name, value in resolved.items()}
+
+
+def _sweep_plan(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sweep's part for a model of this size."""
+    sweep = dict(config["sweep"])
+    large = sweep.pop("over_8b", None)
+    return large if large and config["model"]["billions_of_parameters"] > 8 else sweep
+
+
+def _prompt(overrides: Sequence[str], name: str) -> dict[str, Any]:
+    prompt: dict[str, Any] = _compose([*overrides, f"prompt={name}"])["prompt"]
+    return prompt
+
+
+def _setting(prompt: Mapping[str, Any]) -> Setting:
+    setting = build(Setting, prompt, "prompt")
+    if (setting.shots > 0) == (setting.context == "zero-shot"):
+        raise InputError(
+            f"prompt.context={setting.context} does not go with prompt.shots={setting.shots}; "
+            "zero-shot has 0 shots, every other context at least 1."
+        )
+    return setting
+
+
+def _default_name(config: Mapping[str, Any], settings: Sequence[Setting], sweep: bool) -> str:
+    last = "sweep" if sweep else settings[0].name
+    return "-".join([config["model"]["name"], config["benchmark"]["name"], last])
+
+
+def _check(run: Run) -> None:
+    samples = run.decoding.samples
+    if samples.n_answers % samples.block_size:
+        raise InputError(
+            f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
+            f"decoding.samples.block_size={samples.block_size}; make it one."
+        )
+    positive = {
+        "cluster.rows_per_shard": run.cluster.rows_per_shard,
+        "cluster.rows_per_chunk": run.cluster.rows_per_chunk,
+        "decoding.max_tokens": run.decoding.max_tokens,
+        "decoding.samples.block_size": samples.block_size,
+        "model.replicas.min": run.model.replicas.min,
+    }
+    for name, value in positive.items():
+        if value < 1:
+            raise InputError(f"{name}={value}; it must be at least 1.")
+
+
+def build(kind: type[T], values: Any, path: str) -> T:
+    """A dataclass from a mapping, every field there and of its type, and no other.
+
+    Raises:
+        InputError: it names the field, what was found and what was expected.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{path} is {values!r}; it must be a group of fields.")
+    hints = get_type_hints(kind)
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in names:
+            raise InputError(f"{path}.{name} is no known field; {path} has {', '.join(names)}.")
+    for name in names:
+        if name not in values:
+            raise InputError(f"{path}.{name} is missing; give it a value.")
+    return kind(**{name: _value(hints[name], values[name], f"{path}.{name}") for name in names})
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    """The value as the type that the field declares."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        return build(hint, value, path)  # type: ignore[arg-type]
+    if origin in (Union, UnionType):
+        inner = next(a for a in arguments if a is not type(None))
+        return None if value is None else _value(inner, value, path)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise InputError(f"{path}={value!r}; it must be one of {', '.join(map(str, arguments))}.")
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_value(arguments[0], each, path) for each in value)
+    if origin is dict and isinstance(value, dict):
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    expected = getattr(hint, "__name__", str(hint))
+    raise InputError(f"{path}={value!r} has type {type(value).__name__}; it must be {expected}.")

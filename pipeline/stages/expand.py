@@ -1,0 +1,62 @@
+"""expand: facts × a setting → prompts and contexts, in shards of prefix order.
+
+prompts/<relation>.<number>   at most rows_per_shard prompts
+ranked/<relation>             the prompts that may be sampled: one a pair
+contexts/<either of these>    the contexts that the shard of that name uses
+"""
+
+from dataclasses import asdict
+
+import polars as pl
+
+from operators.prompts.expansion import Expansion, expand
+from operators.prompts.setting import Setting
+from pipeline.artifact import Artifact, Recipe
+from pipeline.stages import facts as facts_stage
+
+VERSION = 1
+TABLES = ("prompts", "ranked", "contexts")
+
+
+def recipe(facts: Recipe, setting: Setting, seed: int) -> Recipe:
+    """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
+    fields = {"setting": asdict(setting), "seed": seed}
+    return Recipe("prompts", VERSION, fields, {"facts": facts.fingerprint})
+
+
+def make(
+    artifact: Artifact, facts: Artifact, setting: Setting, seed: int, rows_per_shard: int
+) -> None:
+    """Publish the prompts, a relation at a time."""
+    artifact.begin()
+    for expansion in expand(facts_stage.load(facts), setting, seed=seed):
+        _publish(artifact, expansion, rows_per_shard)
+    artifact.finish(TABLES)
+
+
+def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> None:
+    relation_id, prompts = expansion.relation_id, expansion.prompts
+    for number, rows in enumerate(prompts.iter_slices(rows_per_shard)):
+        shard = f"{relation_id}.{number:04d}"
+        artifact.write("contexts", shard, _used(expansion, rows))
+        artifact.write("prompts", shard, rows)
+    ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
+    artifact.write("contexts", relation_id, _used(expansion, ranked))
+    artifact.write("ranked", relation_id, ranked)
+
+
+def _used(expansion: Expansion, rows: pl.DataFrame) -> pl.DataFrame:
+    return expansion.contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
+
+
+def relation_of(shard: str) -> str:
+    """The relation that a shard belongs to."""
+    return shard.partition(".")[0]
+
+
+def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
+    """The prompts of a shard with their full text: context, then query."""
+    prompts, contexts = artifact.read(table, shard), artifact.read("contexts", shard)
+    context = contexts.select("context_id", context="text")
+    rows = prompts.join(context, on="context_id", how="left", maintain_order="left")
+    return rows.with_columns(text=pl.concat_str("context", "query")).drop("context")

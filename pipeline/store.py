@@ -1,0 +1,127 @@
+"""Where artifacts lie: a folder or an object store, in which a file is there whole or not at all."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pyarrow import fs
+
+from operators.errors import InputError
+
+
+@dataclass(frozen=True)
+class Store:
+    """Files under `root`: a path, or a URL that pyarrow knows (s3://, gs://)."""
+
+    root: str
+
+    @cached_property
+    def _local(self) -> Path | None:
+        return None if "://" in self.root else Path(self.root).absolute()
+
+    @cached_property
+    def _remote(self) -> tuple[fs.FileSystem, str]:
+        try:
+            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.root)
+        except (ValueError, OSError) as error:
+            raise InputError(f"artifacts={self.root} is no folder or URL: {error}.") from error
+        return found
+
+    def put(self, name: str, content: bytes) -> None:
+        """Publish a file: written aside, flushed, then renamed; on an object store one put.
+
+        Raises:
+            InputError: the folder cannot be written or the disk is full.
+        """
+        if self._local is None:
+            filesystem, base = self._remote
+            with filesystem.open_output_stream(f"{base}/{name}") as stream:
+                stream.write(content)
+            return
+        target = self._local / name
+        try:
+            _publish(target, content)
+        except OSError as error:
+            raise InputError(
+                f"{target} cannot be written ({error.strerror}); make room or choose another folder "
+                "with artifacts=… or results=…; what is published is untouched."
+            ) from error
+
+    def get(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        if self._local is not None:
+            return (self._local / name).read_bytes()
+        filesystem, base = self._remote
+        with filesystem.open_input_stream(f"{base}/{name}") as stream:
+            return bytes(stream.read())
+
+    def exists(self, name: str) -> bool:
+        """Whether a file is published."""
+        if self._local is not None:
+            return (self._local / name).is_file()
+        filesystem, base = self._remote
+        return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
+
+    def names(self, folder: str) -> list[str]:
+        """The files right under a folder, by their names in it, sorted; none if it is not there."""
+        if self._local is not None:
+            path = self._local / folder
+            found = path.iterdir() if path.is_dir() else iter(())
+            return sorted(p.name for p in found if p.is_file() and not p.name.startswith("."))
+        filesystem, base = self._remote
+        infos = filesystem.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.is_file)
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders right under a folder, sorted; none if it is not there."""
+        if self._local is not None:
+            path = self._local / folder
+            return sorted(p.name for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+        filesystem, base = self._remote
+        infos = filesystem.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+
+    def drop(self, name: str) -> None:
+        """Remove a file that is no longer needed, if it is there."""
+        if self._local is not None:
+            (self._local / name).unlink(missing_ok=True)
+        elif self.exists(name):
+            filesystem, base = self._remote
+            filesystem.delete_file(f"{base}/{name}")
+
+    def set_aside(self, name: str) -> str:
+        """Move a damaged file out of the way, never deleting it; returns its new name."""
+        folder, _, file = name.rpartition("/")
+        aside = f"{folder}/damaged/{file}"
+        self.put(aside, self.get(name))
+        self.drop(name)
+        return aside
+
+    def where(self, name: str = "") -> str:
+        """The path or URL of a file, for messages."""
+        return f"{self.root.rstrip('/')}/{name}".rstrip("/")
+
+
+def _publish(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(target)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too, outlives a power cut
+    finally:
+        os.close(folder)

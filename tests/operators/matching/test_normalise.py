@@ -1,0 +1,48 @@
+"""Normalising texts to lemmas."""
+
+import polars as pl
+import pytest
+
+from operators.errors import InputError
+from operators.matching.normalise import Normaliser
+
+
+@pytest.fixture(scope="module")
+def normaliser() -> Normaliser:
+    return Normaliser()
+
+
+def test_normalise_capitalised_plural_finds_its_lemma(normaliser: Normaliser) -> None:
+    texts = pl.Series(["Countries", "countries", "COUNTRY"])
+    assert normaliser.normalise(texts).to_list() == [["country"]] * 3
+
+
+def test_normalise_punctuation_and_spaces_are_dropped(normaliser: Normaliser) -> None:
+    texts = pl.Series(["New  York.\n", ' "Paris", … ', "x\x1fy"])
+    assert normaliser.normalise(texts).to_list() == [["new", "york"], ["paris"], ["x", "y"]]
+
+
+def test_normalise_empty_and_null_stay_apart(normaliser: Normaliser) -> None:
+    texts = pl.Series("answer", ["", " .\n", None])
+    lemmas = normaliser.normalise(texts)
+    assert lemmas.to_list() == [[], [], None]
+    assert (lemmas.name, lemmas.dtype) == ("answer", pl.List(pl.String))
+
+
+@pytest.mark.parametrize("texts", [pl.Series([], dtype=pl.String), pl.Series([None, None])])
+def test_normalise_nothing_to_read_keeps_length(normaliser: Normaliser, texts: pl.Series) -> None:
+    assert normaliser.normalise(texts).to_list() == texts.to_list()
+
+
+def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> None:
+    texts = pl.Series(["b", "a", "b", None, "a"])
+    assert normaliser.normalise(texts).to_list() == [["b"], ["a"], ["b"], None, ["a"]]
+
+
+def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser) -> None:
+    assert normaliser.versions.keys() == {"spacy", "spacy-lookups-data"}
+
+
+def test_normaliser_missing_pipeline_names_the_mend() -> None:
+    with pytest.raises(InputError, match="python -m spacy download xx_no_such_pipeline"):
+        Normaliser("xx_no_such_pipeline").normalise(pl.Series(["a"]))
