@@ -1,1 +1,1 @@
-"""How one thing is done: pure functions over tables and batches (no Ray, no Hydra, no file paths)."""
+"""How one thing is done: pure functions over tables (no Ray, no Hydra, no file paths)."""

@@ -89,7 +89,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("pair_id", pa.string()),
                 ("template_id", pa.string()),
                 ("subject_index", pa.uint16()),
-                # The answer's lemmas as one string (operators.matching.key); null where it has none.
+                # The answer's lemmas as one text (operators.matching.key); null where it has none.
                 ("key", pa.string()),
                 ("n_lemmas", pa.uint16()),
                 ("correct", pa.bool_()),

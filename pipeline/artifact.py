@@ -2,8 +2,8 @@
 
 <store>/<stage>/<fingerprint>/recipe.json            what the fingerprint is made of
                              /<table>/<shard>.parquet
-                             /chunks/<table>/<shard>/<row>.parquet   finished parts of an open shard
-                             /manifest.json          the last file: all shards, their rows, checksums
+                             /chunks/<table>/<shard>/….parquet   finished parts of an open shard
+                             /manifest.json          the last file: all shards, rows, checksums
 """
 
 import hashlib
@@ -63,10 +63,12 @@ class Artifact:
 
     @property
     def stage(self) -> str:
+        """The stage that makes it."""
         return self.recipe.stage
 
     @property
     def fingerprint(self) -> str:
+        """Its name: 16 hex digits."""
         return self.recipe.fingerprint
 
     @property

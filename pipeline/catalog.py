@@ -1,4 +1,4 @@
-"""The data catalog: what data sets exist, where their files are, and whether they are what they should be."""
+"""The data catalog: what data sets exist, where their files are, whether they are right."""
 
 import hashlib
 import json

@@ -80,7 +80,7 @@ def _plan(asked: argparse.Namespace) -> int:
     from pipeline.forecast import forecast, lines
     from pipeline.settings import load
 
-    for line in lines(forecast(load(asked.overrides))):
+    for line in lines(*forecast(load(asked.overrides))):
         print(line)
     return 0
 

@@ -11,10 +11,10 @@ from operators.datasets.facts import Facts, sliced
 from operators.prompts.expansion import Expansion, expand
 from operators.prompts.prefixes import n_shared
 from operators.prompts.tokens import encode
-from pipeline import catalog, dag, models
+from pipeline import catalog, models
 from pipeline.artifact import Artifact, counts_of
 from pipeline.cluster import gpus_per_engine
-from pipeline.dag import Branch, Plan
+from pipeline.plan import Branch, Plan, planned
 from pipeline.progress import clock
 from pipeline.settings import Run
 from pipeline.stages.facts import part
@@ -48,7 +48,7 @@ class Rate:
 
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and look what of it is there."""
-    plan = dag.plan(run)
+    plan = planned(run)
     entry = catalog.entry(run.benchmark.data)
     facts = sliced(catalog.read(entry, run.benchmark.path), part(run.benchmark))
     return plan, [_setting(plan, branch, facts) for branch in plan.branches]
@@ -80,9 +80,9 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
     context = expansion.contexts.select("context_id", context="text")
     decoded = prompts.filter(pl.col("same_as").is_null())
     for rows in decoded.iter_slices(_PROMPTS_AT_ONCE):
-        texts = rows.join(context, on="context_id", maintain_order="left")
-        texts = texts.select(pl.concat_str("context", "query")).to_series().to_list()
-        ids = encode(tokenizer, texts, chat_template=run.model.chat_template)
+        whole = rows.join(context, on="context_id", maintain_order="left")
+        texts = whole.select(pl.concat_str("context", "query")).to_series()
+        ids = encode(tokenizer, texts.to_list(), chat_template=run.model.chat_template)
         figures.tokens += sum(map(len, ids))
         figures.shared_tokens += n_shared(ids)
         figures.too_long += sum(len(each) > limit for each in ids)
@@ -111,9 +111,8 @@ def rate(plan: Plan, table: str) -> Rate | None:
     return Rate(answers / seconds, "measured in this store") if seconds else None
 
 
-def lines(planned: tuple[Plan, list[Forecast]]) -> Iterator[str]:
+def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The plan in words and figures."""
-    plan, forecasts = planned
     run = plan.run
     yield f"{run.name}: {run.model.name} ({plan.weights.revision}) on {run.benchmark.name}"
     for figures in forecasts:

@@ -7,15 +7,14 @@ import polars as pl
 
 from operators.errors import DamagedFileError
 from operators.schemas import KEYS
-from pipeline import dag
 from pipeline.artifact import Artifact, decode
-from pipeline.dag import Branch
+from pipeline.plan import Branch, planned
 from pipeline.settings import Run
 
 
 def status(settings: Run) -> Iterator[str]:
     """One line a stage and setting: done, partial or missing."""
-    for branch in dag.plan(settings).branches:
+    for branch in planned(settings).branches:
         yield " ".join(filter(None, (branch.setting.name, branch.setting.variant)))
         for artifact in branch.artifacts():
             yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(artifact, branch)}"
@@ -42,7 +41,7 @@ def verify(settings: Run) -> tuple[int, list[str]]:
     """Read every shard of a run; returns how many there are, and a sentence for each problem."""
     checked, problems = 0, []
     seen: set[str] = set()
-    for branch in dag.plan(settings).branches:
+    for branch in planned(settings).branches:
         for artifact in branch.artifacts():
             if artifact.folder in seen:
                 continue

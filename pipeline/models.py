@@ -20,7 +20,7 @@ _END = 1 << 20
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights, pinned: the commit on the hub, the package's version, or the files' hash."""
+    """A model's weights, pinned: a commit on the hub, a package's version, or the files' hash."""
 
     model: Model
     revision: str

@@ -9,10 +9,10 @@ from typing import Any
 
 from operators.engines.protocol import Engine
 from operators.prompts.tokens import encode, visible
-from pipeline import dag, models
+from pipeline import models
 from pipeline.cluster import gpus_per_engine
-from pipeline.dag import Plan
 from pipeline.models import Weights
+from pipeline.plan import Plan, work
 from pipeline.settings import Run
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
@@ -20,7 +20,7 @@ from pipeline.stages.decode import Work
 
 def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
     """Decode every shard that is missing, then publish the manifests; a Ray task."""
-    items = dag.work(plan)
+    items = work(plan)
     if items:
         _announce(plan, items, tally)
         _decode(plan, items, tally)

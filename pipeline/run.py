@@ -6,7 +6,7 @@ import polars as pl
 
 from operators.errors import DecodingError, FactsweepError
 from pipeline import cluster, dag, progress
-from pipeline.dag import Plan
+from pipeline.plan import Plan, planned
 from pipeline.settings import Run
 from pipeline.stages import report
 
@@ -21,7 +21,7 @@ def run(settings: Run) -> pl.DataFrame:
         DecodingError: too many prompts have no answer; the results are there all the same.
     """
     started = time.monotonic()
-    plan = dag.plan(settings)
+    plan = planned(settings)
     if not plan.is_complete():
         compute(plan)
     table = report.write(plan, {"total": round(time.monotonic() - started, 1)})

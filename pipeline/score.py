@@ -5,6 +5,7 @@ The answers take the place of a decoded artifact; all that comes before and afte
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +14,8 @@ from operators.errors import InputError
 from operators.prompts.setting import Setting
 from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
-from pipeline.dag import Branch, Plan
 from pipeline.models import Weights
+from pipeline.plan import Branch, Plan
 from pipeline.settings import Run
 from pipeline.stages import aggregate, expand, facts, match, report
 from pipeline.store import Store
@@ -29,7 +30,7 @@ def score(run: Run) -> pl.DataFrame:
     `prompt=` and `seed=`; a prompt without a row counts as failed.
 
     Raises:
-        InputError: no file, a missing column, an unknown or repeated prompt_id, or several settings.
+        InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
     started = time.monotonic()
     if run.answers is None:
@@ -55,10 +56,17 @@ def _branch(run: Run, setting: Setting, checksum: str) -> Branch:
     metrics = aggregate.recipe(
         matched, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
     )
-    store = Store(run.artifacts)
-    recipes = (facts_recipe, prompts, admitted, given)
-    before = [Artifact(store, recipe) for recipe in recipes]
-    return Branch(setting, *before, (), Artifact(store, matched), Artifact(store, metrics))
+    at = partial(Artifact, Store(run.artifacts))
+    return Branch(
+        setting=setting,
+        facts=at(facts_recipe),
+        prompts=at(prompts),
+        admitted=at(admitted),
+        greedy=at(given),
+        blocks=(),
+        matched=at(matched),
+        metrics=at(metrics),
+    )
 
 
 def _make(run: Run, branch: Branch, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where artifacts lie: a folder or an object store, in which a file is there whole or not at all."""
+"""Where artifacts lie: a folder or an object store; a file is there whole or not at all."""
 
 import os
 import tempfile
@@ -45,8 +45,8 @@ class Store:
             _publish(target, content)
         except OSError as error:
             raise InputError(
-                f"{target} cannot be written ({error.strerror}); make room or choose another folder "
-                "with artifacts=… or results=…; what is published is untouched."
+                f"{target} cannot be written ({error.strerror}); make room or choose another "
+                "folder with artifacts=… or results=…; what is published is untouched."
             ) from error
 
     def get(self, name: str) -> bytes:

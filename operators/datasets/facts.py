@@ -92,7 +92,7 @@ def _refuse_first(rows: pl.DataFrame, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Slice:
-    """Which part of a set to measure; null takes all. Parts are the first of each, in the set's order."""
+    """Which part of a set to measure: the first of each, in the set's order; null takes all."""
 
     relations: tuple[str, ...] | None = None
     pairs_per_relation: int | None = None

@@ -31,8 +31,8 @@ class Request:
 class Completion:
     """One decoded answer.
 
-    `n_tokens` and `logprob` (the sum of log-probabilities; null where not asked) leave out the token
-    that ended the answer: the stop string's or the end of sequence.
+    `n_tokens` and `logprob` (the sum of log-probabilities; null where not asked) leave out the
+    token that ended the answer: the stop string's or the end of sequence.
     """
 
     text: str

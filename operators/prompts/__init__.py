@@ -1,1 +1,1 @@
-"""Prompts: settings, templates filled with names, demonstrations, and the order they are decoded in."""
+"""Prompts: settings, filled templates, demonstrations, and the order they are decoded in."""

@@ -148,7 +148,7 @@ def contexts(
     for place in range(draw.pairs.shape[1]):
         pairs = pool.pairs.select("pair_id", "name", "label")[draw.pairs[:, place]]
         asked = pool.templates["asked"].gather(draw.templates[:, place])
-        columns = pairs.with_columns(asked=asked).rename(lambda name, at=place: f"{name}{at}")
+        columns = pairs.with_columns(asked=asked).select(pl.all().name.suffix(str(place)))
         shots = shots.hstack(columns)
         texts.append(demonstration(*(pl.col(f"{c}{place}") for c in ("asked", "name", "label"))))
         shown.append(pl.col(f"pair_id{place}"))

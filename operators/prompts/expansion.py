@@ -137,7 +137,7 @@ def _shared_contexts(
 def _family_contexts(
     families: list[str], pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> pl.DataFrame:
-    """The contexts of all families, each `family` and then `family~0`, `family~1`, …"""
+    """The contexts of all families: each has `family`, then `family~0`, `family~1` and so on."""
     draws = [demonstrations.shared_draw(pool, setting, f, relation_id, seed) for f in families]
     draw = Draw(*(np.concatenate(parts) for parts in zip(*draws, strict=True)))
     suffixes = ["", *(f"~{place}" for place in range(setting.shots))]
@@ -185,7 +185,7 @@ class _Earlier:
         self._seen: list[pl.DataFrame] = []
 
     def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows with `same_as`: the first prompt of the same text, null for the first itself."""
+        """Add `same_as`: the first prompt of the same text, null for the first itself."""
         text = pl.struct("context_id", "query")
         rows = rows.with_columns(hash=text.hash(0), other_hash=text.hash(1))
         current = rows.select(*self._TEXT, "prompt_id").unique(

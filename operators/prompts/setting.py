@@ -75,5 +75,5 @@ def demonstration(asked: pl.Expr, name: pl.Expr, label: pl.Expr) -> pl.Expr:
 
 
 def query(sentence: pl.Expr) -> pl.Expr:
-    """The question that is left open; no trailing space, so that the answer's first token has one."""
+    """The question that is left open; no trailing space: the answer's first token has one."""
     return pl.concat_str(pl.lit("Q: "), sentence, pl.lit("\nA:"))

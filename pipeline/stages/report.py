@@ -21,7 +21,7 @@ import polars as pl
 from operators.schemas import empty
 from operators.tables.belief import headline, markdown
 from pipeline.artifact import encode
-from pipeline.dag import Branch, Plan
+from pipeline.plan import Branch, Plan
 from pipeline.store import Store
 
 _DISTRIBUTIONS = (

@@ -1,0 +1,125 @@
+"""Which artifacts a run is made of; their names are known before anything is computed.
+
+facts → prompts → admitted → generations ─┐
+                          └→ samples × n ─┴→ matched → metrics     (once a setting)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from operators.prompts.setting import Setting
+from pipeline import models
+from pipeline.artifact import Artifact, Recipe
+from pipeline.models import Weights
+from pipeline.settings import Run
+from pipeline.stages import admit, aggregate, decode, expand, facts, match
+from pipeline.stages.decode import Work
+from pipeline.store import Store
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The artifacts of one setting."""
+
+    setting: Setting
+    facts: Artifact
+    prompts: Artifact
+    admitted: Artifact
+    greedy: Artifact
+    blocks: tuple[Artifact, ...]
+    matched: Artifact
+    metrics: Artifact
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """All of them, inputs before outputs."""
+        yield from (self.facts, self.prompts, self.admitted, self.greedy)
+        yield from (*self.blocks, self.matched, self.metrics)
+
+    def decoded(self) -> Iterator[Artifact]:
+        """Those that an engine writes."""
+        yield from (self.greedy, *self.blocks)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All artifacts of a run."""
+
+    run: Run
+    weights: Weights
+    branches: tuple[Branch, ...]
+
+    def is_complete(self) -> bool:
+        """Whether there is nothing left to compute."""
+        return all(branch.metrics.is_complete() for branch in self.branches)
+
+
+def planned(run: Run) -> Plan:
+    """The artifacts of a run.
+
+    Raises:
+        InputError: the data set or the model cannot be found.
+    """
+    weights = models.resolve(run.model)
+    facts_recipe = facts.recipe(run.benchmark)
+    branches = tuple(_branch(run, setting, facts_recipe, weights) for setting in run.settings)
+    return Plan(run, weights, branches)
+
+
+def _branch(run: Run, setting: Setting, facts_recipe: Recipe, weights: Weights) -> Branch:
+    decoding, samples = run.decoding, run.decoding.samples
+    prompts = expand.recipe(facts_recipe, setting, run.seed)
+    admitted = admit.recipe(prompts, weights, decoding.max_tokens)
+    greedy = decode.greedy_recipe(admitted, weights, decoding)
+    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
+    blocks = [
+        decode.block_recipe(admitted, weights, decoding, block, run.seed)
+        for block in range(n_blocks)
+    ]
+    matched = match.recipe(greedy, blocks, run.matching, samples.n_prompts)
+    metrics = aggregate.recipe(
+        matched, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
+    )
+    at = partial(Artifact, Store(run.artifacts))
+    return Branch(
+        setting=setting,
+        facts=at(facts_recipe),
+        prompts=at(prompts),
+        admitted=at(admitted),
+        greedy=at(greedy),
+        blocks=tuple(map(at, blocks)),
+        matched=at(matched),
+        metrics=at(metrics),
+    )
+
+
+def work(plan: Plan) -> list[Work]:
+    """The shards that have not been decoded, whose prompts must be there."""
+    return [item for branch in plan.branches for item in _branch_work(plan.run, branch)]
+
+
+def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
+    common: dict[str, Any] = {
+        "prompts": branch.prompts,
+        "admitted": branch.admitted,
+        "model": run.model.name,
+        "n_prompts": run.decoding.samples.n_prompts,
+        "rows_per_chunk": run.cluster.rows_per_chunk,
+        "chat_template": run.model.chat_template,
+    }
+    sampling = decode.greedy_sampling(run.decoding)
+    for shard in _missing(branch.greedy, branch.prompts, "generations", "prompts"):
+        yield Work(artifact=branch.greedy, shard=shard, sampling=sampling, **common)
+    sampling = decode.block_sampling(run.decoding)
+    for number, block in enumerate(branch.blocks):
+        for shard in _missing(block, branch.prompts, "samples", "ranked"):
+            seeded = {**common, "block": number, "seed": run.seed}
+            yield Work(artifact=block, shard=shard, sampling=sampling, **seeded)
+
+
+def _missing(output: Artifact, prompts: Artifact, table: str, source: str) -> list[str]:
+    if output.is_complete():
+        return []
+    done = set(output.shards(table))
+    return [shard for shard in prompts.shards(source) if shard not in done]
