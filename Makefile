@@ -65,8 +65,8 @@ plan: setup need-model  ## Say what that sweep would compute, and what is there 
 status: setup need-model  ## Say how far that sweep is
 	@$(BIN)/factsweep status $(sweep_arguments)
 
-verify: setup  ## Check every published artifact against its fingerprint
-	@$(BIN)/factsweep verify
+verify: setup need-model  ## Read every shard of that sweep: whole, complete, nothing twice
+	@$(BIN)/factsweep verify $(sweep_arguments)
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/
 	@for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -3,10 +3,14 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from operators.errors import FactsweepError
+
+if TYPE_CHECKING:
+    from pipeline.settings import Run
 
 _OVERRIDES = {
     "run": "compute what is missing and write the tables",
@@ -55,8 +59,7 @@ def _run(asked: argparse.Namespace) -> int:
     from pipeline.settings import load
 
     settings = load(asked.overrides)
-    table = run(settings)
-    _print_table(table, settings.results, settings.name)
+    _print_card(run(settings), settings)
     return 0
 
 
@@ -65,15 +68,28 @@ def _score(asked: argparse.Namespace) -> int:
     from pipeline.settings import load
 
     settings = load(asked.overrides)
-    _print_table(score(settings), settings.results, settings.name)
+    _print_card(score(settings), settings)
     return 0
 
 
-def _print_table(table: pl.DataFrame, results: str, name: str) -> None:
-    from operators.tables.belief import markdown
+def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
+    from operators.tables.belief import card, markdown
 
-    print(markdown(table), end="")
-    print(f"\nEvery number, by relation and with its interval: {results}/{name}/metrics.parquet")
+    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
+    print(markdown(card(metrics)))
+    print(f"tables, figures and every number by relation: {settings.results}/{settings.name}/")
+
+
+def _part(settings: "Run") -> str:
+    """Say so, if only a part of the benchmark was measured."""
+    from dataclasses import asdict
+
+    from pipeline.stages.facts import part
+
+    limits = {name: value for name, value in asdict(part(settings.benchmark)).items() if value}
+    limits["relations"] = len(settings.benchmark.relations or ()) or None
+    chosen = [f"{value} {name.replace('_', ' ')}" for name, value in limits.items() if value]
+    return f", a slice: {', '.join(chosen)}" if chosen else ""
 
 
 def _plan(asked: argparse.Namespace) -> int:

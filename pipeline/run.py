@@ -14,7 +14,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def run(settings: Run) -> pl.DataFrame:
-    """Do all that a run asks for; returns the headline table.
+    """Do all that a run asks for; returns its metrics.
 
     Raises:
         InputError: something that was given is wrong.
@@ -24,9 +24,9 @@ def run(settings: Run) -> pl.DataFrame:
     plan = planned(settings)
     if not plan.is_complete():
         compute(plan)
-    table = report.write(plan, {"total": round(time.monotonic() - started, 1)})
+    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
     _check_failed(plan)
-    return table
+    return metrics
 
 
 def compute(plan: Plan) -> None:

@@ -24,7 +24,7 @@ VERSION = 1
 
 
 def score(run: Run) -> pl.DataFrame:
-    """The headline table of the answers in `answers=`.
+    """The metrics of the answers in `answers=`.
 
     The file has one row a prompt: prompt_id and text. Its prompts are those of `benchmark=`,
     `prompt=` and `seed=`; a prompt without a row counts as failed.

@@ -214,6 +214,11 @@ def _default_name(config: Mapping[str, Any], settings: Sequence[Setting], sweep:
 
 
 def _check(run: Run) -> None:
+    if run.model.architecture == "encoder":
+        raise InputError(
+            f"model={run.model.name} is an encoder, and masked models are not decoded yet; "
+            "choose a decoder: the files in conf/model/ say which are."
+        )
     samples = run.decoding.samples
     if samples.n_answers % samples.block_size:
         raise InputError(

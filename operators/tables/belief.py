@@ -52,8 +52,35 @@ def _digits(number: pl.Expr) -> pl.Expr:
     return text.str.replace(r"^(-?)0\.", "$1.")
 
 
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The same numbers for a narrow screen: a row a metric, a column a setting.
+
+    The setting's variant stands in its column's heading, that of a draw in its row's.
+    """
+    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(HEADINGS)))
+    parts = pl.col("variant").fill_null("").str.split(",")
+    draw = parts.list.filter(pl.element().str.starts_with("draw=")).list.join(",")
+    asked = parts.list.filter(~pl.element().str.starts_with("draw=")).list.join(",")
+    heading = pl.col("metric").replace_strict(HEADINGS)
+    interval = pl.format(" ({}–{})", *(_digits(pl.col(c)) for c in ("ci_low", "ci_high")))
+    rows = overall.select(
+        metric=pl.concat_str(heading, pl.when(draw != "").then(" " + draw).otherwise(pl.lit(""))),
+        setting=pl.concat_str("setting", asked, separator=" ").str.strip_chars(),
+        number=pl.concat_str(_digits(pl.col("value")).fill_null("–"), interval.fill_null("")),
+    )
+    return rows.pivot("setting", index="metric", values="number", maintain_order=True)
+
+
 def markdown(table: pl.DataFrame) -> str:
     """The table in Markdown; a null is a dash."""
-    rows = [table.columns, ["---"] * table.width]
-    rows += [["–" if v is None else str(v) for v in row] for row in table.iter_rows()]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    layout = pl.Config(
+        tbl_formatting="MARKDOWN",
+        tbl_hide_dataframe_shape=True,
+        tbl_hide_column_data_types=True,
+        tbl_rows=-1,
+        tbl_cols=-1,
+        tbl_width_chars=-1,
+        fmt_str_lengths=1000,
+    )
+    with layout:
+        return str(table.select(pl.all().cast(pl.String).fill_null("–"))) + "\n"

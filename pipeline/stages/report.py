@@ -2,7 +2,8 @@
 
 metrics.parquet   every number, tidy
 tables/           the headline table and the calibration bins, as Markdown and CSV
-run.json          configuration, versions, commits, hardware, durations
+figures/          the calibration figure, as PNG and SVG
+    run.json          configuration, versions, commits, hardware, durations
 """
 
 import io
@@ -17,9 +18,11 @@ from importlib import metadata
 from pathlib import Path
 
 import polars as pl
+from matplotlib.figure import Figure
 
 from operators.schemas import empty
 from operators.tables.belief import headline, markdown
+from operators.tables.calibration_figure import calibration_figure
 from pipeline.artifact import encode
 from pipeline.plan import Branch, Plan
 from pipeline.store import Store
@@ -37,15 +40,17 @@ _DISTRIBUTIONS = (
 
 
 def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
-    """Write the run's results; returns the headline table."""
+    """Write the run's results; returns its metrics."""
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
     metrics = pl.concat([branch.metrics.read_all("metrics") for branch in plan.branches])
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    table = headline(metrics)
-    _put_table(store, "headline", table)
-    _put_table(store, "calibration", _bins(plan.branches))
+    _put_table(store, "headline", headline(metrics))
+    bins = _bins(plan.branches)
+    _put_table(store, "calibration", bins)
+    if not bins.is_empty():
+        _put_figure(store, "calibration", calibration_figure(bins, plan.run.model.name))
     store.put("run.json", json.dumps(_record(plan, seconds), indent=1).encode())
-    return table
+    return metrics
 
 
 def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
@@ -53,6 +58,13 @@ def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
     table.write_csv(text)
     store.put(f"tables/{name}.csv", text.getvalue())
     store.put(f"tables/{name}.md", markdown(table).encode())
+
+
+def _put_figure(store: Store, name: str, figure: Figure) -> None:
+    for kind in ("png", "svg"):
+        picture = io.BytesIO()
+        figure.savefig(picture, format=kind, dpi=200)
+        store.put(f"figures/{name}.{kind}", picture.getvalue())
 
 
 def _bins(branches: Sequence[Branch]) -> pl.DataFrame:
