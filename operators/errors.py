@@ -4,7 +4,8 @@ FactsweepError            exit code 1: the run failed
 ├── InputError            exit code 2: something given is wrong; the message names it and the mend
 │   ├── DamagedFileError  a published or given file cannot be read
 │   └── ArtifactHeldError another driver holds the artifact
-└── DecodingError         too many prompts have no answer
+├── DecodingError         too many prompts have no answer
+└── StoppedError          the user asked the run to stop; what is finished is kept
 """
 
 
@@ -21,11 +22,27 @@ class InputError(FactsweepError):
 
 
 class DamagedFileError(InputError):
-    """A Parquet file is truncated, empty, foreign or does not hold what its footer says."""
+    """A Parquet file is truncated, empty, foreign or does not hold what its footer says.
+
+    `name` is that of a shard in its store; null for a file that the user gave.
+    """
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(message, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ArtifactHeldError(InputError):
     """Another driver is writing the same artifact."""
+
+
+class StoppedError(FactsweepError):
+    """The run was asked to stop; every finished answer is published."""
+
+    exit_code = 130
 
 
 class DecodingError(FactsweepError):

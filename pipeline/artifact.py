@@ -80,6 +80,10 @@ class Artifact:
         """Whether the manifest is there, and with it every shard."""
         return self.store.exists(f"{self.folder}/manifest.json")
 
+    def is_open(self) -> bool:
+        """Whether it was begun and is not complete."""
+        return self.store.exists(f"{self.folder}/recipe.json") and not self.is_complete()
+
     def manifest(self) -> dict[str, Any]:
         """`tables`: table → shard → rows, bytes, sha256; `counts`: the stage's report."""
         content = self.store.get(f"{self.folder}/manifest.json")
@@ -108,8 +112,24 @@ class Artifact:
         Raises:
             DamagedFileError: it is truncated, foreign or does not hold what its footer says.
         """
-        name = f"{self.folder}/{table}/{shard}.parquet"
-        return decode(self.store.get(name), table, self.fingerprint, self.store.where(name))
+        return self._read(f"{self.folder}/{table}/{shard}.parquet", table)
+
+    def _read(self, name: str, table: str) -> pl.DataFrame:
+        where = self.store.where(name)
+        try:
+            return decode(self.store.get(name), table, self.fingerprint, where)
+        except DamagedFileError as error:
+            raise DamagedFileError(str(error), name) from error
+
+    def set_aside(self, name: str) -> str:
+        """Move a damaged shard out of the way, so that it alone is made anew; returns where to.
+
+        The manifest goes with it: the artifact is not complete any more.
+        """
+        aside = self.store.set_aside(name) if self.store.exists(name) else name
+        if self.is_complete():
+            self.store.set_aside(f"{self.folder}/manifest.json")
+        return aside
 
     def read_all(self, table: str) -> pl.DataFrame:
         """All shards of a table, in the order of their names."""
@@ -126,12 +146,17 @@ class Artifact:
 
     def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
         """A finished part of an open shard."""
-        name = f"{self.folder}/{folder}/{name}.parquet"
-        return decode(self.store.get(name), table, self.fingerprint, self.store.where(name))
+        return self._read(f"{self.folder}/{folder}/{name}.parquet", table)
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
         self.store.put(f"{self.folder}/recipe.json", self.recipe.to_json().encode())
+
+    def settled(self, name: str, value: int) -> int:
+        """The value that was settled when the artifact was begun: `value`, if it is begun now."""
+        path = f"{self.folder}/{name}.json"
+        self.store.put_new(path, json.dumps(value).encode())
+        return int(json.loads(self.store.get(path)))
 
     def finish(self, tables: Sequence[str], counts: Counts | None = None) -> None:
         """Publish the manifest: from now on the artifact is complete."""

@@ -1,6 +1,7 @@
 """The command `factsweep`: a verb, then Hydra overrides."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ _OVERRIDES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input."""
     asked = _parser().parse_args(arguments)
+    logging.basicConfig(format="factsweep: %(message)s", level=logging.WARNING)
     try:
         return int(_COMMANDS[asked.verb](asked))
     except FactsweepError as error:
@@ -44,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     for verb, text in _OVERRIDES.items():
         command = verbs.add_parser(verb, help=text, description=text)
         command.add_argument("overrides", nargs="*", help="Hydra overrides: model=llama3-8b seed=1")
+        if verb == "verify":
+            mend = "set damaged shards aside: the next run makes them anew"
+            command.add_argument("--mend", action="store_true", help=mend)
     why = verbs.add_parser("why", help="name the fields in which two artifacts differ")
     why.add_argument("artifacts", nargs=2, help="a fingerprint, or the start of one")
     why.add_argument("--store", default="artifacts", help="where the artifacts lie")
@@ -114,7 +119,7 @@ def _verify(asked: argparse.Namespace) -> int:
     from pipeline.inspection import verify
     from pipeline.settings import load
 
-    checked, problems = verify(load(asked.overrides))
+    checked, problems = verify(load(asked.overrides), mend=asked.mend)
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{checked} shards read, {len(problems)} problems")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -83,10 +84,13 @@ def started(run: Run) -> Iterator[None]:
             f"no Ray answers at cluster.address={run.cluster.address}; start one there "
             "(`ray start --head`) or leave the address out."
         ) from error
+    # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _check_room(run, ray.cluster_resources())
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
         ray.shutdown()
 
 

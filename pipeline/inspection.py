@@ -37,8 +37,11 @@ def _state(artifact: Artifact, branch: Branch) -> str:
     )
 
 
-def verify(settings: Run) -> tuple[int, list[str]]:
-    """Read every shard of a run; returns how many there are, and a sentence for each problem."""
+def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
+    """Read every shard of a run; returns how many there are, and a sentence for each problem.
+
+    With `mend`, damaged shards are set aside, so that the next run makes them anew.
+    """
     checked, problems = 0, []
     seen: set[str] = set()
     for branch in planned(settings).branches:
@@ -46,14 +49,14 @@ def verify(settings: Run) -> tuple[int, list[str]]:
             if artifact.folder in seen:
                 continue
             seen.add(artifact.folder)
-            shards, found = _verify_artifact(artifact)
+            shards, found = _verify_artifact(artifact, mend=mend)
             checked += shards
             problems += found
         problems += _unanswered(branch)
     return checked, problems
 
 
-def _verify_artifact(artifact: Artifact) -> tuple[int, list[str]]:
+def _verify_artifact(artifact: Artifact, *, mend: bool) -> tuple[int, list[str]]:
     if not artifact.is_complete():
         return 0, [f"{artifact.store.where(artifact.folder)} is not complete; run it again."]
     checked, problems = 0, []
@@ -61,10 +64,12 @@ def _verify_artifact(artifact: Artifact) -> tuple[int, list[str]]:
         ids: list[pl.Series] = []
         for shard, entry in shards.items():
             checked += 1
+            name = f"{artifact.folder}/{table}/{shard}.parquet"
             try:
-                frame = _verified(artifact, table, shard, entry)
-            except (DamagedFileError, FileNotFoundError) as error:
-                problems.append(str(error))
+                frame = _verified(artifact, table, name, entry)
+            except DamagedFileError as error:
+                aside = artifact.set_aside(name) if mend else None
+                problems.append(f"{error} Set aside as {aside}." if aside else str(error))
                 continue
             if table in KEYS:
                 ids.append(frame[KEYS[table]])
@@ -74,10 +79,14 @@ def _verify_artifact(artifact: Artifact) -> tuple[int, list[str]]:
     return checked, problems
 
 
-def _verified(artifact: Artifact, table: str, shard: str, entry: dict[str, object]) -> pl.DataFrame:
-    name = f"{artifact.folder}/{table}/{shard}.parquet"
+def _verified(artifact: Artifact, table: str, name: str, entry: dict[str, object]) -> pl.DataFrame:
     where = artifact.store.where(name)
-    content = artifact.store.get(name)
+    try:
+        content = artifact.store.get(name)
+    except FileNotFoundError as error:
+        raise DamagedFileError(
+            f"{where} is gone; run again with --mend: it is made anew."
+        ) from error
     frame = decode(content, table, artifact.fingerprint, where)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise DamagedFileError(f"{where} is not what the manifest says (SHA-256); set it aside.")
@@ -88,11 +97,11 @@ def _unanswered(branch: Branch) -> list[str]:
     """Prompts that have neither an answer nor an error row."""
     if not all(a.is_complete() for a in (branch.prompts, branch.admitted, branch.greedy)):
         return []
+    failed = pl.concat([a.read_all("errors") for a in (branch.admitted, branch.greedy)])
     missing = 0
     for shard in branch.prompts.shards("prompts"):
         prompts = branch.prompts.read("prompts", shard).filter(pl.col("same_as").is_null())
         answered = branch.greedy.read("generations", shard)
-        failed = branch.admitted.read("errors", shard)
         left = prompts.join(answered, on="prompt_id", how="anti")
         missing += left.join(failed, on="prompt_id", how="anti").height
     folder = branch.greedy.store.where(branch.greedy.folder)

@@ -12,6 +12,7 @@ from typing import Any
 from operators.prompts.setting import Setting
 from pipeline import models
 from pipeline.artifact import Artifact, Recipe
+from pipeline.cluster import gpus_per_engine
 from pipeline.models import Weights
 from pipeline.settings import Run
 from pipeline.stages import admit, aggregate, decode, expand, facts, match
@@ -51,8 +52,15 @@ class Plan:
     branches: tuple[Branch, ...]
 
     def is_complete(self) -> bool:
-        """Whether there is nothing left to compute."""
-        return all(branch.metrics.is_complete() for branch in self.branches)
+        """Whether there is nothing left to compute.
+
+        The metrics are enough: what they were made of may have been removed to save room. But an
+        artifact that is open, since a damaged shard of it was set aside, is made whole again.
+        """
+        artifacts = (artifact for branch in self.branches for artifact in branch.artifacts())
+        return all(branch.metrics.is_complete() for branch in self.branches) and not any(
+            artifact.is_open() for artifact in artifacts
+        )
 
 
 def planned(run: Run) -> Plan:
@@ -106,6 +114,9 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
         "model": run.model.name,
         "n_prompts": run.decoding.samples.n_prompts,
         "rows_per_chunk": run.cluster.rows_per_chunk,
+        "max_deaths": run.cluster.max_deaths,
+        "max_failed_share": run.decoding.max_failed_share,
+        "gpus": gpus_per_engine(run),
         "chat_template": run.model.chat_template,
     }
     sampling = decode.greedy_sampling(run.decoding)

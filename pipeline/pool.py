@@ -4,10 +4,18 @@ An actor reads its shard, decodes it and publishes it: no answer lives in Ray's 
 losing a node loses only what was in flight.
 """
 
+import json
 import os
+import signal
+import time
+import traceback
+from pathlib import Path
 from typing import Any
 
+import ray
+
 from operators.engines.protocol import Engine
+from operators.errors import FactsweepError, StoppedError
 from operators.prompts.tokens import encode, visible
 from pipeline import models
 from pipeline.cluster import gpus_per_engine
@@ -16,6 +24,7 @@ from pipeline.plan import Plan, work
 from pipeline.settings import Run
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
+from pipeline.watchdog import Watchdog
 
 
 def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
@@ -24,10 +33,12 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
     if items:
         _announce(plan, items, tally)
         _decode(plan, items, tally)
+        if ray.get(tally.add.remote({})):
+            raise StoppedError("stopped; the next run goes on from what is published.")
     for branch in plan.branches:
         for artifact in branch.decoded():
             if not artifact.is_complete():
-                artifact.finish([artifact.stage])
+                artifact.finish([artifact.stage, "errors"])
 
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
@@ -41,8 +52,6 @@ def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
 
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
-    import ray
-
     for artifact in {item.artifact.folder: item.artifact for item in items}.values():
         artifact.begin()
     context = ray.data.DataContext.get_current()
@@ -74,22 +83,49 @@ class Decoder:
 
     def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
         self._tally = tally
+        self._stopping = False
+        # Ray's notice that the node goes: what is finished is published before the process ends.
+        signal.signal(signal.SIGTERM, self._stop)
+        self._watchdog = Watchdog(run.cluster.stall_s)
         self._tokenizer = models.tokenizer(weights)
         self._engine = engine(run, weights)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names."""
         for item in batch["work"]:
-            decode.decode(item, self._engine, self._tokenizer, self._tally.add.remote)
+            self._decode(item)
         return {"shard": [item.shard for item in batch["work"]]}
+
+    def _decode(self, item: Work) -> None:
+        try:
+            with self._watchdog.on_guard():
+                if not self._report({}):
+                    decode.decode(item, self._engine, self._tokenizer, self._report)
+        except StoppedError:
+            # Where the user stops the run, the other engines need the time to publish theirs.
+            if self._stopping:
+                os._exit(0)
+        except FactsweepError:
+            raise
+        except Exception:
+            # A dead engine must not go on taking shards: its process ends, and Ray starts
+            # another, while whoever is free does the shard.
+            traceback.print_exc()
+            os._exit(1)
+
+    def _report(self, counts: dict[str, float]) -> bool:
+        self._watchdog.beat()
+        asked = bool(ray.get(self._tally.add.remote(counts)))
+        return asked or self._stopping
+
+    def _stop(self, _signal: int, _frame: object) -> None:
+        self._stopping = True
 
 
 def engine(run: Run, weights: Weights) -> Engine:
     """The engine that the configuration names, with the model loaded."""
     if run.decoding.engine == "fake":
-        from operators.engines.fake import FakeEngine
-
-        return FakeEngine()
+        return _fake_engine()
     from operators.engines.vllm import VllmEngine, VllmSettings
 
     # Ray sets this to the actor's CPUs, which is 1; vLLM's CPU kernels want every core.
@@ -107,3 +143,25 @@ def engine(run: Run, weights: Weights) -> Engine:
             trust_remote_code=model.trust_remote_code,
         )
     )
+
+
+def _fake_engine() -> Engine:
+    """The engine of tests of scheduling and faults, as $FACTSWEEP_FAKE_ENGINE describes it.
+
+    `seconds_per_answer`; `log`, a file that gets a line a prompt; `poison`, the id of a prompt that
+    the engine dies of; `hang`, the id of one that it never answers.
+    """
+    from operators.engines.fake import FakeEngine
+
+    wish = json.loads(os.environ.get("FACTSWEEP_FAKE_ENGINE", "{}"))
+
+    def witness(prompt_id: str) -> None:
+        if "log" in wish:
+            with Path(wish["log"]).open("a") as log:
+                log.write(f"{prompt_id}\n")
+        if prompt_id == wish.get("poison"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if prompt_id == wish.get("hang"):
+            time.sleep(3600)
+
+    return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)

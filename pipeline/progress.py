@@ -18,11 +18,17 @@ class Tally:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._notes: list[str] = []
+        self._stopping = False
 
-    def add(self, counts: dict[str, float]) -> None:
-        """Add to the counts."""
+    def stop(self) -> None:
+        """Ask all workers to stop at their next report."""
+        self._stopping = True
+
+    def add(self, counts: dict[str, float]) -> bool:
+        """Add to the counts; whether to stop."""
         for name, value in counts.items():
             self._counts[name] += value  # type: ignore[assignment]
+        return self._stopping
 
     def say(self, text: str) -> None:
         """Leave a sentence for the user."""
@@ -43,6 +49,7 @@ class Bar:
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._started = self._printed = time.monotonic()
         self._first: float | None = None
+        self._counts: dict[str, float] = {}
 
     def __enter__(self) -> "Bar":
         if self._console.is_terminal:
@@ -64,6 +71,9 @@ class Bar:
 
     def show(self, counts: dict[str, float]) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
+        if not counts:
+            return
+        self._counts = counts
         now = time.monotonic()
         if counts.get("prompts") and self._first is None:
             self._first = now
@@ -74,11 +84,15 @@ class Bar:
             self._printed = now
             self.say(text)
 
-    def close(self, counts: dict[str, float]) -> None:
-        """Print the last line for good."""
+    def close(self) -> None:
+        """Print the last line for good, if there was anything to do."""
+        if not self._counts:
+            return
         now = time.monotonic()
         seconds = now - (self._first or now)
-        self.say(f"{self._title}: {line(counts, seconds)} · {clock(now - self._started)} in all")
+        self.say(
+            f"{self._title}: {line(self._counts, seconds)} · {clock(now - self._started)} in all"
+        )
 
 
 def line(counts: dict[str, float], seconds: float) -> str:

@@ -1,55 +1,103 @@
 """run: compute what is missing, then write the results."""
 
+import logging
 import time
+from typing import Any
 
 import polars as pl
+import ray
 
-from operators.errors import DecodingError, FactsweepError
-from pipeline import cluster, dag, progress
+from operators.errors import DamagedFileError, DecodingError, FactsweepError
+from pipeline import cluster, dag, lease, progress
 from pipeline.plan import Plan, planned
 from pipeline.settings import Run
 from pipeline.stages import report
 
 _LOOK_EVERY_S = 0.5
+_STOP_WITHIN_S = 60.0
+_LOG = logging.getLogger("factsweep")
 
 
 def run(settings: Run) -> pl.DataFrame:
     """Do all that a run asks for; returns its metrics.
 
+    A published shard that turns out to be damaged is set aside and made anew.
+
     Raises:
-        InputError: something that was given is wrong.
+        InputError: something that was given is wrong, or another driver holds an artifact.
         DecodingError: too many prompts have no answer; the results are there all the same.
+        StoppedError: the user asked to stop; the next run goes on.
     """
     started = time.monotonic()
     plan = planned(settings)
-    if not plan.is_complete():
-        compute(plan)
+    while not plan.is_complete():
+        try:
+            compute(plan)
+        except DamagedFileError as error:
+            mend(plan, error)
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
     _check_failed(plan)
     return metrics
 
 
+def mend(plan: Plan, damage: DamagedFileError) -> None:
+    """Set a damaged shard aside, so that it alone is made anew.
+
+    Raises:
+        DamagedFileError: it is no shard of this plan, but a file that the user gave.
+    """
+    for branch in plan.branches:
+        for artifact in branch.artifacts():
+            if damage.name is not None and damage.name.startswith(f"{artifact.folder}/"):
+                aside = artifact.set_aside(damage.name)
+                _LOG.warning("%s Set aside as %s.", damage, artifact.store.where(aside))
+                return
+    raise damage
+
+
 def compute(plan: Plan) -> None:
     """Make every artifact of the plan that is not there."""
-    import ray
+    missing = {
+        artifact.folder: artifact
+        for branch in plan.branches
+        for artifact in branch.artifacts()
+        if not artifact.is_complete()
+    }
+    wait = plan.run.cluster.when_held == "wait"
+    with lease.held(list(missing.values()), wait=wait), cluster.started(plan.run):
+        _follow(plan)
 
-    with cluster.started(plan.run), progress.Bar(f"decode {plan.run.model.name}") as bar:
-        tally = progress.tally_actor()
+
+def _follow(plan: Plan) -> None:
+    """Start the tasks and show how they get on."""
+    tally = progress.tally_actor()
+    with progress.Bar(f"decode {plan.run.model.name}") as bar:
         pending = dag.submit(plan, tally)
-        counts: dict[str, float] = {}
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
+                _show(bar, tally)
                 ray.get(done)
-                counts, notes = ray.get(tally.read.remote())
-                for note in notes:
-                    bar.say(note)
-                if counts:
-                    bar.show(counts)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
-        if counts:
-            bar.close(counts)
+        except KeyboardInterrupt:
+            _stop(pending, tally)
+            raise
+        finally:
+            bar.close()
+
+
+def _show(bar: progress.Bar, tally: Any) -> None:
+    counts, notes = ray.get(tally.read.remote())
+    for note in notes:
+        bar.say(note)
+    bar.show(counts)
+
+
+def _stop(pending: list[Any], tally: Any) -> None:
+    """Let every engine publish what it has finished."""
+    ray.get(tally.stop.remote())
+    ray.wait(pending, timeout=_STOP_WITHIN_S)
 
 
 def _ours(error: BaseException) -> BaseException:

@@ -107,6 +107,9 @@ class Cluster:
     num_cpus: int | None
     rows_per_shard: int
     rows_per_chunk: int
+    max_deaths: int
+    stall_s: float
+    when_held: Literal["leave", "wait"]
     cpu_kvcache_gib: int
     answers_per_s: float | None
 

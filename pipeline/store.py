@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,27 @@ class Store:
                 f"{target} cannot be written ({error.strerror}); make room or choose another "
                 "folder with artifacts=… or results=…; what is published is untouched."
             ) from error
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        """Publish a file unless there is one of that name; whether it was published.
+
+        On a local file system of two at once exactly one succeeds; on an object store both may.
+        """
+        if self._local is None:
+            absent = not self.exists(name)
+            if absent:
+                self.put(name, content)
+            return absent
+        target = self._local / name
+        aside = f"{name}.{os.getpid()}.{threading.get_ident()}"
+        self.put(aside, content)
+        try:
+            os.link(self._local / aside, target)
+        except FileExistsError:
+            return False
+        finally:
+            self.drop(aside)
+        return True
 
     def get(self, name: str) -> bytes:
         """The content of a file.

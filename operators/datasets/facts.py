@@ -82,6 +82,10 @@ def checked(facts: Facts) -> Facts:
         facts.pairs.join(facts.templates, on="relation_id", how="anti"),
         "relation {relation_id} has pairs but no templates; add one or drop its pairs.",
     )
+    _refuse_first(
+        facts.relations.join(facts.pairs, on="relation_id", how="anti"),
+        "relation {relation_id} has no pairs; add one or drop the relation.",
+    )
     return facts
 
 
@@ -103,7 +107,7 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     """The chosen part of the facts.
 
     Raises:
-        InputError: a relation that the set does not have.
+        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
     if unknown:
@@ -114,7 +118,8 @@ def sliced(facts: Facts, part: Slice) -> Facts:
         table.filter(keep) for table in (facts.relations, facts.templates, facts.pairs)
     )
     if part.pairs_per_relation is not None:
-        pairs = pairs.group_by("relation_id", maintain_order=True).head(part.pairs_per_relation)
+        place = pl.int_range(pl.len()).over("relation_id")
+        pairs = pairs.filter(place < part.pairs_per_relation)
     if part.names_per_subject is not None:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
-    return Facts(relations, templates, pairs.select(facts.pairs.columns))
+    return checked(Facts(relations, templates, pairs))

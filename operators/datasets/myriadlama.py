@@ -47,7 +47,8 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
         relation_id=pl.col("rel_uri").str.split("/").list.last(),
         is_manual=pl.col("is_manual").cast(pl.Boolean),
     )
-    _check_values(rows, relation_labels)
+    subject = _subject_column(rows)
+    _check_values(rows, subject, relation_labels)
     templates = _templates(rows)
     relations = templates.select(pl.col("relation_id").unique(maintain_order=True))
     labels = pl.DataFrame(
@@ -57,7 +58,7 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     )
     relations = relations.join(labels, on="relation_id", how="left", maintain_order="left")
     relations = relations.with_columns(pl.col("label").fill_null(pl.col("relation_id")))
-    return checked(Facts(relations, templates, _pairs(rows)))
+    return checked(Facts(relations, templates, _pairs(rows, subject)))
 
 
 def _check_columns(schema: pl.Schema) -> None:
@@ -72,13 +73,17 @@ def _check_columns(schema: pl.Schema) -> None:
             raise InputError(f"column {name} has type {schema[name]}; it must be {expected}.")
 
 
-def _check_values(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | None) -> None:
-    problems = {
-        f"{name} is empty": pl.col(name).fill_null("").str.strip_chars() == "" for name in _TEXT
-    }
-    problems["obj_ents is empty"] = pl.col("obj_ents").list.len().fill_null(0) == 0
+def _check_values(
+    rows: pl.LazyFrame, subject: str, relation_labels: Mapping[str, str] | None
+) -> None:
+    problems = {f"{name} is empty": _blank(pl.col(name)) for name in (*_TEXT, subject)}
+    problems["rel_uri names no relation"] = _blank(pl.col("relation_id"))
+    problems["is_manual is empty"] = pl.col("is_manual").is_null()
+    labels, uris = pl.col("obj_ents"), pl.col("obj_uris")
+    problems["obj_ents is empty"] = labels.list.len().fill_null(0) == 0
+    problems["obj_ents has an empty label"] = labels.list.eval(_blank(pl.element())).list.any()
     problems["obj_uris and obj_ents differ in length"] = (
-        pl.col("obj_uris").list.len() != pl.col("obj_ents").list.len()
+        uris.list.len().fill_null(0) != labels.list.len()
     )
     if relation_labels is not None:
         unknown = ~pl.col("relation_id").is_in(list(relation_labels))
@@ -89,6 +94,10 @@ def _check_values(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | None)
     for name, row in found.row(0, named=True).items():
         if row is not None:
             raise InputError(f"row {row} (counted from 0): {name}; correct or drop the row.")
+
+
+def _blank(text: pl.Expr) -> pl.Expr:
+    return text.fill_null("").str.strip_chars() == ""
 
 
 def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
@@ -107,7 +116,8 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     )
     template = template.with_columns(group=group)
     sizes = template.group_by("relation_id", "group").len()
-    equal = sizes.group_by("relation_id").agg(known=pl.col("len").n_unique() == 1)
+    led = pl.col("group").is_not_null().all()
+    equal = sizes.group_by("relation_id").agg(known=(pl.col("len").n_unique() == 1) & led)
     return template.join(equal, on="relation_id", maintain_order="left").select(
         template_id=pl.format("{}.{}", "relation_id", pl.col("index").cast(pl.String).str.zfill(3)),
         relation_id="relation_id",
@@ -120,10 +130,9 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def _pairs(rows: pl.LazyFrame) -> pl.DataFrame:
+def _pairs(rows: pl.LazyFrame, subject: str) -> pl.DataFrame:
     """One row a subject-relation pair, in the order of first appearance."""
     schema = rows.collect_schema()
-    subject = pl.col(_subject_column(rows))
     columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents", "obj_aliases")]
     aliases = (
         pl.col("sub_aliases").first()
@@ -131,7 +140,7 @@ def _pairs(rows: pl.LazyFrame) -> pl.DataFrame:
         else pl.lit(None).alias("sub_aliases")
     )
     pairs = (
-        rows.group_by("relation_id", subject.alias("subject_id"))
+        rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
         .agg(pl.col("row").min(), *columns, aliases)
         .collect(engine="streaming")
         .sort("row")
@@ -161,7 +170,7 @@ def _subject_column(rows: pl.LazyFrame) -> str:
 def _names(label: pl.Expr, aliases: pl.Expr) -> pl.Expr:
     """The label first, then the aliases, each name once."""
     names = pl.concat_list(label, aliases.fill_null([]))
-    return names.list.eval(pl.element().drop_nulls()).list.unique(maintain_order=True)
+    return names.list.filter(~_blank(pl.element())).list.unique(maintain_order=True)
 
 
 def _objects(pairs: pl.DataFrame) -> pl.Series:

@@ -38,9 +38,16 @@ class VllmEngine:
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
+        running: dict[str, Request] = {}
+        try:
+            yield from self._answers(iter(requests), running)
+        finally:
+            # Where the caller stops early, they would be answered in the next call.
+            self._llm.llm_engine.abort_request(list(running))
+
+    def _answers(self, waiting: Iterator[Request], running: dict[str, Request]) -> Iterator[Answer]:
         engine = self._llm.llm_engine
-        waiting, running, load = iter(requests), dict[str, Request](), 0
-        exhausted = False
+        load, exhausted = 0, False
         while running or not exhausted:
             while load < self._capacity and not exhausted:
                 request = next(waiting, None)

@@ -14,8 +14,10 @@ import polars as pl
 
 from operators import seeds
 from operators.engines.protocol import Answer, Engine, Request, Sampling
+from operators.errors import DecodingError, StoppedError
 from operators.prompts.tokens import encode
 from operators.schemas import empty
+from pipeline import trial
 from pipeline.artifact import Artifact, Counts, Recipe
 from pipeline.models import Weights
 from pipeline.settings import Decoding
@@ -23,8 +25,10 @@ from pipeline.stages.expand import relation_of, with_text
 
 VERSION = 1
 _REPORT_EVERY_S = 0.5
+_MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
 
-Report = Callable[[dict[str, float]], None]
+# Told what was done since the last time; says whether to stop.
+Report = Callable[[dict[str, float]], bool]
 
 
 def engine_version(engine: str) -> str:
@@ -104,6 +108,9 @@ class Work:
     sampling: Sampling
     n_prompts: int
     rows_per_chunk: int
+    max_deaths: int
+    max_failed_share: float
+    gpus: int
     chat_template: bool
     block: int | None = None
     seed: int = 0
@@ -114,9 +121,14 @@ class Work:
         return "generations" if self.block is None else "samples"
 
     @property
+    def open_name(self) -> str:
+        """Where what belongs to the open shard lies."""
+        return f"{self.table}/{self.shard}"
+
+    @property
     def chunks(self) -> str:
         """The table that the shard's finished chunks lie in, while it is open."""
-        return f"chunks/{self.table}/{self.shard}"
+        return f"chunks/{self.open_name}"
 
 
 def todo(work: Work) -> pl.DataFrame:
@@ -141,44 +153,121 @@ def todo(work: Work) -> pl.DataFrame:
 
 
 def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
-    """Answer the prompts of a shard that have no answer yet, and publish it."""
-    rows = todo(work)
-    done = [work.artifact.read_chunk(work.table, work.chunks, c) for c in _chunks(work)]
-    kept = pl.concat([empty(work.table), *done])
-    left = rows.join(kept, on="prompt_id", how="anti", maintain_order="left")
-    tally, started = _Tally(report), time.monotonic()
-    buffer: list[dict[str, Any]] = []
-    for answer in engine.answers(_requests(work, left, tokenizer)):
-        buffer.append(_row(work, answer))
-        tally.count(answer)
-        if len(buffer) == work.rows_per_chunk and len(buffer) + kept.height < rows.height:
-            kept = pl.concat([kept, _keep(work, buffer)])
-            buffer = []
+    """Answer the prompts of a shard that have no answer yet, and publish it.
+
+    Raises:
+        StoppedError: the report said so; what is finished is published.
+        DecodingError: engines die of more prompts than can be by chance.
+    """
+    rows, started = todo(work), time.monotonic()
+    tally = _Tally(report)
+    shard = _OpenShard(work, rows)
+    while not (left := shard.left()).is_empty():
+        shard.narrow(left)
+        group = shard.attempt(left)
+        for answer in engine.answers(_requests(work, group, tokenizer)):
+            shard.keep(_row(work, answer))
+            if tally.count(answer):
+                shard.pause()
+                raise StoppedError("stopped; the next run goes on from what is published.")
+        shard.survived()
     tally.flush()
-    answers = pl.concat([kept, _frame(work, buffer)])
-    ordered = rows.select("prompt_id").join(answers, on="prompt_id", maintain_order="left")
-    counts: Counts = {**tally.totals, "model": work.model, "seconds": time.monotonic() - started}
-    work.artifact.write(work.table, work.shard, ordered, counts)
-    for chunk in _chunks(work):
-        work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")
+    counts: Counts = {
+        **tally.totals,
+        "model": work.model,
+        "gpus": work.gpus,
+        "seconds": time.monotonic() - started,
+    }
+    shard.publish(counts)
     report({"shards": 1})
 
 
-def _chunks(work: Work) -> list[str]:
-    return work.artifact.shards(work.chunks)
+class _OpenShard:
+    """A shard while it is decoded: its answers so far, its chunks and its trial."""
 
+    def __init__(self, work: Work, rows: pl.DataFrame) -> None:
+        self._work = work
+        self._rows = rows
+        self._chunks = work.artifact.shards(work.chunks)
+        published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in self._chunks]
+        # An engine that was cut off from the store may have published a prompt once more.
+        self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id")
+        self._buffer: list[dict[str, Any]] = []
+        self._trial = trial.read(work.artifact, work.open_name)
 
-def _keep(work: Work, buffer: list[dict[str, Any]]) -> pl.DataFrame:
-    """Publish a chunk, named after its first prompt: no prompt is first in two chunks."""
-    frame = _frame(work, buffer)
-    name = f"{seeds.key(frame['prompt_id'][0]):016x}"
-    work.artifact.write_chunk(work.table, work.chunks, name, frame)
-    return frame
+    def left(self) -> pl.DataFrame:
+        """The prompts that have no answer and are not condemned."""
+        rows = self._rows.join(self._answers(), on="prompt_id", how="anti", maintain_order="left")
+        return rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
+
+    def _answers(self) -> pl.DataFrame:
+        return pl.concat([self._kept, _frame(self._work, self._buffer)])
+
+    def narrow(self, left: pl.DataFrame) -> None:
+        """Suspect fewer prompts, if the current ones have seen too many engines die."""
+        self._trial = self._trial.narrowed(left["prompt_id"].to_list(), self._work.max_deaths)
+        condemned = len(self._trial.condemned)
+        if condemned > max(_MAX_CONDEMNED, self._work.max_failed_share * self._rows.height):
+            raise DecodingError(
+                f"shard {self._work.shard}: engines die of {condemned} of {self._rows.height} "
+                "prompts; look for the cause in the engine's log, then run again."
+            )
+
+    def attempt(self, left: pl.DataFrame) -> pl.DataFrame:
+        """Note that an attempt begins; returns the prompts to answer in it."""
+        ids = self._trial.current(left["prompt_id"].to_list())
+        self._trial = self._trial.attempted()
+        trial.write(self._work.artifact, self._work.open_name, self._trial)
+        return left.filter(pl.col("prompt_id").is_in(ids))
+
+    def survived(self) -> None:
+        """The attempt is over, and the engine lives."""
+        self._trial = self._trial.survived()
+
+    def keep(self, row: dict[str, Any]) -> None:
+        """Keep an answer; a full buffer is published as a chunk."""
+        self._buffer.append(row)
+        if len(self._buffer) == self._work.rows_per_chunk:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publish what is finished as a chunk, named after its first prompt."""
+        if self._buffer:
+            frame = _frame(self._work, self._buffer)
+            name = f"{seeds.key(frame['prompt_id'][0]):016x}"
+            self._work.artifact.write_chunk(self._work.table, self._work.chunks, name, frame)
+            self._chunks.append(name)
+            self._kept, self._buffer = pl.concat([self._kept, frame]), []
+
+    def pause(self) -> None:
+        """Leave the shard open for another run; this attempt killed nobody."""
+        self.flush()
+        spared = replace(self._trial, begun=self._trial.begun - 1)
+        trial.write(self._work.artifact, self._work.open_name, spared)
+
+    def publish(self, counts: Counts) -> None:
+        """Publish the shard in the order of its prompts, then clear away what it was made of."""
+        work = self._work
+        answered = self._rows.select("prompt_id").join(
+            self._answers(), on="prompt_id", maintain_order="left"
+        )
+        if self._trial.condemned:
+            work.artifact.write("errors", work.shard, self._errors())
+        work.artifact.write(work.table, work.shard, answered, counts)
+        for chunk in self._chunks:
+            work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")
+        trial.drop(work.artifact, work.open_name)
+
+    def _errors(self) -> pl.DataFrame:
+        return pl.DataFrame({"prompt_id": self._trial.condemned}).with_columns(
+            stage=pl.lit("decode"),
+            reason=pl.lit("engine_died"),
+            detail=pl.lit(f"{self._work.max_deaths} engines died while they answered it alone"),
+        )
 
 
 def _frame(work: Work, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    schema = empty(work.table).schema
-    return pl.DataFrame(rows, schema=schema) if rows else pl.DataFrame(schema=schema)
+    return pl.DataFrame(rows, schema=empty(work.table).schema)
 
 
 def _requests(work: Work, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
@@ -213,7 +302,8 @@ class _Tally:
         self._reported = time.monotonic()
         self.totals: dict[str, float] = {}
 
-    def count(self, answer: Answer) -> None:
+    def count(self, answer: Answer) -> bool:
+        """Count an answer; whether the report asks to stop."""
         found = {
             "prompts": 1,
             "answers": len(answer.completions),
@@ -223,11 +313,12 @@ class _Tally:
         }
         for name, value in found.items():
             self._pending[name] = self._pending.get(name, 0) + value
-        if time.monotonic() - self._reported > _REPORT_EVERY_S:
-            self.flush()
+        return time.monotonic() - self._reported > _REPORT_EVERY_S and self.flush()
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
+        """Report what was counted since the last time; whether the report asks to stop."""
         for name, value in self._pending.items():
             self.totals[name] = self.totals.get(name, 0) + value
-        self._report(self._pending)
-        self._pending, self._reported = {}, time.monotonic()
+        pending, self._pending = self._pending, {}
+        self._reported = time.monotonic()
+        return self._report(pending)

@@ -29,6 +29,8 @@ def make(
 ) -> None:
     """Publish the prompts, a relation at a time."""
     artifact.begin()
+    # An artifact that was left half made keeps the size of shard that it was begun with.
+    rows_per_shard = artifact.settled("rows_per_shard", rows_per_shard)
     for expansion in expand(facts_stage.load(facts), setting, seed=seed):
         _publish(artifact, expansion, rows_per_shard)
     artifact.finish(TABLES)

@@ -1,0 +1,86 @@
+"""One fault at a time, and what must come of it. The engine is fake: see sweep.py."""
+
+import signal
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.faults.sweep import CHUNK, Sweep
+
+pytestmark = pytest.mark.faults
+SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), SMALL)
+    assert sweep.finish().returncode == 0
+    return sweep
+
+
+def test_prompt_that_kills_engines_becomes_an_error_row(calm: Sweep, tmp_path: Path) -> None:
+    poison = calm.answered()[37]
+    share = "decoding.max_failed_share=0.5"
+    sweep = Sweep(tmp_path, (*SMALL, share, "cluster.max_deaths=2"), poison=poison)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    errors = pl.concat(map(pl.read_parquet, tmp_path.glob("artifacts/generations/*/errors/*")))
+    assert errors.select("prompt_id", "reason").rows() == [(poison, "engine_died")]
+    metrics = pl.read_parquet(tmp_path / "results/sweep/metrics.parquet")
+    row = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1").row(0, named=True)
+    assert (row["n"], row["n_failed"]) == (len(calm.answered()) - 1, 1)
+
+
+def test_too_many_failed_prompts_end_with_code_1(calm: Sweep, tmp_path: Path) -> None:
+    share = "decoding.max_failed_share=0.0"
+    poison = calm.answered()[37]
+    sweep = Sweep(tmp_path, (*SMALL, share, "cluster.max_deaths=1"), poison=poison)
+    done = sweep.finish()
+    assert done.returncode == 1
+    assert "1 of" in done.stderr
+    assert (tmp_path / "results/sweep/metrics.parquet").exists()
+
+
+def test_engine_that_hangs_is_ended(calm: Sweep, tmp_path: Path) -> None:
+    wishes = ("cluster.stall_s=2", "cluster.max_deaths=1", "decoding.max_failed_share=0.5")
+    sweep = Sweep(tmp_path, (*SMALL, *wishes), hang=calm.answered()[5])
+    assert sweep.finish().returncode == 0
+    assert len(set(sweep.answered())) == len(calm.answered())
+
+
+def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
+    while len(sweep.answered()) < CHUNK:
+        time.sleep(0.1)
+    assert sweep.process is not None
+    sweep.process.send_signal(signal.SIGTERM)
+    assert sweep.finish().returncode == 130
+    assert sweep.finish().returncode == 0
+    assert sorted(sweep.answered()) == sorted(calm.answered())
+
+
+def test_second_driver_is_told_who_holds_the_artifact(tmp_path: Path) -> None:
+    first = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
+    while not first.answered():
+        time.sleep(0.1)
+    second = Sweep(tmp_path, SMALL).finish()
+    assert second.returncode == 2
+    assert first.process is not None
+    assert f"process {first.process.pid}" in second.stderr
+    assert first.finish().returncode == 0
+
+
+def test_damaged_shard_is_set_aside_and_done_again(calm: Sweep, tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, SMALL)
+    assert sweep.finish().returncode == 0
+    before = sweep.tables()
+    shard = next(tmp_path.glob("artifacts/generations/*/generations/P36.0000.parquet"))
+    shard.write_bytes(shard.read_bytes()[:200])
+    assert sweep.verify().returncode == 1
+    done = Sweep(tmp_path, ("--mend", *SMALL)).verify()
+    assert "P36.0000" in done.stderr
+    assert sweep.finish().returncode == 0
+    assert sweep.tables() == before
+    assert (shard.parent / "damaged" / shard.name).exists()
