@@ -25,7 +25,7 @@ class Store:
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str]:
         try:
-            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.root)
+            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_with_options(self.root))
         except (ValueError, OSError) as error:
             raise InputError(f"artifacts={self.root} is no folder or URL: {error}.") from error
         return found
@@ -37,9 +37,7 @@ class Store:
             InputError: the folder cannot be written or the disk is full.
         """
         if self._local is None:
-            filesystem, base = self._remote
-            with filesystem.open_output_stream(f"{base}/{name}") as stream:
-                stream.write(content)
+            self._put_remote(name, content)
             return
         target = self._local / name
         try:
@@ -48,6 +46,17 @@ class Store:
             raise InputError(
                 f"{target} cannot be written ({error.strerror}); make room or choose another "
                 "folder with artifacts=… or results=…; what is published is untouched."
+            ) from error
+
+    def _put_remote(self, name: str, content: bytes) -> None:
+        filesystem, base = self._remote
+        try:
+            with filesystem.open_output_stream(f"{base}/{name}") as stream:
+                stream.write(content)
+        except OSError as error:
+            raise InputError(
+                f"{self.where(name)} cannot be written ({error}); check the bucket, the network and "
+                "the credentials in the environment; what is published is untouched."
             ) from error
 
     def put_new(self, name: str, content: bytes) -> bool:
@@ -127,7 +136,14 @@ class Store:
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages."""
-        return f"{self.root.rstrip('/')}/{name}".rstrip("/")
+        return f"{self.root.partition('?')[0].rstrip('/')}/{name}".rstrip("/")
+
+
+def _with_options(root: str) -> str:
+    """The URL with what publishing by one put needs: S3 streams open when they are closed."""
+    if not root.startswith("s3://"):
+        return root
+    return f"{root}{'&' if '?' in root else '?'}allow_delayed_open=true"
 
 
 def _publish(target: Path, content: bytes) -> None:

@@ -1,0 +1,95 @@
+"""The store on a real S3 protocol: moto's server, on this machine."""
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from operators.errors import InputError
+from pipeline import run as runner
+from pipeline.settings import load
+from pipeline.store import Store
+
+SECRET = "wJalrXUtnFEMI-planted-secret"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.INFO)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="sweeps")
+    return "s3://sweeps"
+
+
+def test_shard_is_published_by_a_single_put(bucket: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="werkzeug"):
+        Store(bucket).put("single/shard.parquet", b"1" * 2_000_000)
+    requests = re.findall(r'"(PUT|POST) /sweeps/single/shard\.parquet(\S*)', caplog.text)
+    assert requests == [("PUT", "")]
+
+
+def test_store_lists_and_reads_what_was_put(bucket: str) -> None:
+    store = Store(f"{bucket}/a")
+    store.put("stage/f00/generations/P36.parquet", b"rows")
+    assert store.names("stage/f00/generations") == ["P36.parquet"]
+    assert store.folders("stage") == ["f00"]
+    assert store.get("stage/f00/generations/P36.parquet") == b"rows"
+    assert store.names("nowhere") == []
+
+
+def test_missing_file_is_not_found(bucket: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        Store(bucket).get("nothing")
+
+
+def test_put_new_keeps_what_is_there(bucket: str) -> None:
+    store = Store(bucket)
+    assert store.put_new("lease.json", b"first")
+    assert not store.put_new("lease.json", b"second")
+    assert store.get("lease.json") == b"first"
+
+
+def test_damaged_file_is_set_aside(bucket: str) -> None:
+    store = Store(bucket)
+    store.put("t/shard.parquet", b"half")
+    assert store.get(store.set_aside("t/shard.parquet")) == b"half"
+    assert store.names("t") == []
+
+
+def test_missing_bucket_is_one_sentence(bucket: str) -> None:
+    with pytest.raises(InputError, match="check the bucket"):
+        Store("s3://no-such-bucket/x").put("a", b"1")
+
+
+@pytest.mark.faults
+def test_run_on_s3_is_resumed_and_writes_no_secret(bucket: str, tmp_path: Path) -> None:
+    """The engine is fake: this is about where things are stored."""
+    small = ["benchmark.relations=[P36]", "benchmark.pairs_per_relation=6", "prompt=zero-shot"]
+    quick = ["decoding.engine=fake", "decoding.samples.n_prompts=0", "metrics.n_draws=100"]
+    where = [f"artifacts={bucket}/run", f"results={tmp_path}", "run_name=s3"]
+    settings = load([*small, *quick, *where])
+    first = runner.run(settings)
+    assert runner.run(settings).equals(first)
+    written = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+    client = boto3.client("s3")
+    objects = client.list_objects_v2(Bucket="sweeps")["Contents"]
+    stored = b"".join(
+        client.get_object(Bucket="sweeps", Key=o["Key"])["Body"].read() for o in objects
+    )
+    assert SECRET.encode() not in written + stored
