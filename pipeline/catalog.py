@@ -164,12 +164,19 @@ def fetch(entry: Entry) -> str:
     return str(commit)
 
 
+def _fetched_checksum(entry: Entry) -> str | None:
+    """What was recorded when the data set was fetched from the hub."""
+    record = _folder(entry) / "fetched.json"
+    return str(json.loads(record.read_text())["sha256"]) if record.is_file() else None
+
+
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     """What differs between a data set and its entry, one line each; nothing if it is right."""
     paths = files(entry, path)
     found = checksum(paths)
-    if entry.checksum not in (None, found):
-        yield f"checksum: expected {entry.checksum}, found {found}"
+    expected = entry.checksum if path else entry.checksum or _fetched_checksum(entry)
+    if expected not in (None, found):
+        yield f"checksum: expected {expected}, found {found}"
     rows = scan(paths)
     columns = rows.collect_schema().names()
     for column in entry.columns:

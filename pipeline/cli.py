@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FactsweepError as error:
         print(f"factsweep: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("factsweep: stopped; the next run goes on from what is published.", file=sys.stderr)
         return 130
@@ -80,7 +84,9 @@ def _score(asked: argparse.Namespace) -> int:
 def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
     from operators.tables.belief import card, markdown
 
-    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
+    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}")
+    scopes = {s.scope for s in settings.settings if s.context != "zero-shot"}
+    print(f"demonstrations: scope {', '.join(sorted(scopes))}\n" if scopes else "")
     print(markdown(card(metrics)))
     print(f"tables, figures and every number by relation: {settings.results}/{settings.name}/")
 

@@ -36,7 +36,7 @@ def run(settings: Run) -> pl.DataFrame:
         except DamagedFileError as error:
             mend(plan, error)
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
-    _check_failed(plan)
+    check_failed(plan)
     return metrics
 
 
@@ -111,7 +111,12 @@ def _ours(error: BaseException) -> BaseException:
     return error
 
 
-def _check_failed(plan: Plan) -> None:
+def check_failed(plan: Plan) -> None:
+    """Refuse a run in which more prompts have no answer than the configuration allows.
+
+    Raises:
+        DecodingError: it names the setting and where the reasons stand.
+    """
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")

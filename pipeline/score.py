@@ -16,6 +16,7 @@ from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
 from pipeline.models import Weights
 from pipeline.plan import Branch, Plan
+from pipeline.run import check_failed
 from pipeline.settings import Run
 from pipeline.stages import aggregate, expand, facts, match, report
 from pipeline.store import Store
@@ -43,7 +44,9 @@ def score(run: Run) -> pl.DataFrame:
     branch = _branch(run, run.settings[0], catalog.checksum([path]))
     _make(run, branch, path)
     plan = Plan(run, Weights(run.model, f"answers of {path.name}"), (branch,))
-    return report.write(plan, {"total": round(time.monotonic() - started, 1)})
+    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
+    check_failed(plan)
+    return metrics
 
 
 def _branch(run: Run, setting: Setting, checksum: str) -> Branch:
@@ -88,10 +91,10 @@ def _given(path: Path, prompts: Artifact) -> pl.DataFrame:
     rows = catalog.scan([path]).with_row_index("row")
     schema = rows.collect_schema()
     for column in ("prompt_id", "text"):
-        if schema.get(column) != pl.String:
+        if schema.get(column) not in (pl.String, pl.Null):
             found = schema.get(column, "nothing")
             raise InputError(f"{path}: column {column} must be text, found {found}; add it.")
-    answers = rows.select("row", "prompt_id", "text").collect()
+    answers = rows.select("row", pl.col("prompt_id", "text").cast(pl.String)).collect()
     known = pl.concat([each.select("prompt_id") for each in prompts.each("prompts")])
     problems = {
         "its text is null; give an empty text or leave the row out": pl.col("text").is_null(),

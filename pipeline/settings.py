@@ -1,7 +1,7 @@
 """Configuration at the edge: Hydra's YAML becomes frozen dataclasses, checked once, here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -208,11 +208,14 @@ def _setting(prompt: Mapping[str, Any]) -> Setting:
             f"prompt.context={setting.context} does not go with prompt.shots={setting.shots}; "
             "zero-shot has 0 shots, every other context at least 1."
         )
-    return setting
+    # Without demonstrations there is no scope to choose: one setting, one artifact.
+    return replace(setting, scope="shared") if setting.context == "zero-shot" else setting
 
 
 def _default_name(config: Mapping[str, Any], settings: Sequence[Setting], sweep: bool) -> str:
     last = "sweep" if sweep else settings[0].name
+    if config["answers"] is not None:
+        return "-".join([Path(config["answers"]).stem, config["benchmark"]["name"], last])
     return "-".join([config["model"]["name"], config["benchmark"]["name"], last])
 
 

@@ -55,8 +55,8 @@ class Store:
                 stream.write(content)
         except OSError as error:
             raise InputError(
-                f"{self.where(name)} cannot be written ({error}); check the bucket, the network and "
-                "the credentials in the environment; what is published is untouched."
+                f"{self.where(name)} cannot be written ({error}); check the bucket, the network "
+                "and the credentials in the environment; what is published is untouched."
             ) from error
 
     def put_new(self, name: str, content: bytes) -> bool:

@@ -17,13 +17,22 @@ HEADINGS = {
     "coverage_oracle": "oracle",
 }
 _NAMES = ("model", "benchmark", "setting", "variant")
+_SCOPE = (
+    pl.when(pl.col("setting") == "zero-shot")
+    .then(pl.lit("–"))
+    .when(pl.col("variant").fill_null("").str.contains("scope=prompt"))
+    .then(pl.lit("prompt"))
+    .otherwise(pl.lit("shared"))
+    .alias("scope")
+)
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row for each model, benchmark, setting and variant, from the rows over all relations.
 
-    Numbers are texts with four digits, a dash where a number is undefined. `prompts` and `failed`
-    count those with and without a greedy answer.
+    `scope` says for how many prompts a demonstration was drawn. Numbers are texts with four digits,
+    a dash where a number is undefined. `prompts` and `failed` count those with and without a greedy
+    answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
     accuracy = overall.filter(pl.col("metric") == "acc_at_1")
@@ -37,7 +46,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
         names, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
     )
     columns = [name for name in HEADINGS if name in table.columns]
-    return table.select(*_NAMES, *columns, "prompts", "failed").rename(
+    return table.select(*_NAMES, _SCOPE, *columns, "prompts", "failed").rename(
         {name: HEADINGS[name] for name in columns}
     )
 
