@@ -202,13 +202,14 @@ def decode(content: bytes, table: str, fingerprint: str, where: str) -> pl.DataF
     mend = "set it aside and run again: it alone is made anew"
     try:
         file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
-        footer = file.schema_arrow.metadata or {}
         arrow = file.read()
-    except (pa.ArrowInvalid, OSError) as error:
+        arrow.validate(full=True)  # where a bit is flipped, text may be none
+        footer = {k.decode(): v.decode() for k, v in (arrow.schema.metadata or {}).items()}
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise DamagedFileError(f"{where} is no whole Parquet file ({error}); {mend}.") from error
     expected = {"factsweep.table": table, "factsweep.fingerprint": fingerprint}
     for name, value in {**expected, "factsweep.rows": str(arrow.num_rows)}.items():
-        found = footer.get(name.encode(), b"nothing").decode()
+        found = footer.get(name, "nothing")
         if found != value:
             raise DamagedFileError(
                 f"{where} belongs elsewhere: its footer says {name} {found}, not {value}; {mend}."

@@ -14,6 +14,7 @@ from operators.datasets import myriadlama
 from operators.datasets.facts import Facts, counts
 from operators.errors import DamagedFileError, InputError
 from pipeline.home import home
+from pipeline.models import hub_errors
 from pipeline.settings import build
 
 CATALOG = Path(__file__).parent.parent / "data_catalog"
@@ -105,11 +106,15 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
+    where = paths[0] if len(paths) == 1 else paths[0].parent
     try:
         return READERS[entry.reader](scan(paths), entry.relations or None)
+    except DamagedFileError:
+        raise  # it names the file
     except InputError as error:
-        where = paths[0] if len(paths) == 1 else paths[0].parent
-        raise type(error)(f"{where}: {error}") from error
+        raise InputError(f"{where}: {error}") from error
+    except pl.exceptions.PolarsError as error:
+        raise _unreadable(where, error) from error
 
 
 def scan(paths: list[Path]) -> pl.LazyFrame:
@@ -118,13 +123,29 @@ def scan(paths: list[Path]) -> pl.LazyFrame:
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
     """
-    return pl.concat([_scan(path) for path in paths])
+    found = [_scan(path) for path in paths]
+    columns = found[0].collect_schema()
+    for path, rows in zip(paths, found, strict=True):
+        for column in {**columns, **(other := rows.collect_schema())}:
+            if columns.get(column) != other.get(column):
+                raise DamagedFileError(
+                    f"{path} cannot be read with {paths[0]} (column {column}: "
+                    f"{other.get(column)}, not {columns.get(column)}); {_MEND}."
+                )
+    return pl.concat(found)
+
+
+_MEND = "fetch or copy it again"
+
+
+def _unreadable(path: Path, error: Exception) -> DamagedFileError:
+    reason = str(error).splitlines()[0]
+    return DamagedFileError(f"{path} cannot be read ({reason}); {_MEND}.")
 
 
 def _scan(path: Path) -> pl.LazyFrame:
-    mend = "fetch or copy it again"
     if path.stat().st_size == 0:
-        raise DamagedFileError(f"{path} is empty; {mend}.")
+        raise DamagedFileError(f"{path} is empty; {_MEND}.")
     reader: Callable[[Path], pl.LazyFrame]
     reader = pl.scan_ndjson if path.suffix == ".jsonl" else pl.scan_parquet
     try:
@@ -132,8 +153,7 @@ def _scan(path: Path) -> pl.LazyFrame:
         rows.collect_schema()
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{path} cannot be read ({reason}); {mend}.") from error
+        raise _unreadable(path, error) from error
     return rows
 
 
@@ -146,13 +166,12 @@ def fetch(entry: Entry) -> str:
     if entry.source.kind != "hub":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     folder = _folder(entry)
     try:
         commit = HfApi().dataset_info(entry.source.id, revision=entry.revision).sha
         snapshot_download(entry.source.id, repo_type="dataset", revision=commit, local_dir=folder)
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+    except hub_errors() as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"the hub did not give {entry.source.id} at {entry.revision} ({reason}); check the "
@@ -185,5 +204,10 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     facts = read(entry, path)
     figures = {"rows": rows.select(pl.len()).collect().item(), **counts(facts)}
     for name, expected in entry.counts.items():
+        if name not in figures:
+            raise InputError(
+                f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
+                f"there are {', '.join(figures)}."
+            )
         if figures[name] != expected:
             yield f"{name}: expected {expected:,}, found {figures[name]:,}"

@@ -29,7 +29,7 @@ class Forecast:
     branch: Branch
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
     duplicates: int = 0
-    too_long: int = 0
+    too_long: set[str] = field(default_factory=set)  # their ids
     tokens: int = 0
     shared_tokens: int = 0
     shards: int = 0
@@ -62,8 +62,8 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         _count(figures, expansion, tokenizer, run)
     done = _rows_done(branch.greedy)
-    figures.prompts_left = sum(figures.prompts.values()) - figures.duplicates - figures.too_long
-    figures.prompts_left -= min(done, figures.prompts_left)
+    wanted = sum(figures.prompts.values()) - figures.duplicates - len(figures.too_long)
+    figures.prompts_left = max(0, wanted - done)
     wanted = figures.sampled * len(branch.blocks)
     figures.samples_left = max(0, wanted - sum(map(_rows_done, branch.blocks)))
     figures.samples_left *= run.decoding.samples.block_size
@@ -74,8 +74,6 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
     """Add the token figures of a relation."""
     prompts = expansion.prompts
     figures.duplicates += prompts["same_as"].count()
-    ranks = prompts["calibration_rank"]
-    figures.sampled += int((ranks < run.decoding.samples.n_prompts).sum())
     limit = run.model.max_model_len - run.decoding.max_tokens
     context = expansion.contexts.select("context_id", context="text")
     decoded = prompts.filter(pl.col("same_as").is_null())
@@ -85,7 +83,11 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
         ids = encode(tokenizer, texts.to_list(), chat_template=run.model.chat_template)
         figures.tokens += sum(map(len, ids))
         figures.shared_tokens += n_shared(ids)
-        figures.too_long += sum(len(each) > limit for each in ids)
+        long = [len(each) > limit for each in ids]
+        figures.too_long.update(rows["prompt_id"].filter(pl.Series(long, dtype=pl.Boolean)))
+    sampled = prompts.filter(pl.col("calibration_rank") < run.decoding.samples.n_prompts)
+    first = sampled.select(pl.coalesce("same_as", "prompt_id")).to_series()
+    figures.sampled += sum(each not in figures.too_long for each in first)
 
 
 def _rows_done(artifact: Artifact) -> int:
@@ -130,7 +132,7 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
     yield f"  prompts         {n:,} ({by_relation})"
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
-    yield f"  too long        {figures.too_long:,}"
+    yield f"  too long        {len(figures.too_long):,}"
     yield f"  prompt tokens   {figures.tokens:,}"
     shared = figures.shared_tokens / tokens
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"

@@ -27,7 +27,8 @@ def _state(artifact: Artifact, branch: Branch) -> str:
     if source is None or not branch.prompts.is_complete():
         return "partial" if artifact.store.names(artifact.folder) else "missing"
     done, shards = artifact.shards(artifact.stage), branch.prompts.rows(source)
-    open_shards = artifact.store.folders(f"{artifact.folder}/chunks/{artifact.stage}")
+    begun = artifact.store.folders(f"{artifact.folder}/chunks/{artifact.stage}")
+    open_shards = set(begun) - set(done)
     if not done and not open_shards:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
     rows = sum(shards[shard] for shard in done)
@@ -52,7 +53,10 @@ def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
             shards, found = _verify_artifact(artifact, mend=mend)
             checked += shards
             problems += found
-        problems += _unanswered(branch)
+        try:
+            problems += _unanswered(branch)
+        except (DamagedFileError, FileNotFoundError):
+            continue  # already a problem, by its name
     return checked, problems
 
 
@@ -93,16 +97,25 @@ def _verified(artifact: Artifact, table: str, name: str, entry: dict[str, object
     return frame
 
 
-def _unanswered(branch: Branch) -> list[str]:
-    """Prompts that have neither an answer nor an error row."""
-    if not all(a.is_complete() for a in (branch.prompts, branch.admitted, branch.greedy)):
-        return []
-    failed = pl.concat([a.read_all("errors") for a in (branch.admitted, branch.greedy)])
-    missing = 0
-    for shard in branch.prompts.shards("prompts"):
-        prompts = branch.prompts.read("prompts", shard).filter(pl.col("same_as").is_null())
-        answered = branch.greedy.read("generations", shard)
-        left = prompts.join(answered, on="prompt_id", how="anti")
-        missing += left.join(failed, on="prompt_id", how="anti").height
-    folder = branch.greedy.store.where(branch.greedy.folder)
-    return [f"{folder}: {missing} prompts have neither answer nor error."] if missing else []
+def _unanswered(branch: Branch) -> Iterator[str]:
+    """Decoded artifacts with prompts that have neither an answer nor an error row."""
+    inputs = (branch.prompts, branch.admitted)
+    for artifact in branch.decoded():
+        if all(each.is_complete() for each in (*inputs, artifact)):
+            failed = pl.concat([each.read_all("errors") for each in (branch.admitted, artifact)])
+            answered = artifact.read_all(artifact.stage)
+            left = _asked(branch, artifact).join(answered, on="prompt_id", how="anti")
+            left = left.join(failed, on="prompt_id", how="anti")
+            if left.height:
+                folder = artifact.store.where(artifact.folder)
+                yield f"{folder}: {left.height} prompts have neither answer nor error."
+
+
+def _asked(branch: Branch, artifact: Artifact) -> pl.DataFrame:
+    """The prompts that an engine was to answer."""
+    if artifact == branch.greedy:
+        prompts = branch.prompts.read_all("prompts")
+        return prompts.filter(pl.col("same_as").is_null()).select("prompt_id")
+    n_prompts = artifact.recipe.fields["n_prompts"]
+    ranked = branch.prompts.read_all("ranked")
+    return ranked.filter(pl.col("calibration_rank") < n_prompts).select("prompt_id")

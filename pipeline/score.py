@@ -88,13 +88,14 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
 
 def _given(path: Path, prompts: Artifact) -> pl.DataFrame:
     """The answers: prompt_id, text."""
-    rows = catalog.scan([path]).with_row_index("row")
+    rows = catalog.scan([path])
     schema = rows.collect_schema()
     for column in ("prompt_id", "text"):
         if schema.get(column) not in (pl.String, pl.Null):
             found = schema.get(column, "nothing")
             raise InputError(f"{path}: column {column} must be text, found {found}; add it.")
-    answers = rows.select("row", pl.col("prompt_id", "text").cast(pl.String)).collect()
+    answers = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+    answers = answers.with_row_index("row")
     known = pl.concat([each.select("prompt_id") for each in prompts.each("prompts")])
     problems = {
         "its text is null; give an empty text or leave the row out": pl.col("text").is_null(),
@@ -114,7 +115,7 @@ def _take(branch: Branch, answers: pl.DataFrame) -> None:
     branch.admitted.begin()
     branch.greedy.begin()
     for shard, rows in _by_shard(branch.prompts, answers):
-        absent = rows.filter(pl.col("text").is_null())
+        absent = rows.filter(pl.col("text").is_null() & pl.col("same_as").is_null())
         errors = absent.select("prompt_id").with_columns(
             stage=pl.lit("score"), reason=pl.lit("no_answer_given"), detail=pl.lit(None, pl.String)
         )

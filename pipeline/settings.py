@@ -1,7 +1,8 @@
 """Configuration at the edge: Hydra's YAML becomes frozen dataclasses, checked once, here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -132,6 +133,25 @@ class Run:
     answers: str | None
 
 
+@dataclass(frozen=True)
+class _Config:
+    """What conf/config.yaml composes."""
+
+    model: Model
+    benchmark: Benchmark
+    prompt: dict[str, Any]
+    decoding: Decoding
+    matching: Matching
+    metrics: Metrics
+    cluster: Cluster
+    sweep: dict[str, Any]
+    seed: int
+    run_name: str | None
+    artifacts: str
+    results: str
+    answers: str | None
+
+
 def load(overrides: Sequence[str]) -> Run:
     """The run that the overrides describe.
 
@@ -139,6 +159,7 @@ def load(overrides: Sequence[str]) -> Run:
         InputError: an unknown override, group or value, or one of the wrong type.
     """
     config = _compose(overrides)
+    given = build(_Config, config, "")
     sweep = _sweep_plan(config)
     names = sweep.get("prompts")
     if names is not None and any(o.startswith("prompt=") for o in overrides):
@@ -148,18 +169,18 @@ def load(overrides: Sequence[str]) -> Run:
         prompts = [{**prompt, "templates": sweep["templates"]} for prompt in prompts]
     settings = tuple(_setting(prompt) for prompt in prompts)
     run = Run(
-        model=build(Model, config["model"], "model"),
-        benchmark=build(Benchmark, config["benchmark"], "benchmark"),
+        model=given.model,
+        benchmark=given.benchmark,
         settings=settings,
-        decoding=build(Decoding, config["decoding"], "decoding"),
-        matching=build(Matching, config["matching"], "matching"),
-        metrics=build(Metrics, config["metrics"], "metrics"),
-        cluster=build(Cluster, config["cluster"], "cluster"),
-        seed=int(config["seed"]),
-        name=config["run_name"] or _default_name(config, settings, names is not None),
-        artifacts=config["artifacts"],
-        results=config["results"],
-        answers=config["answers"],
+        decoding=given.decoding,
+        matching=given.matching,
+        metrics=given.metrics,
+        cluster=given.cluster,
+        seed=given.seed,
+        name=given.run_name or _default_name(config, settings, names is not None),
+        artifacts=given.artifacts,
+        results=given.results,
+        answers=given.answers,
     )
     _check(run)
     return run
@@ -225,22 +246,54 @@ def _check(run: Run) -> None:
             f"model={run.model.name} is an encoder, and masked models are not decoded yet; "
             "choose a decoder: the files in conf/model/ say which are."
         )
-    samples = run.decoding.samples
+    for limit, (names, holds) in _LIMITS.items():
+        for name in names.split():
+            value = attrgetter(name)(run)
+            if value is not None and not holds(value):
+                raise InputError(f"{name}={value}; it must be {limit}.")
+    samples, replicas = run.decoding.samples, run.model.replicas
     if samples.n_answers % samples.block_size:
         raise InputError(
             f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
             f"decoding.samples.block_size={samples.block_size}; make it one."
         )
-    positive = {
-        "cluster.rows_per_shard": run.cluster.rows_per_shard,
-        "cluster.rows_per_chunk": run.cluster.rows_per_chunk,
-        "decoding.max_tokens": run.decoding.max_tokens,
-        "decoding.samples.block_size": samples.block_size,
-        "model.replicas.min": run.model.replicas.min,
-    }
-    for name, value in positive.items():
-        if value < 1:
-            raise InputError(f"{name}={value}; it must be at least 1.")
+    if replicas.max < replicas.min:
+        raise InputError(
+            f"model.replicas.max={replicas.max}; it must be at least model.replicas.min="
+            f"{replicas.min}."
+        )
+    if run.model.max_model_len <= run.decoding.max_tokens:
+        raise InputError(
+            f"model.max_model_len={run.model.max_model_len}; it must be more than "
+            f"decoding.max_tokens={run.decoding.max_tokens}."
+        )
+    if run.benchmark.relations == ():
+        raise InputError("benchmark.relations=[]; it must be null or name a relation.")
+
+
+_LIMITS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "at least 1": (
+        "cluster.rows_per_shard cluster.rows_per_chunk cluster.num_cpus cluster.cpu_kvcache_gib "
+        "cluster.max_deaths "
+        "decoding.max_tokens decoding.samples.block_size metrics.n_draws metrics.n_rounds "
+        "metrics.n_bins model.replicas.min model.tensor_parallel model.pipeline_parallel "
+        "benchmark.pairs_per_relation benchmark.names_per_subject",
+        lambda value: value >= 1,
+    ),
+    "at least 0": (
+        "decoding.samples.n_prompts decoding.samples.n_answers decoding.samples.temperature "
+        "decoding.max_failed_share",
+        lambda value: value >= 0,
+    ),
+    "more than 0": (
+        "decoding.samples.top_p cluster.answers_per_s cluster.stall_s model.gpu_memory_utilization",
+        lambda value: value > 0,
+    ),
+    "at most 1": (
+        "decoding.samples.top_p decoding.max_failed_share model.gpu_memory_utilization",
+        lambda value: value <= 1,
+    ),
+}
 
 
 def build(kind: type[T], values: Any, path: str) -> T:
@@ -253,13 +306,15 @@ def build(kind: type[T], values: Any, path: str) -> T:
         raise InputError(f"{path} is {values!r}; it must be a group of fields.")
     hints = get_type_hints(kind)
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    prefix = f"{path}." if path else ""
     for name in values:
         if name not in names:
-            raise InputError(f"{path}.{name} is no known field; {path} has {', '.join(names)}.")
+            known = f"{path or 'conf/config.yaml'} has {', '.join(names)}"
+            raise InputError(f"{prefix}{name} is no known field; {known}.")
     for name in names:
         if name not in values:
-            raise InputError(f"{path}.{name} is missing; give it a value.")
-    return kind(**{name: _value(hints[name], values[name], f"{path}.{name}") for name in names})
+            raise InputError(f"{prefix}{name} is missing; give it a value.")
+    return kind(**{name: _value(hints[name], values[name], f"{prefix}{name}") for name in names})
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:

@@ -20,7 +20,8 @@ class Store:
 
     @cached_property
     def _local(self) -> Path | None:
-        return None if "://" in self.root else Path(self.root).absolute()
+        scheme, _, path = self.root.rpartition("://")
+        return Path(path).absolute() if scheme in ("", "file") else None
 
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str]:

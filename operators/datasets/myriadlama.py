@@ -42,10 +42,15 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     Raises:
         InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
     """
-    _check_columns(rows.collect_schema())
-    rows = rows.with_row_index("row").with_columns(
-        relation_id=pl.col("rel_uri").str.split("/").list.last(),
-        is_manual=pl.col("is_manual").cast(pl.Boolean),
+    schema = rows.collect_schema()
+    _check_columns(schema)
+    rows = (
+        rows.select(name for name in schema if name in _TYPES)
+        .with_row_index("row")
+        .with_columns(
+            relation_id=pl.col("rel_uri").str.split("/").list.last(),
+            is_manual=pl.col("is_manual").cast(pl.Boolean),
+        )
     )
     subject = _subject_column(rows)
     _check_values(rows, subject, relation_labels)

@@ -1,0 +1,239 @@
+"""Decoding smollm2-135m: the pipeline beside what one would run instead, in one go on one machine.
+
+    pipeline         `factsweep run`, 4-template, demonstrations shared by a template's prompts
+    vLLM, bare       LLM.generate over the same token ids with the same engine options
+    pipeline, fresh  the pipeline with `prompt.scope=prompt`: demonstrations drawn for each prompt
+    lm-eval          lm-evaluation-harness on its vLLM backend, same texts, same engine options
+    HF, batch 32     transformers' generate, padded on the left, newline as an end of sequence
+    HF, batch 1      the same, one prompt at a time
+
+All answer greedily with at most 10 tokens, up to the end of the line. A rate is prompts a second
+without the loading of the model. One engine is alive at a time, each in a process of its own, and
+the pipeline and bare vLLM take turns, since a machine is not equally fast all the time.
+
+lm-evaluation-harness needs packages that the project does not want; it runs in an environment that
+only borrows the project's (benchmarks/README.md), and without one its line says so.
+
+    python benchmarks/bench_decode.py [--rounds 2] [--lm-eval /tmp/lm-eval/bin/python]
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from operators.prompts.tokens import encode
+from pipeline import cluster, models, run, settings
+from pipeline.artifact import counts_of
+from pipeline.plan import planned
+from pipeline.settings import Run
+from pipeline.stages.expand import with_text
+
+GIVEN = (
+    "model=smollm2-135m",
+    "benchmark=myriadlama-mini",
+    "benchmark.relations=[P36,P30]",
+    "prompt=4-template",
+    "decoding=greedy",
+    "metrics.n_draws=100",
+    "metrics.n_rounds=10",
+)
+FRESH = ("prompt.scope=prompt", "benchmark.names_per_subject=1")  # slow: 600 prompts are enough
+N_BATCHED, N_SINGLE = 256, 96
+AT_LEAST = {"vLLM, bare": 0.95, "pipeline, fresh": 3.0}
+TASK = """\
+task: facts
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/prompts.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{prompt}}"
+doc_to_target: "{{target}}"
+target_delimiter: ""
+generation_kwargs: {until: ["\\n"], max_gen_toks: 10, do_sample: false, temperature: 0.0}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+"""
+
+
+class Rate(NamedTuple):
+    """How many prompts were answered, and in what time."""
+
+    prompts: int
+    seconds: float
+
+
+def main() -> None:
+    """Measure one after the other, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2, help="turns of the pipeline and bare vLLM")
+    parser.add_argument("--lm-eval", default="/tmp/lm-eval/bin/python", help="a Python that has it")
+    given = parser.parse_args()
+    rates: dict[str, list[Rate]] = {}
+
+    def measure(name: str, work: Callable[..., Rate | None], *arguments: Any) -> None:
+        rate = _alone(work, *arguments)
+        if rate is not None:
+            rates.setdefault(name, []).append(rate)
+            print(f"{name:<16} {rate.prompts:>5,} prompts {rate.seconds:6.1f} s", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
+        jobs = [_job(f"{folder}/{turn}") for turn in range(given.rounds)]
+        for job in jobs:
+            measure("pipeline", through_pipeline, job)
+            measure("vLLM, bare", through_vllm, job)
+        measure("pipeline, fresh", through_pipeline, _job(f"{folder}/fresh", *FRESH))
+        measure("lm-eval", through_lm_eval, jobs[0], Path(folder), given.lm_eval)
+        measure("HF, batch 32", through_hf, jobs[0], N_BATCHED, 32)
+        measure("HF, batch 1", through_hf, jobs[0], N_SINGLE, 1)
+    _print_table(rates)
+
+
+def _job(folder: str, *more: str) -> Run:
+    places = (f"artifacts={folder}/artifacts", f"results={folder}/results", "run_name=bench")
+    return settings.load([*GIVEN, *places, *more])
+
+
+def _print_table(rates: dict[str, list[Rate]]) -> None:
+    ours = _per_s(rates["pipeline"])
+    print(f"\n{'':<16} {'prompts/s':>9} {'the pipeline is':>15}")
+    for name, found in rates.items():
+        ratio = ours / _per_s(found)
+        note = ""
+        if name in AT_LEAST:
+            holds = "holds" if ratio >= AT_LEAST[name] else "MISSED"
+            note = f"  target: at least {AT_LEAST[name]:.2f}: {holds}"
+        print(f"{name:<16} {_per_s(found):9.1f} {ratio:8.2f} × as fast{note}")
+    turns = zip(rates["pipeline"], rates["vLLM, bare"], strict=True)
+    each = ", ".join(f"{_per_s([a]) / _per_s([b]):.2f}" for a, b in turns)
+    print(f"pipeline / bare vLLM, turn by turn: {each}")
+
+
+def _per_s(found: Sequence[Rate]) -> float:
+    return sum(rate.prompts for rate in found) / sum(rate.seconds for rate in found)
+
+
+def _alone(work: Callable[..., Rate | None], *arguments: Any) -> Rate | None:
+    """What some work returns, in a fresh process, which takes its engine along when it ends."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def through_pipeline(job: Run) -> Rate:
+    """The run from facts to tables; the time is that of decoding, from the shards' footers."""
+    run.run(job)
+    greedy = planned(job).branches[0].greedy
+    names = [f"{greedy.folder}/{greedy.stage}/{s}.parquet" for s in greedy.shards(greedy.stage)]
+    counts = [counts_of(greedy.store.get(name)) for name in names]
+    return Rate(
+        prompts=sum(int(each["prompts"]) for each in counts),
+        seconds=sum(float(each["seconds"]) for each in counts),
+    )
+
+
+def through_vllm(job: Run) -> Rate:
+    """All prompts of the run, as token ids in their order, in one call."""
+    os.environ.update(cluster.environment(job))
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(**_engine_options(job))
+    ids = encode(models.tokenizer(planned(job).weights), _texts(job))
+    sampling = SamplingParams(
+        temperature=0.0, max_tokens=job.decoding.max_tokens, stop=list(job.decoding.stop)
+    )
+    started = time.perf_counter()
+    llm.generate([{"prompt_token_ids": each} for each in ids], sampling, use_tqdm=False)
+    return Rate(len(ids), time.perf_counter() - started)
+
+
+def _engine_options(job: Run) -> dict[str, Any]:
+    """What the pipeline gives vLLM, in the words of vLLM's own LLM."""
+    options: dict[str, Any] = {
+        "model": models.location(planned(job).weights),
+        "dtype": job.model.dtype,
+        "max_model_len": job.model.max_model_len,
+        "seed": 0,
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+        "gpu_memory_utilization": job.model.gpu_memory_utilization,
+    }
+    if cluster.device(job.cluster) == "cpu":
+        del options["gpu_memory_utilization"]
+        options |= {"enforce_eager": True, "block_size": 32}
+    return options
+
+
+def _texts(job: Run) -> list[str]:
+    """The texts that the run decoded, each once, in its order."""
+    prompts = planned(job).branches[0].prompts
+    shards = [with_text(prompts, "prompts", shard) for shard in prompts.shards("prompts")]
+    return [
+        text
+        for rows in shards
+        for text, same_as in rows.select("text", "same_as").iter_rows()
+        if same_as is None
+    ]
+
+
+def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
+    """The prompts of the run as a task of lm-evaluation-harness; null where it is not there."""
+    found = subprocess.run([python, "-c", "import lm_eval"], capture_output=True, check=False)
+    if found.returncode:
+        print("lm-eval          not installed: see benchmarks/README.md", flush=True)
+        return None
+    texts = _texts(job)
+    lines = [json.dumps({"prompt": text, "target": ""}) for text in texts]
+    (folder / "prompts.jsonl").write_text("\n".join(lines))
+    (folder / "facts.yaml").write_text(TASK.replace("FOLDER", str(folder)))
+    options = _engine_options(job)
+    options["pretrained"] = options.pop("model")
+    (folder / "options.json").write_text(json.dumps(options))
+    environment = {**os.environ, **cluster.environment(job), "HF_HOME": str(folder / "hf")}
+    script = Path(__file__).with_name("_lm_eval.py")
+    done = subprocess.run(
+        [python, str(script), str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return Rate(len(texts), float(done.stdout.splitlines()[-1]))
+
+
+def through_hf(job: Run, n_prompts: int, batch_size: int) -> Rate:
+    """Some of the run's prompts, evenly spread, in transformers' generate."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    weights = planned(job).weights
+    tokenizer = models.tokenizer(weights)
+    tokenizer.padding_side = "left"
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(
+        models.location(weights), dtype=getattr(torch, job.model.dtype)
+    )
+    (newline,) = tokenizer("\n", add_special_tokens=False).input_ids
+    texts = _texts(job)
+    texts = texts[:: max(1, len(texts) // n_prompts)][:n_prompts]
+    started = time.perf_counter()
+    for first in range(0, len(texts), batch_size):
+        batch = tokenizer(texts[first : first + batch_size], padding=True, return_tensors="pt")
+        model.generate(
+            **batch,
+            do_sample=False,
+            max_new_tokens=job.decoding.max_tokens,
+            eos_token_id=[tokenizer.eos_token_id, newline],
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    return Rate(len(texts), time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Expansion of a full-size MyriadLAMA: the pipeline beside the loop that one would write instead.
+
+Makes a set of MyriadLAMA's size in its row format (41 relations × 100 templates, 24,643 pairs,
+6.49 M prompts; the facts are made up), then measures, each in a process of its own:
+
+    facts    rows as Parquet → relations, templates and pairs, checked
+    expand   facts → prompts in prefix order, ranked prompts and contexts, as published shards
+    loop     the peer: templates × pairs × names with str.replace, one JSON line a prompt
+
+The loop has less to do: it finds no duplicates, ranks and checks nothing, flushes nothing to disk,
+and its demonstrations are the first pairs of the relation.
+
+    python benchmarks/bench_expand.py [--scale 0.1]
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from operators.datasets.facts import Facts
+from operators.datasets.myriadlama import rows_from_facts
+from operators.prompts.setting import MASK, Setting
+from pipeline import catalog, settings
+from pipeline.artifact import Artifact
+from pipeline.settings import Benchmark
+from pipeline.stages import expand, facts
+from pipeline.store import Store
+
+# Table 1 of the MyriadLAMA paper; the labels are what its derived triples come to.
+N_PAIRS, N_TEMPLATES, N_NAMES, N_OBJECTS, N_LABELS = 24_643, 100, 64_928, 34_048, 80_000
+SETTINGS = (Setting("zero-shot", 0), Setting("template", 4))
+SEED, ROWS_PER_SHARD = 0, 16_384
+TARGET_S, TARGET_GIB = 20.0, 2.0
+_SYLLABLES = ("ka", "lo", "mi", "ren", "sto", "va")
+
+
+class Cost(NamedTuple):
+    """What some work took in a process of its own."""
+
+    rows: int
+    seconds: float
+    peak_gib: float
+
+
+def main() -> None:
+    """Make the set, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs (1: all)")
+    scale = parser.parse_args().scale
+    with tempfile.TemporaryDirectory(prefix="bench-expand-") as folder:
+        _show("(rows made)", _alone(make_rows, Path(folder) / "rows", scale))
+        given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows"]
+        benchmark = settings.load(given).benchmark
+        source = Artifact(Store(folder), facts.recipe(benchmark))
+        _show("facts", _alone(read_facts, source, benchmark))
+        for setting in SETTINGS:
+            _compare(source, setting, Path(folder))
+
+
+def _compare(source: Artifact, setting: Setting, folder: Path) -> None:
+    prompts = Artifact(source.store, expand.recipe(source.recipe, setting, SEED))
+    ours = _alone(expand_facts, prompts, source, setting)
+    holds = ours.seconds < TARGET_S and ours.peak_gib < TARGET_GIB
+    target = f"target at scale 1: {TARGET_S:.0f} s, {TARGET_GIB:.0f} GiB"
+    _show(f"expand {setting.name}", ours, f"{target}: {'holds' if holds else 'MISSED'}")
+    peer = _alone(loop_over_facts, folder / "prompts.jsonl", source, setting)
+    _show(f"loop {setting.name}", peer, f"{peer.seconds / ours.seconds:.2f} × the pipeline's time")
+
+
+def _show(name: str, cost: Cost, note: str = "") -> None:
+    figures = f"{cost.rows:>10,} rows {cost.seconds:7.1f} s {cost.peak_gib:6.2f} GiB"
+    print(f"{name:<18} {figures}  {note}".rstrip(), flush=True)
+
+
+def _alone(work: Callable[..., int], *arguments: Any) -> Cost:
+    """The cost of some work in a fresh process.
+
+    This process stays small: on Linux the peak of a child starts at that of its parent.
+    """
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+        return pool.submit(_measured, work, *arguments).result()
+
+
+def _measured(work: Callable[..., int], *arguments: Any) -> Cost:
+    started = time.perf_counter()
+    rows = work(*arguments)
+    seconds = time.perf_counter() - started
+    return Cost(rows, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def read_facts(artifact: Artifact, benchmark: Benchmark) -> int:
+    """The stage `facts`; returns the number of pairs."""
+    facts.make(artifact, benchmark)
+    return artifact.rows("pairs")["all"]
+
+
+def expand_facts(artifact: Artifact, source: Artifact, setting: Setting) -> int:
+    """The stage `expand`; returns the number of prompts."""
+    expand.make(artifact, source, setting, SEED, ROWS_PER_SHARD)
+    return sum(artifact.rows("prompts").values())
+
+
+def loop_over_facts(target: Path, source: Artifact, setting: Setting) -> int:
+    """The peer: every prompt in full, one JSON line each; returns their number."""
+    pairs: dict[str, list[dict[str, Any]]] = {}
+    for pair in source.read("pairs", "all").iter_rows(named=True):
+        pairs.setdefault(pair["relation_id"], []).append(pair)
+    count = 0
+    with target.open("w") as file:
+        for template in source.read("templates", "all").iter_rows(named=True):
+            for line in _lines(template, pairs[template["relation_id"]], setting):
+                file.write(json.dumps(line) + "\n")
+                count += 1
+    return count
+
+
+def _lines(
+    template: dict[str, str], pairs: list[dict[str, Any]], setting: Setting
+) -> Iterator[dict[str, Any]]:
+    asked = template["text"].replace("[Y]", MASK)
+    shown = [
+        f"Q: {asked.replace('[X]', pair['subjects'][0])}\nA: {pair['objects'][0]['labels'][0]}.\n"
+        for pair in pairs[: setting.shots + 1]
+    ]
+    for number, pair in enumerate(pairs):
+        others = shown[:number] + shown[number + 1 :]
+        context = setting.instruction + "".join(others[: setting.shots])
+        for index, name in enumerate(pair["subjects"]):
+            yield {
+                "prompt_id": f"{pair['pair_id']}.{template['template_id']}.{index}",
+                "prompt": f"{context}Q: {asked.replace('[X]', name)}\nA:",
+            }
+
+
+def make_rows(folder: Path, scale: float) -> int:
+    """Write the rows of the made-up set, a file a relation; returns their number."""
+    folder.mkdir()
+    random = np.random.default_rng(SEED)
+    relations = list(catalog.entry("myriadlama").relations)
+    uneven = np.linspace(1, 3, len(relations))
+    sizes = random.multinomial(round(N_PAIRS * scale), uneven / uneven.sum())
+    n_rows = 0
+    for relation, size in zip(relations, sizes, strict=True):
+        rows = rows_from_facts(_relation(relation, int(size), random))
+        rows.write_parquet(folder / f"{relation}.parquet")
+        n_rows += rows.height
+    return n_rows
+
+
+def _relation(relation_id: str, n_pairs: int, random: np.random.Generator) -> Facts:
+    """Made-up facts of a relation: as many names, objects and labels a pair as in the real set."""
+    n_names = _shared_out(n_pairs, N_NAMES / N_PAIRS, random)
+    n_objects = _shared_out(n_pairs, N_OBJECTS / N_PAIRS, random)
+    pairs = {
+        "relation_id": [relation_id] * n_pairs,
+        "subject_id": [f"Q{number}" for number in range(n_pairs)],
+        "subjects": [_names(n, random) for n in n_names],
+        "objects": [_objects(n, random) for n in n_objects],
+    }
+    templates = {
+        "relation_id": [relation_id] * N_TEMPLATES,
+        "text": [_template(number, random) for number in range(N_TEMPLATES)],
+        "origin": ["paraphrase" if n % 20 else "manual" for n in range(N_TEMPLATES)],
+    }
+    relations = {"relation_id": [relation_id], "label": [relation_id]}
+    return Facts(*(pl.DataFrame(each) for each in (relations, templates, pairs)))
+
+
+def _shared_out(parts: int, mean: float, random: np.random.Generator) -> list[int]:
+    """One for each part, and the rest where it falls."""
+    rest = random.multinomial(round(parts * (mean - 1)), np.full(parts, 1 / parts))
+    return [1 + int(each) for each in rest]
+
+
+def _objects(count: int, random: np.random.Generator) -> list[dict[str, Any]]:
+    labels = _shared_out(count, N_LABELS / N_OBJECTS, random)
+    return [
+        {"object_id": f"Q{random.integers(10**7)}", "labels": _names(n, random)} for n in labels
+    ]
+
+
+def _names(count: int, random: np.random.Generator) -> list[str]:
+    """Names of two words; here and there two subjects of a relation share one, as in life."""
+    return [f"{_word(random).title()} {_word(random).title()}" for _ in range(count)]
+
+
+def _template(number: int, random: np.random.Generator) -> str:
+    words = " ".join(_word(random) for _ in range(6))
+    statement, question = f"[X] {words} {number} [Y].", f"{words.title()} {number} [X]? [Y]."
+    return question if number % 4 == 1 else statement
+
+
+def _word(random: np.random.Generator) -> str:
+    return "".join(_SYLLABLES[i] for i in random.integers(len(_SYLLABLES), size=3))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Counting and slicing facts, against loops over their rows."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.datasets.facts import Facts, Slice, checked, counts, sliced
+from operators.errors import InputError
+
+Strategies = Callable[..., st.SearchStrategy[Facts]]
+SOLID = {"P1": (["[X] lies in [Y]."], {"Q1": (["A", "B"], [["x"]]), "Q2": (["C"], [["y", "z"]])})}
+
+
+def naive_counts(facts: Facts) -> dict[str, int]:
+    relation_of = facts.templates["relation_id"].to_list()
+    pairs = facts.pairs.to_dicts()
+    prompts = [len(p["subjects"]) * relation_of.count(p["relation_id"]) for p in pairs]
+    labels = [sum(len(o["labels"]) for o in p["objects"]) for p in pairs]
+    return {
+        "relations": len(facts.relations),
+        "templates": len(relation_of),
+        "pairs": len(pairs),
+        "unique_triples": sum(len(p["objects"]) for p in pairs),
+        "derived_triples": sum(n * m for n, m in zip(prompts, labels, strict=True)),
+        "prompts": sum(prompts),
+    }
+
+
+@given(data=st.data())
+def test_counts_any_facts_equal_naive_loops(data: st.DataObject, random_facts: Strategies) -> None:
+    facts = data.draw(random_facts())
+    assert counts(facts) == naive_counts(facts)
+
+
+def test_counts_mini_set_equal_naive_loops(mini: Facts) -> None:
+    assert counts(mini) == naive_counts(mini)
+
+
+def test_counts_paper_sized_names_do_not_overflow(make_facts: Callable[..., Facts]) -> None:
+    many = [str(i) for i in range(3000)]
+    facts = make_facts({"P1": (["[X] is [Y]."] * 500, {"Q1": (many, [many])})})
+    assert counts(facts)["derived_triples"] == 3000 * 3000 * 500
+
+
+def test_facts_of_relation_hold_its_rows_alone(mini: Facts) -> None:
+    part = mini.of("P36")
+    assert [set(t["relation_id"]) for t in (part.relations, part.templates, part.pairs)] == [
+        {"P36"}
+    ] * 3
+
+
+@given(data=st.data())
+def test_checked_any_good_facts_are_given_back(
+    data: st.DataObject, random_facts: Strategies
+) -> None:
+    facts = data.draw(random_facts())
+    assert checked(facts) is facts
+
+
+@pytest.mark.parametrize(
+    ("relation", "sentence"),
+    [
+        ((["no slot [Y]."], {"Q1": (["A"], [["x"]])}), r"P2.000 \('no slot .* has no \[X\]; put"),
+        ((["[X] is."], {"Q1": (["A"], [["x"]])}), r"P2.000 \('\[X\] is.'\) has no \[Y\]; put"),
+        ((["[X] [Y]"], {"Q1": (["A"], [])}), "pair P2.Q1 has no objects; add one or drop"),
+        ((["[X] [Y]"], {"Q1": ([], [["x"]])}), "pair P2.Q1 has no subject name; add one or drop"),
+        (([], {"Q1": (["A"], [["x"]])}), "relation P2 has pairs but no templates; add one or drop"),
+        ((["[X] [Y]"], {}), "relation P2 has no pairs; add one or drop"),
+    ],
+)
+def test_checked_unusable_relation_is_refused(
+    make_facts: Callable[..., Facts], relation: object, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        checked(make_facts({**SOLID, "P2": relation}))
+
+
+def test_checked_template_of_unknown_relation_is_refused(
+    make_facts: Callable[..., Facts],
+) -> None:
+    facts = make_facts(SOLID)
+    stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
+    with pytest.raises(InputError, match=r"template P1.000 names the unknown relation P9; add"):
+        checked(replace(facts, templates=stray))
+
+
+def test_checked_no_pairs_is_refused(make_facts: Callable[..., Facts]) -> None:
+    with pytest.raises(InputError, match="no subject-relation pairs; give one"):
+        checked(make_facts({}))
+
+
+def test_sliced_nothing_asked_changes_nothing(mini: Facts) -> None:
+    part = sliced(mini, Slice())
+    assert part.pairs.equals(mini.pairs)
+    assert part.templates.equals(mini.templates)
+
+
+def test_sliced_relations_keep_the_order_of_the_set(mini: Facts) -> None:
+    part = sliced(mini, Slice(relations=("P36", "P17")))
+    for table in (part.relations, part.templates, part.pairs):
+        assert table["relation_id"].unique(maintain_order=True).to_list() == ["P17", "P36"]
+
+
+@pytest.mark.parametrize("number", [1, 3, 10_000])
+def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) -> None:
+    part = sliced(mini, Slice(pairs_per_relation=number, names_per_subject=number))
+    for relation in mini.relations["relation_id"]:
+        every = mini.of(relation).pairs.to_dicts()[:number]
+        expected = [{**each, "subjects": each["subjects"][:number]} for each in every]
+        assert part.of(relation).pairs.to_dicts() == expected
+
+
+def test_sliced_unknown_relation_names_the_known_ones(mini: Facts) -> None:
+    with pytest.raises(InputError, match=r"benchmark.relations names P2; this set has P17, P19"):
+        sliced(mini, Slice(relations=("P17", "P2")))
+
+
+@pytest.mark.parametrize(
+    "part", [Slice(relations=()), Slice(pairs_per_relation=0), Slice(names_per_subject=0)]
+)
+def test_sliced_empty_part_is_refused(mini: Facts, part: Slice) -> None:
+    with pytest.raises(InputError, match="has no"):
+        sliced(mini, part)

@@ -1,0 +1,32 @@
+"""The fake engine: the same answers in any order."""
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Request, Sampling
+
+SAMPLING = Sampling(max_tokens=5, stop=("\n",), n=25, temperature=1.0)
+REQUESTS = [Request(f"p{i}", [i, i + 1], SAMPLING, seed=i) for i in range(40)]
+
+
+def test_fake_any_order_gives_the_same_answers() -> None:
+    forward = {a.request_id: a for a in FakeEngine().answers(REQUESTS)}
+    backward = {a.request_id: a for a in FakeEngine().answers(reversed(REQUESTS))}
+    assert forward == backward
+    assert forward.keys() == {request.request_id for request in REQUESTS}
+
+
+def test_fake_other_seed_answers_otherwise() -> None:
+    one, other = (Request("p", [1, 2], SAMPLING, seed) for seed in (1, 2))
+    first, second = FakeEngine().answers([one, other])
+    assert first.completions != second.completions
+
+
+def test_fake_block_holds_n_answers_without_logprobs() -> None:
+    (answer,) = FakeEngine().answers(REQUESTS[:1])
+    assert len(answer.completions) == 25
+    assert {completion.logprob for completion in answer.completions} == {None}
+
+
+def test_fake_asked_logprob_is_none_above_zero() -> None:
+    sampling = Sampling(max_tokens=5, stop=(), n=25, logprobs=True)
+    (answer,) = FakeEngine().answers([Request("p", [1], sampling)])
+    assert all(c.logprob is not None and c.logprob <= 0 for c in answer.completions)

@@ -1,0 +1,166 @@
+"""vLLM with real weights, held against transformers reading the same tokens."""
+
+from collections.abc import Callable
+from dataclasses import astuple, replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from operators.engines.protocol import Answer, Request, Sampling
+from operators.engines.vllm import VllmEngine
+from operators.prompts.tokens import encode
+from pipeline import models
+from pipeline.models import Weights
+
+pytestmark = pytest.mark.engine
+
+MAX_TOKENS = 8
+GREEDY = Sampling(max_tokens=MAX_TOKENS, stop=("\n",))
+ONE_TOKEN = replace(GREEDY, max_tokens=1)
+SAMPLED = Sampling(max_tokens=2, stop=("\n",), n=25, temperature=1.0)
+PROMPTS = [
+    "Predict the [MASK] in each sentence in one word.\nQ: [MASK] is the capital of France.\nA:",
+    "Answer each question in one word.\nQ: Where is Rome?\nA: Italy.\nQ: Where is Oslo?\nA:",
+    "The capital of France is",
+    "1 2 3 4 5",
+]
+CHAT = "<|im_start|>user\nSay only: yes<|im_end|>\n<|im_start|>assistant\n"  # ends of itself
+
+
+class Reference(NamedTuple):
+    """What transformers answers: up to, and without, the token that ends it."""
+
+    text: str
+    n_tokens: int
+    logprob: float
+    finish_reason: str
+
+
+@pytest.fixture(scope="module")
+def references(smollm2: Weights, tokenizer: Any) -> dict[str, Reference]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(models.location(smollm2), dtype=torch.float32)
+
+    def answer(prompt: str) -> Reference:
+        ids = torch.tensor(encode(tokenizer, [prompt]))
+        found = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=MAX_TOKENS,
+            pad_token_id=tokenizer.eos_token_id,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        tokens = found.sequences[0, ids.shape[1] :].tolist()
+        ends = [t == tokenizer.eos_token_id or "\n" in tokenizer.decode([t]) for t in tokens]
+        length = [*ends, True].index(True)
+        of_step = [logits[0].log_softmax(-1) for logits in found.logits[:length]]
+        total = sum(float(each[t]) for each, t in zip(of_step, tokens, strict=False))
+        reason = "stop" if any(ends) else "length"
+        return Reference(tokenizer.decode(tokens[:length]), length, total, reason)
+
+    return {prompt: answer(prompt) for prompt in (*PROMPTS, CHAT)}
+
+
+@pytest.fixture(scope="module")
+def ask(engine: VllmEngine, tokenizer: Any) -> Callable[..., dict[str, Answer]]:
+    def answers(prompts: list[str], sampling: Sampling) -> dict[str, Answer]:
+        ids = encode(tokenizer, prompts)
+        requests = [Request(p, i, sampling) for p, i in zip(prompts, ids, strict=True)]
+        return {answer.request_id: answer for answer in engine.answers(iter(requests))}
+
+    return answers
+
+
+Ask = Callable[..., dict[str, Answer]]
+
+
+def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Reference]) -> None:
+    found = ask(list(references), replace(GREEDY, logprobs=True))
+    for prompt, expected in references.items():
+        (completion,) = found[prompt].completions
+        assert astuple(completion) == pytest.approx(expected, abs=1e-3)
+
+
+def test_greedy_prompts_end_in_every_way_there_is(references: dict[str, Reference]) -> None:
+    # By a newline or by length, and by EOS: else the test above would not cover them.
+    assert {references[prompt].finish_reason for prompt in PROMPTS} == {"stop", "length"}
+    assert references[CHAT].finish_reason == "stop"
+
+
+def test_greedy_logprob_is_null_unless_asked_for(ask: Ask) -> None:
+    (answer,) = ask(PROMPTS[2:3], GREEDY).values()
+    assert [completion.logprob for completion in answer.completions] == [None]
+
+
+def test_stop_at_newline_cuts_the_answer_there(ask: Ask) -> None:
+    stopped, running = (
+        ask(PROMPTS[:1], replace(GREEDY, stop=stop))[PROMPTS[0]].completions[0].text
+        for stop in (GREEDY.stop, ())
+    )
+    assert "\n" in running
+    assert stopped == running.partition("\n")[0]
+
+
+@pytest.fixture(scope="module")
+def blocks(engine: VllmEngine, tokenizer: Any) -> dict[str, Answer]:
+    """A block asked alone, and again beside one of another seed."""
+    (ids,) = encode(tokenizer, PROMPTS[2:3])
+    names = {"alone": 7, "together": 7, "other seed": 1007}
+    alone, *both = (Request(name, ids, SAMPLED, seed) for name, seed in names.items())
+    return {a.request_id: a for asked in ([alone], both) for a in engine.answers(asked)}
+
+
+def test_block_with_a_seed_is_the_same_beside_others(blocks: dict[str, Answer]) -> None:
+    assert len(blocks["alone"].completions) == 25
+    assert blocks["alone"].completions == blocks["together"].completions
+
+
+def test_block_with_another_seed_differs(blocks: dict[str, Answer]) -> None:
+    assert blocks["alone"].completions != blocks["other seed"].completions
+
+
+def test_block_answers_differ_by_their_draw(blocks: dict[str, Answer]) -> None:
+    assert len({completion.text for completion in blocks["alone"].completions}) > 1
+
+
+def test_long_shared_prefix_comes_from_the_cache(ask: Ask) -> None:
+    prefix = "A sentence that is repeated. " * 20
+    (first,) = ask([prefix + "One"], ONE_TOKEN).values()
+    (second,) = ask([prefix + "Two"], ONE_TOKEN).values()
+    assert first.n_cached_tokens == 0
+    assert 0.6 * second.n_prompt_tokens < second.n_cached_tokens < second.n_prompt_tokens
+
+
+def test_answers_come_for_every_request_under_its_own_id(engine: VllmEngine) -> None:
+    requests = [Request(f"p{i}", [100] * (i % 9 + 1), ONE_TOKEN) for i in range(30)]
+    found = list(engine.answers(iter(requests)))
+    assert len(found) == 30
+    lengths = {answer.request_id: answer.n_prompt_tokens for answer in found}
+    assert lengths == {request.request_id: len(request.token_ids) for request in requests}
+
+
+def test_answers_abandoned_midway_do_not_reach_the_next_call(engine: VllmEngine) -> None:
+    short, long = Request("short", [100], ONE_TOKEN), Request("long", [200], GREEDY)
+    abandoned = engine.answers([long, short])
+    assert next(iter(abandoned)).request_id == "short"
+    del abandoned
+    found = list(engine.answers([Request("next", [100, 200], GREEDY)]))
+    assert [answer.request_id for answer in found] == ["next"]
+
+
+def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    first, endless = Request("first", [100], GREEDY), Request("endless", [100] * 1024, GREEDY)
+    with pytest.raises(VLLMValidationError, match="maximum model length"):
+        list(engine.answers([first, endless]))
+    found = list(engine.answers([Request("next", [100, 200], ONE_TOKEN)]))
+    assert [answer.request_id for answer in found] == ["next"]
+
+
+def test_answers_no_requests_is_no_answers(engine: VllmEngine) -> None:
+    assert list(engine.answers([])) == []

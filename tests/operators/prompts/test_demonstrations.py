@@ -1,0 +1,155 @@
+"""Which facts are shown before a question: laws over random facts and seeds."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chisquare
+
+from operators import seeds
+from operators.datasets.facts import Facts
+from operators.prompts import demonstrations
+from operators.prompts.expansion import expand
+from operators.prompts.setting import Setting
+
+Strategies = Callable[..., st.SearchStrategy[Facts]]
+CONTEXTS = ("random", "relation", "template")
+SCOPES = ("shared", "prompt")
+SHOTS = 2
+TWO = Setting("relation", SHOTS)
+BY_CHANCE = 1e-4  # how rarely an even draw may look uneven
+SETTINGS = [Setting(c, SHOTS, scope=s) for c in CONTEXTS for s in SCOPES]  # type: ignore[arg-type]
+each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.name},{s.scope}")
+
+
+def prompts(facts: Facts, setting: Setting, seed: int) -> Iterator[dict[str, Any]]:
+    """Each prompt with its context's text and demonstrations."""
+    for each in expand(facts, setting, seed=seed):
+        yield from each.prompts.join(each.contexts, "context_id", "left").iter_rows(named=True)
+
+
+def naive_demonstrations(pair: dict[str, Any], templates: list[str]) -> list[str]:
+    """A pair in every template that it may be shown in."""
+    name, label = pair["subjects"][0], pair["objects"][0]["labels"][0]
+    asked = [text.replace("[Y]", "[MASK]") for text in templates]
+    return [f"Q: {name.join(text.split('[X]'))}\nA: {label}.\n" for text in asked]
+
+
+def drawn(data: st.DataObject, facts: Strategies, setting: Setting) -> tuple[Facts, list[Any]]:
+    found = data.draw(facts(min_pairs=SHOTS + 1))
+    return found, list(prompts(found, setting, data.draw(st.integers(0, 99))))
+
+
+@each_setting
+@settings(max_examples=15)
+@given(data=st.data())
+def test_demonstrations_any_prompt_shows_distinct_pairs_without_its_own(
+    setting: Setting, data: st.DataObject, random_facts: Strategies
+) -> None:
+    _, rows = drawn(data, random_facts, setting)
+    for row in rows:
+        shown = row["demonstrations"]
+        assert len(shown) == len(set(shown)) == SHOTS
+        assert row["pair_id"] not in shown
+
+
+@each_setting
+@settings(max_examples=15)
+@given(data=st.data())
+def test_demonstrations_any_prompt_reads_as_pairs_and_templates_it_may_show(
+    setting: Setting, data: st.DataObject, random_facts: Strategies
+) -> None:
+    facts, rows = drawn(data, random_facts, setting)
+    pairs = {pair["pair_id"]: pair for pair in facts.pairs.to_dicts()}
+    texts = dict(facts.templates.select("template_id", "text").iter_rows())
+    for row in rows:
+        rest = row["text"].removeprefix("Predict the [MASK] in each sentence in one word.\n")
+        for pair in (pairs[each] for each in row["demonstrations"]):
+            own = [texts[row["template_id"]]]
+            any_of = [texts[t] for t in texts if t.startswith(f"{pair['relation_id']}.")]
+            may = naive_demonstrations(pair, own if setting.context == "template" else any_of)
+            rest = next(rest.removeprefix(each) for each in may if rest.startswith(each))
+        assert rest == ""
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("context", ["relation", "template"])
+def test_demonstrations_of_a_relation_stay_in_it(mini: Facts, context: str, scope: str) -> None:
+    setting = Setting(context, 4, scope=scope)  # type: ignore[arg-type]
+    for row in prompts(mini.of("P36"), setting, seed=1):
+        assert {shown.partition(".")[0] for shown in row["demonstrations"]} == {"P36"}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_demonstrations_at_random_come_from_other_relations(mini: Facts, scope: str) -> None:
+    rows = prompts(mini, Setting("random", 4, scope=scope), seed=1)  # type: ignore[arg-type]
+    shown = chain.from_iterable(row["demonstrations"] for row in rows)
+    assert len({each.partition(".")[0] for each in shown}) > 2
+
+
+@pytest.mark.parametrize(
+    ("context", "families"), [("random", 1), ("relation", 17), ("template", 170)]
+)
+def test_shared_contexts_are_at_most_one_more_than_the_shots(
+    mini: Facts, context: str, families: int
+) -> None:
+    setting = Setting(context, 4)  # type: ignore[arg-type]
+    found = pl.concat(each.contexts for each in expand(mini, setting, seed=2)).unique()
+    sizes = found.group_by(pl.col("context_id").str.split("~").list.first()).len()
+    assert sizes.height == families
+    assert sizes["len"].to_list() == [5] * families
+    assert found["context_id"].is_unique().all()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_shared_demonstrations_change_only_for_prompts_that_are_shown(
+    mini: Facts, context: str
+) -> None:
+    setting = Setting(context, 4)  # type: ignore[arg-type]
+    for each in expand(mini, setting, seed=2):
+        usual = each.contexts.filter(~pl.col("context_id").str.contains("~"))
+        shown = set(usual.explode("demonstrations")["demonstrations"])
+        moved = each.prompts.filter(pl.col("context_id").str.contains("~"))
+        assert set(moved["pair_id"]) <= shown
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_fresh_demonstrations_differ_between_prompts(mini: Facts, context: str) -> None:
+    rows = list(prompts(mini, Setting(context, 4, scope="prompt"), seed=0))  # type: ignore[arg-type]
+    assert len({row["context_id"] for row in rows}) == len(rows) == 12_700
+    assert len({row["text"] for row in rows}) > 0.99 * len(rows)
+
+
+@pytest.fixture(scope="module")
+def six_pairs(make_facts: Callable[..., Facts]) -> demonstrations.Pool:
+    pairs = {f"Q{i}": (["A"], [["x"]]) for i in range(6)}
+    return demonstrations.pool(make_facts({"P1": (["[X] [Y]", "[Y] [X]"], pairs)}), TWO)
+
+
+def p_value_of_evenness(rows: NDArray[np.int64], n_kinds: int) -> float:
+    counts = np.unique(rows, axis=0, return_counts=True)[1]
+    assert len(counts) == n_kinds
+    return float(chisquare(counts).pvalue)
+
+
+def test_shared_draw_over_many_seeds_is_even(six_pairs: demonstrations.Pool) -> None:
+    draws = [demonstrations.shared_draw(six_pairs, TWO, "P1", "P1", seed) for seed in range(6000)]
+    assert p_value_of_evenness(np.array([d.pairs[0] for d in draws]), 6 * 5) > BY_CHANCE
+    assert p_value_of_evenness(np.array([d.templates[0] for d in draws]), 2 * 2) > BY_CHANCE
+
+
+def test_fresh_draw_over_many_prompts_is_even_without_the_target(
+    six_pairs: demonstrations.Pool,
+) -> None:
+    rows = seeds.keys(0, "prompt", map(str, range(20_000)))
+    target, own = np.full(20_000, 3), np.zeros(20_000, dtype=np.int64)
+    draw = demonstrations.fresh_draw(six_pairs, TWO, "P1", target, own, rows)
+    assert not (draw.pairs == 3).any()
+    assert p_value_of_evenness(draw.pairs, 5 * 4) > BY_CHANCE
+    assert p_value_of_evenness(draw.templates, 2 * 2) > BY_CHANCE

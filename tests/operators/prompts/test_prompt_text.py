@@ -1,0 +1,236 @@
+"""The text of a prompt, letter by letter, against the examples of the paper (appendix E)."""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from operators.datasets.facts import Facts
+from operators.prompts import demonstrations
+from operators.prompts.demonstrations import Draw
+from operators.prompts.expansion import expand
+from operators.prompts.setting import Setting, query
+
+ZERO_SHOT = """\
+Predict the [MASK] in each sentence in one word.
+Q: [MASK] consists of LAUPT.
+A:"""
+RANDOM = """\
+Predict the [MASK] in each sentence in one word.
+Q: [MASK] is the administrative center of Jiangsu.
+A: Nanjing.
+Q: Mar del Plata and [MASK] are sister cities that have been developing together.
+A: Havana.
+Q: Malawi has established diplomatic ties with [MASK].
+A: Australia.
+Q: Which country is House of Representatives located? [MASK].
+A: Libya.
+Q: [MASK] consists of LAUPT.
+A:"""
+RELATION = """\
+Predict the [MASK] in each sentence in one word.
+Q: What is the overarching group for Panzer Division Kempf? [MASK].
+A: Wehrmacht.
+Q: To whom does Mount Bulusan relate? [MASK].
+A: Luzon.
+Q: Who is responsible for Army National Guard? [MASK].
+A: National Guard.
+Q: What group is pharmacy a part of? [MASK].
+A: biology.
+Q: [MASK] consists of environmental factors.
+A:"""
+TEMPLATE = """\
+Predict the [MASK] in each sentence in one word.
+Q: [MASK] consists of Panzer Division Kempf.
+A: Wehrmacht.
+Q: [MASK] consists of Mount Bulusan.
+A: Luzon.
+Q: [MASK] consists of Army National Guard.
+A: National Guard.
+Q: [MASK] consists of pharmacy.
+A: biology.
+Q: [MASK] consists of environmental factors.
+A:"""
+QUESTION = """\
+Answer each question in one word.
+Q: What group is pharmacy a part of?
+A: biology.
+Q: Who is responsible for Mount Bulusan?
+A: Luzon.
+Q: To whom does Panzer Division Kempf relate?
+A:"""
+
+# relation: its templates, and its subjects with their object
+Source = dict[str, tuple[list[str], dict[str, str]]]
+PART_OF: Source = {
+    "P361": (
+        [
+            "[Y] consists of [X].",
+            "What is the overarching group for [X]? [Y].",
+            "To whom does [X] relate? [Y].",
+            "Who is responsible for [X]? [Y].",
+            "What group is [X] a part of? [Y].",
+        ],
+        {
+            "environmental factors": "ecology",
+            "Panzer Division Kempf": "Wehrmacht",
+            "Mount Bulusan": "Luzon",
+            "Army National Guard": "National Guard",
+            "pharmacy": "biology",
+        },
+    )
+}
+OTHERS: Source = {
+    "P17": (["Which country is [X] located? [Y]."], {"House of Representatives": "Libya"}),
+    "P190": (
+        ["[X] and [Y] are sister cities that have been developing together."],
+        {"Mar del Plata": "Havana"},
+    ),
+    "P36": (["[Y] is the administrative center of [X]."], {"Jiangsu": "Nanjing"}),
+    "P361": (["[Y] consists of [X]."], {"LAUPT": "Los Angeles"}),
+    "P530": (["[X] has established diplomatic ties with [Y]."], {"Malawi": "Australia"}),
+}
+
+Shots = list[tuple[str, str]]  # pair, template
+OF_RANDOM: Shots = [
+    ("P36.Jiangsu", "P36.000"),
+    ("P190.Mar del Plata", "P190.000"),
+    ("P530.Malawi", "P530.000"),
+    ("P17.House of Representatives", "P17.000"),
+]
+PARTS = ["Panzer Division Kempf", "Mount Bulusan", "Army National Guard", "pharmacy"]
+OF_RELATION: Shots = [(f"P361.{part}", f"P361.00{i + 1}") for i, part in enumerate(PARTS)]
+OF_TEMPLATE: Shots = [(f"P361.{part}", "P361.000") for part in PARTS]
+OF_QUESTION: Shots = [("P361.pharmacy", "P361.004"), ("P361.Mount Bulusan", "P361.003")]
+
+
+@pytest.fixture(scope="module")
+def facts_of(make_facts: Callable[..., Facts]) -> Callable[[Source], Facts]:
+    def facts(source: Source) -> Facts:
+        # Further names and objects, which no demonstration shows.
+        return make_facts(
+            {
+                relation: (texts, {s: ([s, "alias"], [[o, "x"], ["y"]]) for s, o in pairs.items()})
+                for relation, (texts, pairs) in source.items()
+            }
+        )
+
+    return facts
+
+
+def rows_of(column: pl.Series, ids: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array([[column.to_list().index(each) for each in ids]], dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("setting", "source", "shots", "asked", "subject", "expected"),
+    [
+        (Setting("zero-shot", 0), OTHERS, [], "[MASK] consists of", "LAUPT.", ZERO_SHOT),
+        (Setting("random", 4), OTHERS, OF_RANDOM, "[MASK] consists of", "LAUPT.", RANDOM),
+        (
+            Setting("relation", 4),
+            PART_OF,
+            OF_RELATION,
+            "[MASK] consists of",
+            "environmental factors.",
+            RELATION,
+        ),
+        (
+            Setting("template", 4),
+            PART_OF,
+            OF_TEMPLATE,
+            "[MASK] consists of",
+            "environmental factors.",
+            TEMPLATE,
+        ),
+        (
+            Setting("relation", 2, "question"),
+            PART_OF,
+            OF_QUESTION,
+            "To whom does",
+            "Panzer Division Kempf relate?",
+            QUESTION,
+        ),
+    ],
+)
+def test_prompt_of_the_papers_draw_is_the_papers_text(
+    facts_of: Callable[[Source], Facts],
+    setting: Setting,
+    source: Source,
+    shots: Shots,
+    asked: str,
+    subject: str,
+    expected: str,
+) -> None:
+    pool = demonstrations.pool(facts_of(source), setting)
+    pairs = rows_of(pool.pairs["pair_id"], [pair for pair, _ in shots])
+    templates = rows_of(pool.templates["template_id"], [template for _, template in shots])
+    context = demonstrations.contexts(pool, setting, ["c"], Draw(pairs, templates))
+    question = pl.select(query(pl.lit(f"{asked} {subject}"))).item()
+    assert context["text"].item() + question == expected
+
+
+@pytest.mark.parametrize("scope", ["shared", "prompt"])
+def test_expand_4_template_asks_the_papers_prompt_under_some_seed(
+    facts_of: Callable[[Source], Facts], scope: str
+) -> None:
+    # Of five pairs the four others must be shown, in one of 24 orders.
+    setting, facts = Setting("template", 4, scope=scope), facts_of(PART_OF)  # type: ignore[arg-type]
+    assert any(
+        prompt(facts, setting, seed, "P361.environmental factors.000.0") == TEMPLATE
+        for seed in range(300)
+    )
+
+
+def test_expand_zero_shot_is_the_papers_prompt(facts_of: Callable[[Source], Facts]) -> None:
+    facts = facts_of(OTHERS)
+    assert prompt(facts, Setting("zero-shot", 0), 0, "P361.LAUPT.000.0") == ZERO_SHOT
+
+
+def prompt(facts: Facts, setting: Setting, seed: int, prompt_id: str) -> str:
+    relation = prompt_id.partition(".")[0]
+    found = next(e for e in expand(facts, setting, seed=seed) if e.relation_id == relation)
+    row = found.prompts.filter(prompt_id=prompt_id).row(0, named=True)
+    context: str = found.contexts.filter(context_id=row["context_id"])["text"].item()
+    return context + str(row["query"])
+
+
+def test_expand_4_random_shows_all_other_relations(facts_of: Callable[[Source], Facts]) -> None:
+    text = prompt(facts_of(OTHERS), Setting("random", 4), 3, "P361.LAUPT.000.0")
+    assert sorted(text.split("Q: ")) == sorted(RANDOM.split("Q: "))
+    assert text.endswith("Q: [MASK] consists of LAUPT.\nA:")
+
+
+def test_expand_question_style_asks_questions_alone(facts_of: Callable[[Source], Facts]) -> None:
+    (found,) = expand(facts_of(PART_OF), Setting("template", 1, "question"), seed=0)
+    assert set(found.prompts["template_id"]) == {f"P361.00{i}" for i in range(1, 5)}
+    texts = pl.concat([found.prompts["query"], found.contexts["text"]])
+    assert not texts.str.contains(r"\[|consists of").any()
+
+
+def test_expand_manual_templates_are_asked_alone(mini: Facts) -> None:
+    setting = Setting("zero-shot", 0, templates="manual")
+    asked = pl.concat(e.prompts for e in expand(mini, setting, seed=0))
+    manual = mini.templates.filter(origin="manual")
+    assert set(asked["template_id"]) == set(manual["template_id"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "variant"),
+    [
+        (Setting("zero-shot", 0), "zero-shot", None),
+        (Setting("zero-shot", 0, scope="prompt"), "zero-shot", None),
+        (Setting("template", 4), "4-template", None),
+        (Setting("random", 2, scope="prompt"), "2-random", "scope=prompt"),
+        (
+            Setting("relation", 1, "question", "manual", "prompt"),
+            "1-relation",
+            "style=question,templates=manual,scope=prompt",
+        ),
+    ],
+)
+def test_setting_is_named_as_tables_name_it(
+    setting: Setting, name: str, variant: str | None
+) -> None:
+    assert (setting.name, setting.variant) == (name, variant)

@@ -1,0 +1,102 @@
+"""Token ids: one BOS where the tokenizer wants one, and no prompt that does not fit."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from operators.errors import InputError
+from operators.prompts.tokens import encode, too_long, visible, wants_bos
+
+VOCABULARY = {"<unk>": 0, "<s>": 1, "a": 2, "b": 3, "ab": 4}
+TEXTS = st.lists(st.text(st.sampled_from("ab é東\n🎸"), max_size=20), max_size=6)
+
+
+def tiny(start: str, chat: str | None = None) -> PreTrainedTokenizerFast:
+    """Reads words of its vocabulary; `start` is what it puts before a text."""
+    backend = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = [("<s>", VOCABULARY["<s>"])]
+    backend.post_processor = processors.TemplateProcessing(f"{start} $A", special_tokens=special)
+    found = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="<unk>")
+    found.chat_template = chat
+    return found
+
+
+def test_encode_bos_tokenizer_puts_it_once() -> None:
+    assert encode(tiny("<s>"), ["a b", "b"]) == [[1, 2, 3], [1, 3]]
+
+
+def test_encode_two_bos_are_refused() -> None:
+    with pytest.raises(InputError, match="starts with 2 BOS tokens instead of one; mend"):
+        encode(tiny("<s>"), ["<s> a b"])
+
+
+def test_encode_tokenizer_without_bos_adds_none(tokenizer: Any) -> None:
+    assert not wants_bos(tokenizer)
+    (ids,) = encode(tokenizer, ["Q: Where is Paris?\nA:"])
+    assert tokenizer.bos_token_id not in ids
+    assert tokenizer.decode(ids) == "Q: Where is Paris?\nA:"
+
+
+def test_encode_no_texts_is_no_ids(tokenizer: Any) -> None:
+    assert encode(tokenizer, []) == []
+
+
+def test_encode_texts_together_equal_each_alone(tokenizer: Any) -> None:
+    texts = ["Q: a\nA:", "a much longer question than the first", ""]
+    assert encode(tokenizer, texts) == [encode(tokenizer, [text])[0] for text in texts]
+
+
+def test_encode_chat_template_equals_the_tokenizers_own(tokenizer: Any) -> None:
+    turn = [{"role": "user", "content": "Where is Paris?"}]
+    own = tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
+    assert encode(tokenizer, ["Where is Paris?"], chat_template=True) == [own]
+    assert visible(tokenizer, own).endswith("<|im_start|>assistant\n")
+
+
+def test_encode_chat_template_that_writes_bos_has_it_once() -> None:
+    chat = "{{ bos_token }} {{ messages[0]['content'] }}"
+    assert encode(tiny("<s>", chat), ["a b"], chat_template=True) == [[1, 2, 3]]
+
+
+def test_encode_chat_template_that_writes_two_bos_is_refused() -> None:
+    chat = "{{ bos_token }} {{ bos_token }} {{ messages[0]['content'] }}"
+    with pytest.raises(InputError, match="starts with 2 BOS tokens"):
+        encode(tiny("<s>", chat), ["a b"], chat_template=True)
+
+
+def test_encode_missing_chat_template_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no chat template; set model.chat_template=false"):
+        encode(tiny("<s>"), ["a"], chat_template=True)
+
+
+def naive_too_long(
+    tokenizer: Any, texts: list[str], limit: int, chat_template: bool
+) -> dict[int, int]:
+    lengths = [len(encode(tokenizer, [t], chat_template=chat_template)[0]) for t in texts]
+    return {i: length for i, length in enumerate(lengths) if length > limit}
+
+
+@pytest.mark.parametrize("chat_template", [False, True])
+@given(texts=TEXTS, limit=st.integers(0, 50))
+def test_too_long_any_texts_equals_tokenising_all(
+    tokenizer: Any, texts: list[str], limit: int, chat_template: bool
+) -> None:
+    found = too_long(tokenizer, texts, limit=limit, chat_template=chat_template)
+    assert found == naive_too_long(tokenizer, texts, limit, chat_template)
+
+
+@given(texts=TEXTS, limit=st.integers(0, 30))
+def test_too_long_bos_counts_as_a_token(texts: list[str], limit: int) -> None:
+    found = too_long(tiny("<s>"), texts, limit=limit)
+    assert found == naive_too_long(tiny("<s>"), texts, limit, chat_template=False)
+
+
+def test_too_long_tokenizer_that_lengthens_texts_is_asked_for_all() -> None:
+    lengthening = tiny("<s>")
+    lengthening.backend_tokenizer.normalizer = normalizers.Replace("a", "b b b b b b b b b b b b")
+    assert too_long(lengthening, ["a", "b"], limit=12) == {0: 13}

@@ -1,0 +1,191 @@
+"""A small set of facts, a model without weights, and a run on them with the fake engine.
+
+What is tested here is what is stored, read, scheduled and reported, so the answers may be fake.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Engine
+from pipeline import cluster
+from pipeline.models import tokenizer
+from pipeline.plan import Plan, planned, work
+from pipeline.settings import Run, load
+from pipeline.stages import admit, aggregate, decode, expand, facts, match
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+_PAIRS = {
+    "P30": {
+        "France": "Europe",
+        "Ghana": "Africa",
+        "Peru": "South America",
+        "Spain": "Europe",
+        "Japan": "Asia",
+        "Italy": "Europe",
+    },
+    "P36": {
+        "France": "Paris",
+        "Georgia": "Tbilisi",  # the country, and below the state: two pairs, the same prompts
+        "Georgia (US)": "Atlanta",
+        "Peru": "Lima",
+        "Spain": "Madrid",
+        "Japan": "Tokyo",
+        "Italy": "Rome",
+    },
+}
+_TEMPLATES = {
+    "P30": ["[X] lies in [Y].", "[X] is a part of [Y].", "Where is [X]? [Y].", "In [Y] is [X]."],
+    "P36": ["[Y] rules [X].", "The capital of [X] is [Y].", "What rules [X]? [Y].", "[X] has [Y]."],
+}
+
+
+@pytest.fixture(scope="session")
+def small_rows() -> pl.DataFrame:
+    """13 pairs of 2 relations, in 4 templates each: 100 prompts."""
+    rows = [
+        {
+            "rel_uri": relation,
+            "template": template,
+            "is_manual": number % 2 == 0,
+            "sub_ent": subject.partition(" (")[0],
+            "sub_uri": f"Q{index}",
+            "sub_aliases": [f"the land of {subject}"] if index % 2 and subject != "Georgia" else [],
+            "obj_uris": [f"Q{index}0"],
+            "obj_ents": [label],
+            "obj_aliases": [[label.upper()]],
+        }
+        for relation, pairs in _PAIRS.items()
+        for number, template in enumerate(_TEMPLATES[relation])
+        for index, (subject, label) in enumerate(pairs.items())
+    ]
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes a model of that name: a tokenizer whose tokens are bytes, and no weights."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("models") / name
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocabulary = {character: i for i, character in enumerate(["</s>", *alphabet])}
+        bytewise = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+        bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        bytewise.decoder = decoders.ByteLevel()
+        PreTrainedTokenizerFast(tokenizer_object=bytewise).save_pretrained(folder)
+        (folder / "config.json").write_text(json.dumps({"model_type": "llama", "name": name}))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small(
+    make_model: Callable[[str], Path],
+    small_rows: pl.DataFrame,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[str]:
+    """The overrides of a small run with the fake engine."""
+    path = tmp_path_factory.mktemp("data") / "rows.parquet"
+    small_rows.write_parquet(path)
+    return [
+        "model.source=path",
+        "model.name=tiny",
+        f"model.id={make_model('tiny')}",
+        f"benchmark.path={path}",
+        "decoding.engine=fake",
+        "decoding.samples.n_prompts=8",
+        "metrics.n_draws=100",
+        "metrics.n_rounds=20",
+        "cluster.num_cpus=2",
+        "cluster.rows_per_shard=16",
+        "cluster.rows_per_chunk=5",
+    ]
+
+
+@pytest.fixture
+def small_settings(small: list[str], tmp_path: Path) -> Settings:
+    """Loads the small run, with more overrides, in folders of the test's own."""
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    return lambda *overrides: load([*small, *folders, *overrides])
+
+
+@pytest.fixture(scope="session")
+def compute_here() -> Compute:
+    """Makes what is missing of a run, in this process: the stages without Ray."""
+
+    def compute(settings: Run, engine: Engine | None = None) -> Plan:
+        plan = planned(settings)
+        for branch in plan.branches:
+            _prepare(plan, branch)
+        for item in work(plan):
+            item.artifact.begin()
+            decode.decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
+        for branch in plan.branches:
+            _measure(plan, branch)
+        return plan
+
+    return compute
+
+
+def _prepare(plan, branch):
+    run = plan.run
+    if not branch.facts.is_complete():
+        facts.make(branch.facts, run.benchmark)
+    if not branch.prompts.is_complete():
+        size = run.cluster.rows_per_shard
+        expand.make(branch.prompts, branch.facts, branch.setting, run.seed, size)
+    if not branch.admitted.is_complete():
+        admit.make(branch.admitted, branch.prompts, plan.weights, run.decoding.max_tokens)
+
+
+def _measure(plan, branch):
+    run, prompts = plan.run, branch.prompts
+    for artifact in branch.decoded():
+        if not artifact.is_complete():
+            artifact.finish([artifact.stage, "errors"])
+    if not branch.matched.is_complete():
+        answers = (branch.greedy, branch.blocks, run.matching)
+        match.make(branch.matched, branch.facts, prompts, *answers)
+    if not branch.metrics.is_complete():
+        n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
+        aggregate.make(branch.metrics, branch.matched, prompts, n_sampled)
+
+
+@pytest.fixture(scope="session")
+def _finished_once(
+    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "artifacts"
+    compute_here(load([*small, f"artifacts={folder}"]))
+    return folder
+
+
+@pytest.fixture
+def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> Plan:
+    """The small run when all is done, in a copy that may be harmed."""
+    shutil.copytree(_finished_once, tmp_path / "artifacts")
+    return planned(small_settings())
+
+
+@pytest.fixture(scope="session")
+def _ray(small: list[str]) -> Iterator[None]:
+    with cluster.started(load(small)):
+        yield
+
+
+@pytest.fixture
+def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Ray for all tests that need one: starting it takes seconds."""
+    monkeypatch.setattr(cluster, "started", lambda _: nullcontext())

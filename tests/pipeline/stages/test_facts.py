@@ -1,0 +1,63 @@
+"""facts: which part of which files, and what is published of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.errors import InputError
+from pipeline import catalog
+from pipeline.plan import Plan, planned
+from pipeline.settings import Run
+from pipeline.stages import facts
+
+Settings = Callable[..., Run]
+
+
+def test_make_published_facts_are_the_data_sets(finished: Plan) -> None:
+    published = facts.load(finished.branches[0].facts)
+    benchmark = finished.run.benchmark
+    read = catalog.read(catalog.entry(benchmark.data), benchmark.path)
+    assert_frame_equal(published.pairs, read.pairs)
+    assert_frame_equal(published.templates, read.templates)
+
+
+def test_make_counts_stand_in_the_manifest(finished: Plan) -> None:
+    counts = finished.branches[0].facts.manifest()["counts"]
+    assert (counts["pairs"], counts["templates"], counts["prompts"]) == (13, 8, 72)
+
+
+def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
+    overrides = ("relations=[P36]", "pairs_per_relation=3", "names_per_subject=1")
+    run = small_settings(*(f"benchmark.{override}" for override in overrides))
+    artifact = planned(run).branches[0].facts
+    facts.make(artifact, run.benchmark)
+    pairs = facts.load(artifact).pairs
+    assert pairs["subjects"].to_list() == [["France"], ["Georgia"], ["Georgia"]]
+
+
+def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -> None:
+    run = small_settings("benchmark.relations=[P36,P1]")
+    with pytest.raises(InputError, match=r"benchmark\.relations names P1; this set has P30, P36"):
+        facts.make(planned(run).branches[0].facts, run.benchmark)
+
+
+def test_recipe_same_rows_at_another_path_is_the_same(
+    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    benchmark = small_settings().benchmark
+    small_rows.write_parquet(tmp_path / "copy.parquet")
+    moved = replace(benchmark, path=f"{tmp_path}/copy.parquet", name="other")
+    assert facts.recipe(moved).fingerprint == facts.recipe(benchmark).fingerprint
+
+
+def test_recipe_one_row_changed_is_another(
+    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    benchmark = small_settings().benchmark
+    small_rows[1:].write_parquet(tmp_path / "copy.parquet")
+    changed = replace(benchmark, path=f"{tmp_path}/copy.parquet")
+    assert facts.recipe(changed).fingerprint != facts.recipe(benchmark).fingerprint

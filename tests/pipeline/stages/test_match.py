@@ -1,0 +1,88 @@
+"""match: which answers are correct, and how sure the model was."""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+
+from pipeline.plan import Branch, Plan, planned
+from pipeline.settings import Run
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+def answered(branch: Branch) -> dict[str, str]:
+    """The text that stands for each prompt, looked up one by one."""
+    texts = dict(branch.greedy.read_all("generations").select("prompt_id", "text").iter_rows())
+    prompts = branch.prompts.read_all("prompts").select("prompt_id", "same_as")
+    return {prompt: texts[same_as or prompt] for prompt, same_as in prompts.iter_rows()}
+
+
+def labels(branch: Branch) -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for pair in branch.facts.read("pairs", "all").iter_rows(named=True):
+        for each in pair["objects"]:
+            found[pair["pair_id"]] += [label.lower() for label in each["labels"]]
+    return found
+
+
+def test_match_every_prompt_has_its_answer_and_verdict(finished: Plan) -> None:
+    (branch,) = finished.branches
+    texts, right = answered(branch), labels(branch)
+    rows = branch.matched.read_all("answers").select("prompt_id", "pair_id", "correct")
+    assert {prompt: correct for prompt, _, correct in rows.iter_rows()} == {
+        prompt: any(label in texts[prompt].lower() for label in right[pair])
+        for prompt, pair, _ in rows.iter_rows()
+    }
+    assert rows.height == len(texts) == 72
+    assert 0 < rows["correct"].sum() < rows.height
+
+
+def test_match_identical_prompts_share_the_answer_not_the_verdict(finished: Plan) -> None:
+    (branch,) = finished.branches
+    twice = branch.prompts.read_all("prompts").drop_nulls("same_as").select("prompt_id", "same_as")
+    answers = branch.matched.read_all("answers").select("prompt_id", "pair_id", "key")
+    joined = twice.join(answers, on="prompt_id").join(
+        answers, left_on="same_as", right_on="prompt_id"
+    )
+    assert joined.height == twice.height > 0
+    assert (joined["key"] == joined["key_right"]).all()
+    assert (joined["pair_id"] != joined["pair_id_right"]).all()
+
+
+def test_match_calibration_has_a_row_a_sampled_prompt(finished: Plan) -> None:
+    (branch,) = finished.branches
+    ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
+    rows = branch.matched.read_all("calibration")
+    assert set(rows["prompt_id"]) == set(ranked["prompt_id"])
+    assert rows["confidence"].is_between(0, 1).all()
+
+
+def test_match_no_samples_leave_no_calibration(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    (branch,) = compute_here(small_settings("decoding.samples.n_prompts=0")).branches
+    assert branch.blocks == ()
+    assert branch.matched.read_all("calibration").is_empty()
+
+
+@pytest.mark.parametrize("shards", [7, 1000])
+def test_match_any_shard_size_gives_the_same_answers(
+    finished: Plan, small_settings: Settings, compute_here: Compute, shards: int
+) -> None:
+    elsewhere = f"artifacts={finished.run.artifacts}-{shards}"
+    run = small_settings(elsewhere, f"cluster.rows_per_shard={shards}")
+    (other,) = compute_here(run).branches
+    matched = finished.branches[0].matched
+    for table in ("answers", "calibration"):
+        assert other.matched.read_all(table).equals(matched.read_all(table))
+
+
+def test_recipe_another_normaliser_keeps_what_was_decoded(small_settings: Settings) -> None:
+    one, other = (
+        planned(small_settings(f"decoding.samples.n_prompts={n}")).branches[0] for n in (8, 9)
+    )
+    assert one.greedy == other.greedy
+    assert one.matched != other.matched

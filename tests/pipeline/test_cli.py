@@ -1,0 +1,220 @@
+"""The command line: what is printed, where, and the exit code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.plan import Plan, planned
+from pipeline.settings import Run
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+VERBS = ["run", "plan", "status", "verify", "score"]
+
+
+@pytest.fixture
+def cli(
+    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the small run's command in this process: exit code, what is printed, what is said."""
+
+    def cli(verb: str, *overrides: str) -> tuple[int, str, str]:
+        folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+        code = main([verb, *small, *folders, *overrides])
+        return code, *capsys.readouterr()
+
+    return cli
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def is_one_sentence(text: str) -> bool:
+    return text.startswith("factsweep: ") and text.count("\n") == 1 and text.endswith(".\n")
+
+
+def test_main_unknown_verb_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["nope"])
+    assert stopped.value.code == 2
+    assert "invalid choice: 'nope'" in capsys.readouterr().err
+
+
+def test_main_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"    {verb} " in out for verb in (*VERBS, "why", "catalog"))
+
+
+BAD_INPUT = {
+    "model=nope": "there is no model 'nope'",
+    "benchmark=nope": "there is no benchmark 'nope'",
+    "nope=1": "nope",
+    "decoding.max_tokens=ten": "decoding.max_tokens='ten'",
+    "prompt.shots=0": "prompt.shots=0",
+    "model=bert-base-uncased": "is an encoder",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("override", "names"), BAD_INPUT.items())
+def test_main_bad_override_is_one_sentence_and_2(
+    capsys: pytest.CaptureFixture[str], verb: str, override: str, names: str
+) -> None:
+    assert main([verb, override]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert is_one_sentence(err)
+    assert names in err
+
+
+MISSING = {
+    "run": "model.id=/nowhere",
+    "plan": "benchmark.path=/nowhere",
+    "status": "benchmark.data=nope",
+    "verify": "model.source=package",
+    "score": "answers=/nowhere.jsonl",
+}
+
+
+@pytest.mark.parametrize(("verb", "override"), MISSING.items())
+def test_main_input_not_there_is_one_line_and_2(cli: Cli, verb: str, override: str) -> None:
+    code, out, err = cli(verb, override)
+    assert (code, out) == (2, "")
+    assert err.startswith("factsweep: ")
+    assert err.count("\n") == 1
+
+
+def test_run_finished_run_prints_the_card(finished: Plan, cli: Cli) -> None:
+    code, out, err = cli("run")
+    assert (code, err) == (0, "")
+    assert "tiny on myriadlama-mini" in out
+    assert "Acc@1" in out
+    assert out.strip().endswith(f"{finished.run.results}/{finished.run.name}/")
+
+
+def test_run_too_many_failures_are_one_line_and_1(
+    cli: Cli, small_settings: Settings, compute_here: Compute
+) -> None:
+    compute_here(small_settings("model.max_model_len=235"))
+    code, _, err = cli("run", "model.max_model_len=235")
+    assert code == 1
+    assert err.startswith("factsweep: 4-template: ")
+    assert err.count("\n") == 1
+
+
+def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.run.run", interrupted)
+    code, _, err = cli("run")
+    assert code == 130
+    assert err == "factsweep: stopped; the next run goes on from what is published.\n"
+
+
+def test_plan_prints_the_counts(cli: Cli) -> None:
+    code, out, err = cli("plan")
+    assert (code, err) == (0, "")
+    assert "  prompts         72 (P30 36, P36 36)" in out
+    assert "  left to decode  70 prompts, 800 samples" in out
+
+
+def test_status_prints_a_line_a_stage(finished: Plan, cli: Cli) -> None:
+    code, out, _ = cli("status")
+    assert code == 0
+    assert out.count("  done\n") == 10
+
+
+def test_verify_finished_run_is_0(finished: Plan, cli: Cli) -> None:
+    code, out, err = cli("verify")
+    assert (code, err) == (0, "")
+    assert out.endswith(" shards read, 0 problems\n")
+
+
+def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) -> None:
+    greedy = finished.branches[0].greedy
+    path = Path(greedy.store.where(f"{greedy.folder}/generations/P30.0000.parquet"))
+    path.write_bytes(b"damaged")
+    code, out, err = cli("verify")
+    assert code == 1
+    assert str(path) in err
+    assert out.endswith(" shards read, 1 problems\n")
+
+
+def test_score_own_answers_prints_the_card(finished: Plan, cli: Cli, tmp_path: Path) -> None:
+    answers = finished.branches[0].greedy.read_all("generations")
+    answers.write_parquet(tmp_path / "answers.parquet")
+    code, out, _ = cli("score", f"answers={tmp_path}/answers.parquet")
+    assert code == 0
+    assert "Acc@1" in out
+
+
+def test_why_two_runs_names_what_differs(
+    finished: Plan,
+    small_settings: Settings,
+    compute_here: Compute,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = compute_here(small_settings("decoding.max_tokens=9", "seed=0"))
+    names = [plan.branches[0].greedy.fingerprint for plan in (finished, other)]
+    assert main(["why", *names, "--store", finished.run.artifacts]) == 0
+    header, *fields = capsys.readouterr().out.splitlines()
+    assert header == f"generations/{names[0]} → generations/{names[1]}"
+    assert "  fields.sampling.max_tokens: 10 → 9" in fields
+    assert len(fields) == 2  # the other is inputs.admitted: the room for an answer
+
+
+def test_why_same_artifact_says_so(finished: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    name = planned(finished.run).branches[0].greedy.fingerprint[:8]
+    assert main(["why", name, name, "--store", finished.run.artifacts]) == 0
+    assert capsys.readouterr().out.endswith("  the same recipe\n")
+
+
+def test_why_unknown_artifact_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "abc", "def", "--store", str(tmp_path)]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
+
+
+def test_catalog_list_names_every_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalog", "list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["myriadlama", "myriadlama-mini"]
+
+
+def test_catalog_verify_shipped_set_is_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalog", "verify", "myriadlama-mini"]) == 0
+    assert capsys.readouterr().out == "myriadlama-mini: as the catalog says\n"
+
+
+def test_catalog_verify_other_rows_is_1_and_says_what_differs(
+    small: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = [o.partition("=")[2] for o in small if o.startswith("benchmark.path=")]
+    assert main(["catalog", "verify", "myriadlama-mini", "--path", path]) == 1
+    assert "pairs: expected 553, found 13" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fetch"],
+        ["verify"],
+        ["verify", "nope"],
+        ["fetch", "myriadlama-mini"],
+        ["verify", "myriadlama"],
+    ],
+)
+def test_catalog_bad_input_is_one_sentence_and_2(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
+    assert main(["catalog", *arguments]) == 2
+    assert is_one_sentence(capsys.readouterr().err)

@@ -1,0 +1,124 @@
+"""The main job with a real model: vLLM in a Ray actor, from the command line."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+
+from pipeline import models
+from pipeline.artifact import counts_of
+from pipeline.forecast import forecast
+from pipeline.models import Weights
+from pipeline.settings import load
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+CORE = {
+    *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
+    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle"),
+}
+
+
+class Finished(NamedTuple):
+    """A run from the command line."""
+
+    overrides: list[str]
+    folder: Path
+    process: subprocess.CompletedProcess[str]
+
+
+def factsweep(verb: str, overrides: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.cli", verb, *overrides]
+    # Marks of this process's own Ray and vLLM would be taken for the new one's.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, smollm2: Weights) -> Finished:
+    """A run on a slice of the mini set."""
+    models.location(smollm2)
+    folder = tmp_path_factory.mktemp("end_to_end")
+    overrides = [
+        "sweep=demo",
+        "benchmark.relations=[P30,P36]",
+        "benchmark.pairs_per_relation=6",
+        "decoding.samples.n_prompts=4",
+        "decoding.samples.n_answers=25",
+        "metrics.n_draws=1000",
+        "metrics.n_rounds=50",
+        f"artifacts={folder}/artifacts",
+        f"results={folder}/results",
+    ]
+    return Finished(overrides, folder, factsweep("run", overrides))
+
+
+@pytest.fixture(scope="module")
+def metrics(done: Finished) -> pl.DataFrame:
+    return pl.read_parquet(done.folder / "results/demo/metrics.parquet")
+
+
+def test_run_ends_with_0_and_prints_the_card(done: Finished) -> None:
+    assert done.process.returncode == 0, done.process.stderr
+    assert "Acc@1" in done.process.stdout
+
+
+def test_run_first_prompt_is_printed_with_its_special_tokens(done: Finished) -> None:
+    assert "first prompt, " in done.process.stderr
+    assert "Predict the [MASK] in each sentence in one word." in done.process.stderr
+
+
+def test_run_metrics_hold_every_core_number_of_both_settings(metrics: pl.DataFrame) -> None:
+    overall = metrics.filter(pl.col("slice").is_null())
+    for setting in ("zero-shot", "4-template"):
+        assert set(overall.filter(setting=setting)["metric"]) == CORE
+
+
+def test_run_counts_are_the_plans(done: Finished, metrics: pl.DataFrame) -> None:
+    _, forecasts = forecast(load(done.overrides))
+    planned = {f.branch.setting.name: sum(f.prompts.values()) for f in forecasts}
+    counted = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
+    assert dict(counted.select("setting", "n").iter_rows()) == planned
+    assert [(f.prompts_left, f.samples_left) for f in forecasts] == [(0, 0), (0, 0)]
+
+
+def test_run_demonstrations_help_the_model(metrics: pl.DataFrame) -> None:
+    accuracy = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
+    found = dict(accuracy.select("setting", "value").iter_rows())
+    assert found["4-template"] > found["zero-shot"]
+
+
+def test_run_shared_prefixes_come_from_the_cache(done: Finished) -> None:
+    paths = (done.folder / "artifacts/generations").rglob("*.parquet")
+    counts = [counts_of(path.read_bytes()) for path in paths]
+    cached, tokens = (
+        sum(float(c.get(name, 0)) for c in counts) for name in ("cached_tokens", "prompt_tokens")
+    )
+    assert cached > 0.2 * tokens
+
+
+def test_run_headline_is_readable(done: Finished) -> None:
+    text = (done.folder / "results/demo/tables/headline.md").read_text()
+    assert "Acc@1" in text
+    assert "zero-shot" in text
+
+
+def test_verify_finds_nothing(done: Finished) -> None:
+    process = factsweep("verify", done.overrides)
+    assert process.stdout.endswith(" shards read, 0 problems\n"), process.stderr
+    assert process.returncode == 0
+
+
+def test_run_second_time_decodes_nothing_and_is_quick(done: Finished) -> None:
+    paths = [path for path in (done.folder / "artifacts").rglob("*") if path.is_file()]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    started = time.monotonic()
+    process = factsweep("run", done.overrides)
+    assert process.returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in paths} == before
+    assert process.stdout == done.process.stdout
+    assert time.monotonic() - started < 60

@@ -1,0 +1,105 @@
+"""run: the whole pipeline in Ray with the fake engine, and nothing done twice."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.errors import DecodingError, InputError
+from pipeline import cluster
+from pipeline.plan import Plan, planned
+from pipeline.run import run
+from pipeline.settings import Run
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+SETTINGS = "sweep.prompts=[zero-shot,4-template]"
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting Ray fails the test."""
+
+    def started(run: Run) -> Iterator[None]:
+        pytest.fail("Ray was started")
+
+    monkeypatch.setattr(cluster, "started", started)
+
+
+def in_ray(settings: Settings, size: int, replicas: int) -> pl.DataFrame:
+    pool = [f"model.replicas.{limit}={replicas}" for limit in ("min", "max")]
+    folder = f"artifacts={settings().artifacts}-{size}-{replicas}"
+    return run(settings(SETTINGS, f"cluster.rows_per_shard={size}", folder, *pool))
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    many = in_ray(small_settings, size=16, replicas=2)
+    one = in_ray(small_settings, size=1000, replicas=1)
+    here = compute_here(small_settings(SETTINGS, "cluster.rows_per_shard=7")).branches
+    assert_frame_equal(many, one)
+    assert_frame_equal(one, pl.concat([each.metrics.read_all("metrics") for each in here]))
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / "prompts").write_text("a file where a folder should be")
+    with pytest.raises(InputError, match=r"artifacts/prompts/.* cannot be written"):
+        run(small_settings())
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_run_second_time_computes_nothing(finished: Plan) -> None:
+    paths = [path for path in Path(finished.run.artifacts).rglob("*") if path.is_file()]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    metrics = run(finished.run)
+    assert metrics.equals(finished.branches[0].metrics.read_all("metrics"))
+    assert {path: path.stat().st_mtime_ns for path in paths} == before
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_run_inputs_removed_to_save_room_are_not_made_again(finished: Plan) -> None:
+    (branch,) = finished.branches
+    for artifact in branch.decoded():
+        for path in sorted(Path(artifact.store.where(artifact.folder)).rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+    assert run(finished.run).equals(branch.metrics.read_all("metrics"))
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_run_bad_model_fails_before_ray_is_started(small_settings: Settings) -> None:
+    with pytest.raises(InputError, match=r"model\.id=/nowhere is no folder"):
+        run(small_settings("model.id=/nowhere"))
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_run_too_many_failed_prompts_writes_results_and_says_so(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    settings = small_settings("model.max_model_len=235", "decoding.max_failed_share=0.1")
+    compute_here(settings)
+    with pytest.raises(DecodingError, match=r"of 72 prompts have no answer, more than .*=0\.1 "):
+        run(settings)
+    assert (Path(settings.results) / settings.name / "metrics.parquet").is_file()
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_run_few_failed_prompts_are_allowed(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    settings = small_settings("model.max_model_len=235", "decoding.max_failed_share=0.9")
+    compute_here(settings)
+    assert run(settings).filter(metric="acc_at_1")["n_failed"].max() > 0  # type: ignore[operator]
+
+
+def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Settings) -> None:
+    names = [
+        [artifact.folder for artifact in planned(small_settings(*more)).branches[0].artifacts()]
+        for more in ((), ("model.replicas.max=2", "cluster.address=auto"))
+    ]
+    assert names[0] == names[1]

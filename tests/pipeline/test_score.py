@@ -1,0 +1,171 @@
+"""score: answers made elsewhere are measured as a run's own are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.errors import DamagedFileError, DecodingError, InputError
+from pipeline.plan import Plan
+from pipeline.score import score
+from pipeline.settings import Run
+
+Settings = Callable[..., Run]
+
+
+@pytest.fixture
+def answers(finished: Plan) -> pl.DataFrame:
+    """The finished run's own greedy answers."""
+    return finished.branches[0].greedy.read_all("generations").select("prompt_id", "text")
+
+
+@pytest.fixture
+def scored(small_settings: Settings, tmp_path: Path) -> Callable[..., pl.DataFrame]:
+    """Scores a table of answers, which is written as Parquet or JSONL."""
+
+    def scored(answers: pl.DataFrame, suffix: str = "parquet", *overrides: str) -> pl.DataFrame:
+        path = tmp_path / f"answers.{suffix}"
+        answers.write_parquet(path) if suffix == "parquet" else answers.write_ndjson(path)
+        allowed = "decoding.max_failed_share=1"
+        return score(small_settings(f"answers={path}", allowed, *overrides))
+
+    return scored
+
+
+Scored = Callable[..., pl.DataFrame]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_score_own_answers_give_the_runs_own_numbers(
+    finished: Plan, answers: pl.DataFrame, scored: Scored, suffix: str
+) -> None:
+    own = finished.branches[0].metrics.read_all("metrics")
+    found = scored(answers, suffix)
+    sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc"])
+    assert found.height > 10
+    assert_frame_equal(found, own.filter(~sampled))
+
+
+def test_score_answers_in_any_order_give_the_same_numbers(
+    answers: pl.DataFrame, scored: Scored
+) -> None:
+    shuffled = answers.sample(fraction=1, shuffle=True, seed=0)
+    assert_frame_equal(scored(shuffled), scored(answers))
+
+
+def test_score_fresh_folder_expands_the_prompts_itself(
+    answers: pl.DataFrame, scored: Scored, tmp_path: Path
+) -> None:
+    elsewhere = scored(answers, "parquet", f"artifacts={tmp_path}/fresh")
+    assert_frame_equal(elsewhere, scored(answers))
+
+
+def test_score_missing_answers_count_as_failed(answers: pl.DataFrame, scored: Scored) -> None:
+    alone = answers.filter(pl.col("prompt_id").str.starts_with("P30"))
+    metrics = scored(alone[3:]).filter(pl.col("slice").is_null())
+    assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (33, 39)
+
+
+def test_score_too_many_missing_answers_say_so(answers: pl.DataFrame, scored: Scored) -> None:
+    with pytest.raises(DecodingError, match=r"7 of 72 prompts have no answer, more than .*=0\.05"):
+        scored(answers.sort("prompt_id")[7:], "parquet", "decoding.max_failed_share=0.05")
+
+
+def test_score_missing_answer_is_an_error_row_and_a_duplicate_is_not(
+    finished: Plan, answers: pl.DataFrame, scored: Scored
+) -> None:
+    scored(answers[1:])
+    folder = Path(finished.run.artifacts) / "admitted"
+    paths = [
+        p
+        for p in folder.rglob("P*.parquet")
+        if finished.branches[0].admitted.fingerprint not in str(p)
+    ]
+    errors = pl.concat([pl.read_parquet(path) for path in paths])
+    assert errors.select("prompt_id", "reason").rows() == [
+        (answers["prompt_id"][0], "no_answer_given")
+    ]
+
+
+def test_score_other_answers_replace_nothing(answers: pl.DataFrame, scored: Scored) -> None:
+    first = scored(answers)
+    wrong = scored(answers.with_columns(text=pl.lit("nothing of the kind")))
+    assert wrong.filter(metric="acc_at_1")["value"].to_list() == [0.0] * 3
+    assert_frame_equal(scored(answers), first)
+
+
+def test_score_further_columns_are_let_be(answers: pl.DataFrame, scored: Scored) -> None:
+    more = answers.with_row_index("row").with_columns(same_as=pl.lit("x"), index=1)
+    assert_frame_equal(scored(more), scored(answers))
+
+
+PROBLEMS = {
+    "its text is null": pl.when(pl.col("prompt_id") != "P30.Q3.000.0").then("text").alias("text"),
+    "it is no prompt of this benchmark": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q3"),
+    "its prompt_id stands twice": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q0.000.0"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize(("problem", "change"), PROBLEMS.items(), ids=PROBLEMS)
+def test_score_unfit_row_names_file_and_row(
+    answers: pl.DataFrame, scored: Scored, problem: str, change: pl.Expr, suffix: str
+) -> None:
+    ordered = answers.sort("prompt_id")
+    row = ordered["prompt_id"].index_of("P30.Q3.000.0")
+    with pytest.raises(InputError, match=rf"answers\.{suffix}, row {row} .*: {problem}"):
+        scored(ordered.with_columns(change), suffix)
+
+
+@pytest.mark.parametrize("column", ["prompt_id", "text"])
+@pytest.mark.parametrize("found", ["nothing", "Int32"])
+def test_score_unfit_column_names_file_and_column(
+    answers: pl.DataFrame, scored: Scored, column: str, found: str
+) -> None:
+    number = pl.lit(1, pl.Int32).alias(column)
+    changed = answers.drop(column) if found == "nothing" else answers.with_columns(number)
+    expected = rf"answers\.parquet: column {column} must be text, found {found}"
+    with pytest.raises(InputError, match=expected):
+        scored(changed)
+
+
+def test_score_other_seed_does_not_fit_the_answers(answers: pl.DataFrame, scored: Scored) -> None:
+    with pytest.raises(InputError, match="it is no prompt of this benchmark, setting and seed"):
+        scored(answers, "parquet", "benchmark.relations=[P36]")
+
+
+def test_score_no_answers_file_says_what_it_needs(small_settings: Settings) -> None:
+    with pytest.raises(InputError, match="score needs answers=<a JSONL or Parquet file"):
+        score(small_settings())
+
+
+def test_score_answers_file_not_there_is_named(small_settings: Settings) -> None:
+    with pytest.raises(InputError, match="answers=/nowhere is no file"):
+        score(small_settings("answers=/nowhere"))
+
+
+def test_score_several_settings_are_refused(small_settings: Settings, tmp_path: Path) -> None:
+    run = small_settings(f"answers={tmp_path}", "sweep.prompts=[zero-shot,4-template]")
+    with pytest.raises(InputError, match="score measures one setting"):
+        score(run)
+
+
+@pytest.mark.parametrize("name", ["answers.parquet", "answers.jsonl"])
+def test_score_damaged_answers_file_is_named(
+    small_settings: Settings, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("{}neither one nor the other")
+    with pytest.raises(DamagedFileError, match=rf"{name} cannot be read"):
+        score(small_settings(f"answers={tmp_path}/{name}"))
+
+
+def test_score_line_that_is_no_json_far_down_names_the_file(
+    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines = [f'{{"prompt_id": "P{number}", "text": "x"}}\n' for number in range(20_000)]
+    path.write_text("".join([*lines, '{"prompt_id": "half', *lines]))
+    with pytest.raises(InputError, match=r"answers\.jsonl"):
+        score(small_settings(f"answers={path}"))
