@@ -18,7 +18,7 @@ from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
 from pipeline import cluster
 from pipeline.models import tokenizer
-from pipeline.plan import Plan, planned, work
+from pipeline.plan import Branch, Plan, planned, work
 from pipeline.settings import Run, load
 from pipeline.stages import admit, aggregate, decode, expand, facts, match
 
@@ -52,7 +52,7 @@ _TEMPLATES = {
 
 @pytest.fixture(scope="session")
 def small_rows() -> pl.DataFrame:
-    """13 pairs of 2 relations, in 4 templates each: 100 prompts."""
+    """13 pairs of 2 relations, in 4 templates each: 72 prompts, two of which stand twice."""
     rows = [
         {
             "rel_uri": relation,
@@ -139,7 +139,7 @@ def compute_here() -> Compute:
     return compute
 
 
-def _prepare(plan, branch):
+def _prepare(plan: Plan, branch: Branch) -> None:
     run = plan.run
     if not branch.facts.is_complete():
         facts.make(branch.facts, run.benchmark)
@@ -150,7 +150,7 @@ def _prepare(plan, branch):
         admit.make(branch.admitted, branch.prompts, plan.weights, run.decoding.max_tokens)
 
 
-def _measure(plan, branch):
+def _measure(plan: Plan, branch: Branch) -> None:
     run, prompts = plan.run, branch.prompts
     for artifact in branch.decoded():
         if not artifact.is_complete():
@@ -179,7 +179,7 @@ def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> 
     return planned(small_settings())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _ray(small: list[str]) -> Iterator[None]:
     with cluster.started(load(small)):
         yield
@@ -187,5 +187,5 @@ def _ray(small: list[str]) -> Iterator[None]:
 
 @pytest.fixture
 def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One Ray for all tests that need one: starting it takes seconds."""
+    """One Ray for all tests of a module: starting it takes seconds."""
     monkeypatch.setattr(cluster, "started", lambda _: nullcontext())

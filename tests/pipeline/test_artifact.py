@@ -191,6 +191,21 @@ def test_write_chunk_is_read_back_and_is_no_shard(artifact: Artifact) -> None:
     assert artifact.shards("relations") == []
 
 
+def test_settled_value_stays_what_it_was_first(artifact: Artifact) -> None:
+    assert artifact.settled("rows_per_shard", 7) == 7
+    assert artifact.settled("rows_per_shard", 100) == 7
+
+
+def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:
+    artifact.begin()
+    artifact.write("relations", "all", ROWS)
+    artifact.finish(["relations"])
+    assert not artifact.is_open()
+    artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+    assert artifact.is_open()
+    assert artifact.shards("relations") == []
+
+
 def test_find_start_of_a_fingerprint_gives_folder_and_recipe(artifact: Artifact) -> None:
     artifact.begin()
     folder, recipe = find(artifact.store, RECIPE.fingerprint[:6])

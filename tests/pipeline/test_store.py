@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,21 @@ def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
 def test_put_object_store_refuses_names_the_url() -> None:
     with pytest.raises(InputError, match="mock:///bucket/a/one cannot be written"):
         Store("mock:///bucket").put("a/one", b"content")
+
+
+def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: store.put_new("a/one", b"%d" % n), range(8)))
+    assert sum(won) == 1
+    assert store.get("a/one") == b"%d" % won.index(True)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+def test_put_new_old_name_is_left_alone(store: Store) -> None:
+    assert store.put_new("a/one", b"first")
+    assert not store.put_new("a/one", b"second")
+    assert store.get("a/one") == b"first"
 
 
 def test_get_unknown_name_is_not_found(store: Store) -> None:

@@ -78,9 +78,9 @@ def test_facts_relation_url_is_its_last_part() -> None:
 
 
 def test_facts_names_put_the_label_first_and_stand_once() -> None:
-    aliases = ["Gaul", "France", None, "", " ", "Gaul", "République"]
+    aliases = ["République", "France", None, "", " ", "Gaul", "République", "Albion"]
     pair = read(table({**FRANCE, "sub_aliases": aliases})).pairs.row(0, named=True)
-    assert pair["subjects"] == ["France", "Gaul", "République"]
+    assert pair["subjects"] == ["France", "République", "Gaul", "Albion"]
 
 
 @pytest.mark.parametrize("aliases", [None, [], [None], [[]], [["Paris"]]])

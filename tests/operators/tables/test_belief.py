@@ -33,10 +33,15 @@ def test_headline_has_a_row_a_setting_and_variant(small: pl.DataFrame) -> None:
 
 
 def test_headline_columns_stand_in_the_papers_order(small: pl.DataFrame) -> None:
-    assert headline(small).columns[4:] == [
-        *("Acc@1", "95 % interval", "SD", "Ovconf"),
-        *("prompts", "failed"),
-    ]
+    numbers = ["Acc@1", "95 % interval", "SD", "Ovconf"]
+    assert headline(small).columns[4:] == ["scope", *numbers, "prompts", "failed"]
+
+
+def test_headline_names_the_scope_where_there_are_demonstrations() -> None:
+    variants = [None, "style=question,scope=prompt", "templates=manual"]
+    rows = [{"setting": "4-template", "variant": v, "value": 0.5} for v in variants]
+    table = headline(metrics({"value": 0.5}, *rows))
+    assert table["scope"].to_list() == ["–", "shared", "prompt", "shared"]
 
 
 def test_headline_numbers_have_four_digits_and_no_zero_before_the_point(
