@@ -81,7 +81,10 @@ def main() -> None:
         rate = _alone(work, *arguments)
         if rate is not None:
             rates.setdefault(name, []).append(rate)
-            print(f"{name:<16} {rate.prompts:>5,} prompts {rate.seconds:6.1f} s", flush=True)
+            load = f"load of the machine {os.getloadavg()[0]:.1f}"
+            print(
+                f"{name:<16} {rate.prompts:>5,} prompts {rate.seconds:6.1f} s  {load}", flush=True
+            )
 
     with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
         jobs = [_job(f"{folder}/{turn}") for turn in range(given.rounds)]

@@ -53,6 +53,28 @@ def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: 
         run(small_settings())
 
 
+@pytest.mark.usefixtures("shared_ray")
+def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) -> None:
+    settings = small_settings("decoding.samples.n_prompts=0")
+    greedy = planned(settings).branches[0].greedy
+    greedy.store.put(f"{greedy.folder}/generations", b"a file where a folder should be")
+    with pytest.raises(InputError, match=r"generations/P3.* cannot be written"):
+        run(settings)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_run_damaged_chunk_is_set_aside_and_decoded_again(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings("decoding.samples.n_prompts=0")
+    (branch,) = planned(settings).branches
+    chunk = f"{branch.greedy.folder}/chunks/generations/P30.0000"
+    branch.greedy.store.put(f"{chunk}/c0.parquet", b"half a chunk")
+    metrics = run(settings).filter(pl.col("slice").is_null())
+    assert branch.greedy.store.get(f"{chunk}/damaged/c0.parquet") == b"half a chunk"
+    assert metrics.filter(metric="acc_at_1")["n"].to_list()[0] == 72
+
+
 @pytest.mark.usefixtures("no_ray")
 def test_run_second_time_computes_nothing(finished: Plan) -> None:
     paths = [path for path in Path(finished.run.artifacts).rglob("*") if path.is_file()]

@@ -86,6 +86,15 @@ def test_put_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "one"]
 
 
+def test_put_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        Store(str(tmp_path)).put("one", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o640
+
+
 def test_put_file_too_large_keeps_the_old_one_alone(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.put("a/one", b"old")
