@@ -15,6 +15,9 @@ _CPU_ENGINE = {
     # In one process: a second one would share the two cores and slow both down.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "{cpu_kvcache_gib}",
+    # Ray would set it to the actor's CPUs, which is 1, and OpenMP reads it when torch is imported;
+    # the CPU kernels want every core.
+    "OMP_NUM_THREADS": "{cores}",
 }
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -47,8 +50,11 @@ def environment(run: Run) -> dict[str, str]:
     """The environment variables of the workers."""
     variables = dict(_QUIET)
     if device(run.cluster) == "cpu":
-        kvcache = run.cluster.cpu_kvcache_gib
-        variables |= {k: v.format(cpu_kvcache_gib=kvcache) for k, v in _CPU_ENGINE.items()}
+        values = {
+            "cpu_kvcache_gib": run.cluster.cpu_kvcache_gib,
+            "cores": run.cluster.num_cpus or os.cpu_count(),
+        }
+        variables |= {name: value.format(**values) for name, value in _CPU_ENGINE.items()}
     if _is_offline(run.model):
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
@@ -68,6 +74,8 @@ def started(run: Run) -> Iterator[None]:
     """
     import ray
 
+    # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:

@@ -128,8 +128,6 @@ def engine(run: Run, weights: Weights) -> Engine:
         return _fake_engine()
     from operators.engines.vllm import VllmEngine, VllmSettings
 
-    # Ray sets this to the actor's CPUs, which is 1; vLLM's CPU kernels want every core.
-    os.environ.pop("OMP_NUM_THREADS", None)
     model = weights.model
     return VllmEngine(
         VllmSettings(

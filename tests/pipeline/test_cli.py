@@ -146,6 +146,22 @@ def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) ->
     assert out.endswith(" shards read, 1 problems\n")
 
 
+def test_verify_mend_between_overrides_sets_the_file_aside(finished: Plan, cli: Cli) -> None:
+    greedy = finished.branches[0].greedy
+    greedy.store.put(f"{greedy.folder}/generations/P30.0000.parquet", b"damaged")
+    code, _, err = cli("verify", "--mend", "seed=0")
+    assert code == 1
+    assert "P30.0000.parquet is no whole Parquet file" in err
+    assert "P30.0000" not in greedy.shards("generations")
+
+
+@pytest.mark.parametrize("option", ["--nope", "-n"])
+def test_main_unknown_option_exits_with_2(cli: Cli, option: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli("verify", option, "seed=0")
+    assert stopped.value.code == 2
+
+
 def test_score_own_answers_prints_the_card(finished: Plan, cli: Cli, tmp_path: Path) -> None:
     answers = finished.branches[0].greedy.read_all("generations")
     answers.write_parquet(tmp_path / "answers.parquet")
