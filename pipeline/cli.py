@@ -25,7 +25,7 @@ _OVERRIDES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input."""
-    asked = _parser().parse_args(arguments)
+    asked = _parsed(arguments)
     logging.basicConfig(format="factsweep: %(message)s", level=logging.WARNING)
     try:
         return int(_COMMANDS[asked.verb](asked))
@@ -38,6 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("factsweep: stopped; the next run goes on from what is published.", file=sys.stderr)
         return 130
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; argparse takes no overrides behind an option, so they are added here."""
+    parser = _parser()
+    asked, late = parser.parse_known_args(arguments)
+    if late and ("overrides" not in asked or any(each.startswith("-") for each in late)):
+        parser.error(f"unknown arguments: {' '.join(late)}")
+    if late:
+        asked.overrides += late
+    return asked
 
 
 def _parser() -> argparse.ArgumentParser:

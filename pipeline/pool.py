@@ -74,8 +74,9 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
             min_size=size[0], max_size=size[1], max_tasks_in_flight_per_actor=2
         ),
     )
-    for _ in done.iter_rows():
-        pass
+    for row in done.iter_rows():
+        if row["error"] is not None:
+            raise row["error"]
 
 
 class Decoder:
@@ -91,12 +92,13 @@ class Decoder:
         self._engine = engine(run, weights)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Decode the shards that the batch names."""
-        for item in batch["work"]:
-            self._decode(item)
-        return {"shard": [item.shard for item in batch["work"]]}
+        """Decode the shards that the batch names.
 
-    def _decode(self, item: Work) -> None:
+        An error of ours goes back as a row: Ray would make it a text in an error of its own.
+        """
+        return {"error": [self._decode(item) for item in batch["work"]]}
+
+    def _decode(self, item: Work) -> FactsweepError | None:
         try:
             with self._watchdog.on_guard():
                 if not self._report({}):
@@ -105,13 +107,14 @@ class Decoder:
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
                 os._exit(0)
-        except FactsweepError:
-            raise
+        except FactsweepError as error:
+            return error
         except Exception:
             # A dead engine must not go on taking shards: its process ends, and Ray starts
             # another, while whoever is free does the shard.
             traceback.print_exc()
             os._exit(1)
+        return None
 
     def _report(self, counts: dict[str, float]) -> bool:
         self._watchdog.beat()

@@ -1,11 +1,11 @@
 """Where artifacts lie: a folder or an object store; a file is there whole or not at all."""
 
 import os
-import tempfile
 import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from uuid import uuid4
 
 from pyarrow import fs
 
@@ -149,15 +149,15 @@ def _with_options(root: str) -> str:
 
 def _publish(target: Path, content: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    aside = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with aside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).replace(target)
+        aside.replace(target)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
     folder = os.open(target.parent, os.O_RDONLY)
     try:

@@ -1,13 +1,18 @@
-"""The store on a real S3 protocol: moto's server, on this machine."""
+"""The store on a real S3 protocol: moto's server, on this machine.
 
-import logging
+It has a process of its own: vLLM, which other tests load, cannot stand moto's imports beside it.
+"""
+
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from operators.errors import InputError
 from pipeline import run as runner
@@ -15,32 +20,41 @@ from pipeline.settings import load
 from pipeline.store import Store
 
 SECRET = "wJalrXUtnFEMI-planted-secret"
+START_S = 60
+
+
+class Server(NamedTuple):
+    url: str
+    log: Path
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    logging.getLogger("werkzeug").setLevel(logging.INFO)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("s3") / "requests.log"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
+        end = time.monotonic() + START_S
+        while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
+            assert moto.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        yield Server(found[1], log)
+        moto.terminate()
 
 
 @pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="sweeps")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    boto3.client("s3", endpoint_url=server.url).create_bucket(Bucket="sweeps")
     return "s3://sweeps"
 
 
-def test_shard_is_published_by_a_single_put(bucket: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="werkzeug"):
-        Store(bucket).put("single/shard.parquet", b"1" * 2_000_000)
-    requests = re.findall(r'"(PUT|POST) /sweeps/single/shard\.parquet(\S*)', caplog.text)
+def test_shard_is_published_by_a_single_put(bucket: str, server: Server) -> None:
+    Store(bucket).put("single/shard.parquet", b"1" * 2_000_000)
+    requests = re.findall(r'"(PUT|POST) /sweeps/single/shard\.parquet(\S*)', server.log.read_text())
     assert requests == [("PUT", "")]
 
 
