@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-deps
 
 # A sweep of the paper: make sweep MODEL=llama3-8b [BENCHMARK=kamel] [RUN=name]
 BENCHMARK ?= myriadlama
-KILLS ?= 20
+KILLS ?= 500
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN)
 

@@ -60,32 +60,33 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs (1: all)")
     scale = parser.parse_args().scale
     with tempfile.TemporaryDirectory(prefix="bench-expand-") as folder:
-        _show("(rows made)", _alone(make_rows, Path(folder) / "rows", scale))
+        show("(rows made)", alone(make_rows, Path(folder) / "rows", scale))
         given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows"]
         benchmark = settings.load(given).benchmark
         source = Artifact(Store(folder), facts.recipe(benchmark))
-        _show("facts", _alone(read_facts, source, benchmark))
+        show("facts", alone(read_facts, source, benchmark))
         for setting in SETTINGS:
             _compare(source, setting, Path(folder))
 
 
 def _compare(source: Artifact, setting: Setting, folder: Path) -> None:
     prompts = Artifact(source.store, expand.recipe(source.recipe, setting, SEED))
-    ours = _alone(expand_facts, prompts, source, setting)
+    ours = alone(expand_facts, prompts, source, setting)
     holds = ours.seconds < TARGET_S and ours.peak_gib < TARGET_GIB
     target = f"target at scale 1: {TARGET_S:.0f} s, {TARGET_GIB:.0f} GiB"
-    _show(f"expand {setting.name}", ours, f"{target}: {'holds' if holds else 'MISSED'}")
-    peer = _alone(loop_over_facts, folder / "prompts.jsonl", source, setting)
-    _show(f"loop {setting.name}", peer, f"{peer.seconds / ours.seconds:.2f} × the pipeline's time")
+    show(f"expand {setting.name}", ours, f"{target}: {'holds' if holds else 'MISSED'}")
+    peer = alone(loop_over_facts, folder / "prompts.jsonl", source, setting)
+    show(f"loop {setting.name}", peer, f"{peer.seconds / ours.seconds:.2f} × the pipeline's time")
 
 
-def _show(name: str, cost: Cost, note: str = "") -> None:
+def show(name: str, cost: Cost, note: str = "") -> None:
+    """Print a line of the table."""
     seconds = f"{cost.seconds:6.1f} s, {cost.cpu_seconds:5.1f} s of CPU"
     figures = f"{cost.rows:>10,} rows {seconds}, peak {cost.peak_gib:.2f} GiB"
     print(f"{name:<18} {figures}  {note}".rstrip(), flush=True)
 
 
-def _alone(work: Callable[..., int], *arguments: Any) -> Cost:
+def alone(work: Callable[..., int], *arguments: Any) -> Cost:
     """The cost of some work in a fresh process.
 
     This process stays small: on Linux the peak of a child starts at that of its parent.

@@ -24,6 +24,15 @@ _PROMPTS = pa.schema(
         ("calibration_rank", pa.uint32()),
     ]
 )
+_GENERATIONS = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("text", pa.string()),
+        ("n_tokens", pa.uint16()),
+        ("logprob", pa.float32()),
+        ("finish_reason", pa.string()),
+    ]
+)
 
 SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
     {
@@ -58,15 +67,8 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
         "prompts": _PROMPTS,
         "ranked": _PROMPTS,  # those that may be sampled: one a pair
-        "generations": pa.schema(
-            [
-                ("prompt_id", pa.string()),
-                ("text", pa.string()),
-                ("n_tokens", pa.uint16()),
-                ("logprob", pa.float32()),
-                ("finish_reason", pa.string()),
-            ]
-        ),
+        "generations": _GENERATIONS,
+        "canary": _GENERATIONS,  # of prompts that are decoded twice, the second time
         "samples": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -139,6 +141,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "prompts": "prompt_id",
         "ranked": "prompt_id",
         "generations": "prompt_id",
+        "canary": "prompt_id",
         "samples": "prompt_id",
         "errors": "prompt_id",
         "answers": "prompt_id",

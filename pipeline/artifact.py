@@ -89,6 +89,13 @@ class Artifact:
         content = self.store.get(f"{self.folder}/manifest.json")
         return cast(dict[str, Any], json.loads(content))
 
+    def counts(self, table: str) -> dict[str, Counts]:
+        """The counts of each published shard of a table, without reading the shards."""
+        if self.is_complete():
+            shards = self.manifest()["tables"].get(table, {})
+            return {shard: entry["counts"] for shard, entry in shards.items()}
+        return {shard: self.footer(table, shard)[1] for shard in self.shards(table)}
+
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
         shards = self.manifest()["tables"].get(table, {})
@@ -139,14 +146,35 @@ class Artifact:
         """The shards of a table, one after the other."""
         return (self.read(table, shard) for shard in self.shards(table))
 
-    def write_chunk(self, table: str, folder: str, name: str, frame: pl.DataFrame) -> None:
+    def write_chunk(
+        self,
+        table: str,
+        folder: str,
+        name: str,
+        frame: pl.DataFrame,
+        counts: Counts | None = None,
+    ) -> None:
         """Publish a finished part of an open shard: rows of `table` in a folder of their own."""
-        content = encode(frame, table, self.fingerprint, {})
+        content = encode(frame, table, self.fingerprint, counts or {})
         self.store.put(f"{self.folder}/{folder}/{name}.parquet", content)
 
     def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
         """A finished part of an open shard."""
         return self._read(f"{self.folder}/{folder}/{name}.parquet", table)
+
+    def footer(self, table: str, shard: str) -> tuple[int, Counts]:
+        """The rows of a shard or chunk and its counts, without reading the rest of it."""
+        name = f"{self.folder}/{table}/{shard}.parquet"
+        try:
+            with self.store.open(name) as file:
+                found = pq.read_metadata(file)
+        except pa.ArrowException as error:
+            raise DamagedFileError(
+                f"{self.store.where(name)} is no whole Parquet file ({error}); set it aside and "
+                "run again: it alone is made anew.",
+                name,
+            ) from error
+        return found.num_rows, _counts(found.metadata)
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
@@ -169,9 +197,13 @@ class Artifact:
 
     def _entry(self, table: str, shard: str) -> dict[str, Any]:
         content = self.store.get(f"{self.folder}/{table}/{shard}.parquet")
-        rows = pq.read_metadata(io.BytesIO(content)).num_rows
-        checksum = hashlib.sha256(content).hexdigest()
-        return {"rows": rows, "bytes": len(content), "sha256": checksum}
+        footer = pq.read_metadata(io.BytesIO(content))
+        return {
+            "rows": footer.num_rows,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "counts": _counts(footer.metadata),
+        }
 
 
 def encode(frame: pl.DataFrame, table: str, fingerprint: str, counts: Counts) -> bytes:
@@ -221,10 +253,9 @@ def decode(content: bytes, table: str, fingerprint: str, where: str) -> pl.DataF
     return frame
 
 
-def counts_of(content: bytes) -> dict[str, int | float | str]:
+def _counts(metadata: Mapping[bytes, bytes] | None) -> Counts:
     """The counts that were kept in a shard's footer."""
-    footer = pq.read_schema(io.BytesIO(content)).metadata or {}
-    return cast(dict[str, int | float | str], json.loads(footer.get(b"factsweep.counts", b"{}")))
+    return cast(Counts, json.loads((metadata or {}).get(b"factsweep.counts", b"{}")))
 
 
 def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
@@ -246,6 +277,19 @@ def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
             "`factsweep status` lists the fingerprints of a run."
         )
     return found[0], json.loads(store.get(f"{found[0]}/recipe.json"))
+
+
+def counts_in(store: Store, stage: str) -> Iterator[Counts]:
+    """The counts of every shard of a stage, whichever artifact it is of."""
+    for name in store.folders(stage):
+        folder = f"{stage}/{name}"
+        if store.exists(f"{folder}/manifest.json"):
+            manifest = json.loads(store.get(f"{folder}/manifest.json"))
+            yield from (entry["counts"] for entry in manifest["tables"].get(stage, {}).values())
+        else:
+            for shard in store.names(f"{folder}/{stage}"):
+                with store.open(f"{folder}/{stage}/{shard}") as file:
+                    yield _counts(pq.read_metadata(file).metadata)
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any], path: str = "") -> Iterator[str]:

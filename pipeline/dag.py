@@ -39,7 +39,7 @@ def _measured(plan: Plan, branch: Branch, decoded: Any) -> Any:
     answers = (branch.facts, branch.prompts, branch.greedy, branch.blocks, run.matching)
     matched = _task([decoded], match.make, branch.matched, *answers)
     n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
-    figures = (branch.matched, branch.prompts, n_sampled)
+    figures = (branch.matched, branch.prompts, n_sampled, branch.greedy, branch.canary)
     return _task([matched], aggregate.make, branch.metrics, *figures)
 
 

@@ -12,11 +12,12 @@ from operators.prompts.expansion import Expansion, expand
 from operators.prompts.prefixes import n_shared
 from operators.prompts.tokens import encode
 from pipeline import catalog, models
-from pipeline.artifact import Artifact, counts_of
+from pipeline.artifact import Artifact, counts_in
 from pipeline.cluster import gpus_per_engine
 from pipeline.plan import Branch, Plan, planned
 from pipeline.progress import clock
 from pipeline.settings import Run
+from pipeline.stages.decode import n_canary
 from pipeline.stages.facts import part
 
 _PROMPTS_AT_ONCE = 4096
@@ -34,7 +35,9 @@ class Forecast:
     shared_tokens: int = 0
     shards: int = 0
     sampled: int = 0
+    canary: int = 0
     prompts_left: int = 0
+    canary_left: int = 0
     samples_left: int = 0
 
 
@@ -64,6 +67,8 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
     done = _rows_done(branch.greedy)
     wanted = sum(figures.prompts.values()) - figures.duplicates - len(figures.too_long)
     figures.prompts_left = max(0, wanted - done)
+    if branch.canary is not None:
+        figures.canary_left = max(0, figures.canary - _rows_done(branch.canary))
     wanted = figures.sampled * len(branch.blocks)
     figures.samples_left = max(0, wanted - sum(map(_rows_done, branch.blocks)))
     figures.samples_left *= run.decoding.samples.block_size
@@ -85,6 +90,8 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
         figures.shared_tokens += n_shared(ids)
         long = [len(each) > limit for each in ids]
         figures.too_long.update(rows["prompt_id"].filter(pl.Series(long, dtype=pl.Boolean)))
+    twice = decoded.filter(pl.col("calibration_rank") < n_canary(run.decoding))
+    figures.canary += sum(each not in figures.too_long for each in twice["prompt_id"])
     sampled = prompts.filter(pl.col("calibration_rank") < run.decoding.samples.n_prompts)
     first = sampled.select(pl.coalesce("same_as", "prompt_id")).to_series()
     figures.sampled += sum(each not in figures.too_long for each in first)
@@ -94,7 +101,7 @@ def _rows_done(artifact: Artifact) -> int:
     table = artifact.stage
     if artifact.is_complete():
         return sum(artifact.rows(table).values())
-    return sum(artifact.read(table, shard).height for shard in artifact.shards(table))
+    return sum(artifact.footer(table, shard)[0] for shard in artifact.shards(table))
 
 
 def rate(plan: Plan, table: str) -> Rate | None:
@@ -103,13 +110,10 @@ def rate(plan: Plan, table: str) -> Rate | None:
     if given is not None:
         return Rate(given, "given")
     answers, seconds = 0.0, 0.0
-    store = plan.branches[0].greedy.store
-    for name in store.folders(table):
-        for shard in store.names(f"{table}/{name}/{table}"):
-            counts = counts_of(store.get(f"{table}/{name}/{table}/{shard}"))
-            if counts.get("model") == plan.run.model.name:
-                answers += float(counts.get("answers", 0))
-                seconds += float(counts.get("seconds", 0))
+    for counts in counts_in(plan.branches[0].greedy.store, table):
+        if counts.get("model") == plan.run.model.name:
+            answers += float(counts.get("answers", 0))
+            seconds += float(counts.get("seconds", 0))
     return Rate(answers / seconds, "measured in this store") if seconds else None
 
 
@@ -138,12 +142,17 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
     yield f"  shards          {figures.shards:,}"
     yield f"  sampled         {figures.sampled:,} prompts"
-    yield f"  left to decode  {figures.prompts_left:,} prompts, {figures.samples_left:,} samples"
+    yield f"  decoded twice   {figures.canary:,} prompts"
+    yield (
+        f"  left to decode  {figures.prompts_left:,} prompts, "
+        f"{figures.canary_left:,} a second time, "
+        f"{figures.samples_left:,} samples"
+    )
 
 
 def _time_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     left = {
-        "generations": sum(f.prompts_left for f in forecasts),
+        "generations": sum(f.prompts_left + f.canary_left for f in forecasts),
         "samples": sum(f.samples_left for f in forecasts),
     }
     seconds, replicas = 0.0, plan.run.model.replicas.max

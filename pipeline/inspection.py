@@ -1,19 +1,21 @@
 """status and verify: what is there, read from the artifacts alone."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 
 import polars as pl
 
 from operators.errors import DamagedFileError
 from operators.schemas import KEYS
-from pipeline.artifact import Artifact, decode
+from pipeline import lease, progress
+from pipeline.artifact import Artifact, Counts, decode
 from pipeline.plan import Branch, planned
 from pipeline.settings import Run
 
 
 def status(settings: Run) -> Iterator[str]:
-    """One line a stage and setting: done, partial or missing."""
+    """One line a stage and setting: done, partial or missing; how fast it is, and who is at it."""
     for branch in planned(settings).branches:
         yield " ".join(filter(None, (branch.setting.name, branch.setting.variant)))
         for artifact in branch.artifacts():
@@ -23,19 +25,40 @@ def status(settings: Run) -> Iterator[str]:
 def _state(artifact: Artifact, branch: Branch) -> str:
     if artifact.is_complete():
         return "done"
-    source = {"generations": "prompts", "samples": "ranked"}.get(artifact.stage)
-    if source is None or not branch.prompts.is_complete():
+    if artifact not in branch.decoded() or not branch.prompts.is_complete():
         return "partial" if artifact.store.names(artifact.folder) else "missing"
+    source = "prompts" if artifact == branch.greedy else "ranked"
     done, shards = artifact.shards(artifact.stage), branch.prompts.rows(source)
-    begun = artifact.store.folders(f"{artifact.folder}/chunks/{artifact.stage}")
-    open_shards = set(begun) - set(done)
-    if not done and not open_shards:
+    chunks = _chunks(artifact)
+    if not done and not chunks:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
-    rows = sum(shards[shard] for shard in done)
-    return (
-        f"partial: {len(done):,} of {len(shards):,} shards, {rows:,} of {sum(shards.values()):,} "
-        f"prompts, {len(open_shards)} shards open"
-    )
+    rows = sum(shards[shard] for shard in done) + sum(n for n, _ in chunks)
+    counts = Counter[str]()
+    for each in (*artifact.counts(artifact.stage).values(), *(found for _, found in chunks)):
+        counts.update({name: value for name, value in each.items() if name != "model"})
+    parts = [
+        f"partial: {len(done):,} of {len(shards):,} shards",
+        f"{rows:,} of {sum(shards.values()):,} prompts",
+        f"{sum(artifact.footer('errors', shard)[0] for shard in artifact.shards('errors'))} errors",
+    ]
+    if counts["seconds"]:
+        parts += ["an engine: " + ", ".join(progress.rates(counts, counts["seconds"]))]
+        parts += [f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"] if counts["gpu_seconds"] else []
+    if (holder := lease.holder(artifact)) is not None:
+        parts += [f"written by {holder}"]
+    return " · ".join(parts)
+
+
+def _chunks(artifact: Artifact) -> list[tuple[int, Counts]]:
+    """The rows and the counts of every finished chunk of an open shard."""
+    folder = f"chunks/{artifact.stage}"
+    done = artifact.shards(artifact.stage)
+    open_shards = set(artifact.store.folders(f"{artifact.folder}/{folder}")) - set(done)
+    return [
+        artifact.footer(f"{folder}/{shard}", chunk)
+        for shard in sorted(open_shards)
+        for chunk in artifact.shards(f"{folder}/{shard}")
+    ]
 
 
 def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
@@ -113,9 +136,11 @@ def _unanswered(branch: Branch) -> Iterator[str]:
 
 def _asked(branch: Branch, artifact: Artifact) -> pl.DataFrame:
     """The prompts that an engine was to answer."""
-    if artifact == branch.greedy:
-        prompts = branch.prompts.read_all("prompts")
-        return prompts.filter(pl.col("same_as").is_null()).select("prompt_id")
-    n_prompts = artifact.recipe.fields["n_prompts"]
-    ranked = branch.prompts.read_all("ranked")
-    return ranked.filter(pl.col("calibration_rank") < n_prompts).select("prompt_id")
+    is_first = artifact == branch.greedy
+    prompts = branch.prompts.read_all("prompts" if is_first else "ranked")
+    if not is_first:
+        n_prompts = artifact.recipe.fields["n_prompts"]
+        prompts = prompts.filter(pl.col("calibration_rank") < n_prompts)
+    if artifact.stage != "samples":
+        prompts = prompts.filter(pl.col("same_as").is_null())
+    return prompts.select("prompt_id")

@@ -30,6 +30,10 @@ class Holder:
     since: float
     renewed: float
 
+    def __str__(self) -> str:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {started}"
+
     def is_dead(self) -> bool:
         """Whether the lease has run out, or its process is gone from this machine."""
         if time.time() - self.renewed > EXPIRES_S:
@@ -59,18 +63,17 @@ def held(artifacts: Sequence[Artifact], *, wait: bool) -> Iterator[None]:
 
 def _take(artifact: Artifact, since: float, wait: bool) -> None:
     while not artifact.store.put_new(_name(artifact), _me(since)):
-        holder = _holder(artifact)
-        if holder is None:
+        given = holder(artifact)
+        if given is None:
             continue  # just given back
-        if holder.is_dead():
+        if given.is_dead():
             artifact.store.drop(_name(artifact))
         elif wait:
             time.sleep(_LOOK_S)
         else:
-            started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
             raise ArtifactHeldError(
-                f"{artifact.store.where(artifact.folder)} is being written by process {holder.pid} "
-                f"on {holder.host} since {started}; wait for it, or set cluster.when_held=wait."
+                f"{artifact.store.where(artifact.folder)} is being written by {given}; wait for "
+                "it, or set cluster.when_held=wait."
             )
 
 
@@ -86,7 +89,8 @@ def _me(since: float) -> bytes:
     ).encode()
 
 
-def _holder(artifact: Artifact) -> Holder | None:
+def holder(artifact: Artifact) -> Holder | None:
+    """Who holds an artifact, or held it last; null if it was given back."""
     try:
         return Holder(**json.loads(artifact.store.get(_name(artifact))))
     except FileNotFoundError:

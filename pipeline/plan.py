@@ -1,7 +1,8 @@
 """Which artifacts a run is made of; their names are known before anything is computed.
 
-facts → prompts → admitted → generations ─┐
-                          └→ samples × n ─┴→ matched → metrics     (once a setting)
+facts → prompts → admitted → generations ─┬→ matched ─┬→ metrics     (once a setting)
+                          ├→ samples × n ─┘           │
+                          └→ canary ──────────────────┘
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 from operators.prompts.setting import Setting
 from pipeline import models
 from pipeline.artifact import Artifact, Recipe
-from pipeline.cluster import gpus_per_engine
+from pipeline.cluster import hardware
 from pipeline.models import Weights
 from pipeline.settings import Run
 from pipeline.stages import admit, aggregate, decode, expand, facts, match
@@ -29,18 +30,26 @@ class Branch:
     prompts: Artifact
     admitted: Artifact
     greedy: Artifact
+    canary: Artifact | None
     blocks: tuple[Artifact, ...]
     matched: Artifact
     metrics: Artifact
 
     def artifacts(self) -> Iterator[Artifact]:
         """All of them, inputs before outputs."""
-        yield from (self.facts, self.prompts, self.admitted, self.greedy)
-        yield from (*self.blocks, self.matched, self.metrics)
+        yield from (self.facts, self.prompts, self.admitted, *self.decoded())
+        yield from (self.matched, self.metrics)
 
     def decoded(self) -> Iterator[Artifact]:
         """Those that an engine writes."""
-        yield from (self.greedy, *self.blocks)
+        yield self.greedy
+        yield from self.ranked()
+
+    def ranked(self) -> Iterator[Artifact]:
+        """Those that an engine writes for ranked prompts alone."""
+        if self.canary is not None:
+            yield self.canary
+        yield from self.blocks
 
 
 @dataclass(frozen=True)
@@ -85,10 +94,12 @@ def _branch(run: Run, setting: Setting, facts_recipe: Recipe, weights: Weights) 
         decode.block_recipe(admitted, weights, decoding, block, run.seed)
         for block in range(n_blocks)
     ]
-    matched = match.recipe(greedy, blocks, run.matching, samples.n_prompts)
-    metrics = aggregate.recipe(
-        matched, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
+    canary = (
+        decode.canary_recipe(admitted, weights, decoding) if decode.n_canary(decoding) else None
     )
+    matched = match.recipe(greedy, blocks, run.matching, samples.n_prompts)
+    names = (run.model.name, run.benchmark.name, setting, run.seed)
+    metrics = aggregate.recipe(matched, canary, run.metrics, *names)
     at = partial(Artifact, Store(run.artifacts))
     return Branch(
         setting=setting,
@@ -96,6 +107,7 @@ def _branch(run: Run, setting: Setting, facts_recipe: Recipe, weights: Weights) 
         prompts=at(prompts),
         admitted=at(admitted),
         greedy=at(greedy),
+        canary=None if canary is None else at(canary),
         blocks=tuple(map(at, blocks)),
         matched=at(matched),
         metrics=at(metrics),
@@ -112,21 +124,29 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
         "prompts": branch.prompts,
         "admitted": branch.admitted,
         "model": run.model.name,
-        "n_prompts": run.decoding.samples.n_prompts,
         "rows_per_chunk": run.cluster.rows_per_chunk,
         "max_deaths": run.cluster.max_deaths,
         "max_failed_share": run.decoding.max_failed_share,
-        "gpus": gpus_per_engine(run),
+        "hardware": hardware(run),
         "chat_template": run.model.chat_template,
     }
     sampling = decode.greedy_sampling(run.decoding)
     for shard in _missing(branch.greedy, branch.prompts, "generations", "prompts"):
         yield Work(artifact=branch.greedy, shard=shard, sampling=sampling, **common)
+    if branch.canary is not None:
+        sampling = decode.canary_sampling(run.decoding)
+        ranked = {**common, "n_ranked": decode.n_canary(run.decoding)}
+        for shard in _missing(branch.canary, branch.prompts, "canary", "ranked"):
+            yield Work(artifact=branch.canary, shard=shard, sampling=sampling, **ranked)
     sampling = decode.block_sampling(run.decoding)
     for number, block in enumerate(branch.blocks):
+        seeded: dict[str, Any] = {
+            "n_ranked": run.decoding.samples.n_prompts,
+            "block": number,
+            "seed": run.seed,
+        }
         for shard in _missing(block, branch.prompts, "samples", "ranked"):
-            seeded = {**common, "block": number, "seed": run.seed}
-            yield Work(artifact=block, shard=shard, sampling=sampling, **seeded)
+            yield Work(artifact=block, shard=shard, sampling=sampling, **common, **seeded)
 
 
 def _missing(output: Artifact, prompts: Artifact, table: str, source: str) -> list[str]:

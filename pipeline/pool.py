@@ -9,16 +9,18 @@ import os
 import signal
 import time
 import traceback
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import ray
 
 from operators.engines.protocol import Engine
-from operators.errors import FactsweepError, StoppedError
+from operators.errors import DecodingError, FactsweepError, StoppedError
 from operators.prompts.tokens import encode, visible
 from pipeline import models
-from pipeline.cluster import gpus_per_engine
+from pipeline.cluster import FAKE_ENGINE, placement
 from pipeline.models import Weights
 from pipeline.plan import Plan, work
 from pipeline.settings import Run
@@ -43,7 +45,7 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
     """Say how much there is to do, and show the first prompt as the model reads it."""
-    answers = [decode.todo(item).height * item.sampling.n for item in items]
+    answers = [decode.n_left(item) * item.sampling.n for item in items]
     tally.add.remote({"all_shards": len(items), "all_answers": sum(answers)})
     tokenizer = models.tokenizer(plan.weights)
     text = decode.todo(items[0])["text"].head(1).to_list()
@@ -68,11 +70,10 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         Decoder,
         fn_constructor_args=(run, plan.weights, tally),
         batch_size=1,
-        num_cpus=1,
-        num_gpus=gpus_per_engine(run),
         compute=ray.data.ActorPoolStrategy(
             min_size=size[0], max_size=size[1], max_tasks_in_flight_per_actor=2
         ),
+        **placement(run),
     )
     for row in done.iter_rows():
         if row["error"] is not None:
@@ -83,13 +84,12 @@ class Decoder:
     """An engine with a model in it, that decodes one shard after the other; a Ray Data actor."""
 
     def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
-        self._tally = tally
+        self._run, self._weights, self._tally = run, weights, tally
+        self._name = uuid4().hex
         self._stopping = False
         # Ray's notice that the node goes: what is finished is published before the process ends.
         signal.signal(signal.SIGTERM, self._stop)
-        self._watchdog = Watchdog(run.cluster.stall_s)
-        self._tokenizer = models.tokenizer(weights)
-        self._engine = engine(run, weights)
+        self._watchdog = Watchdog()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names.
@@ -100,9 +100,10 @@ class Decoder:
 
     def _decode(self, item: Work) -> FactsweepError | None:
         try:
-            with self._watchdog.on_guard():
+            engine, tokenizer = self._loaded
+            with self._watchdog.on_guard(self._run.cluster.stall_s):
                 if not self._report({}):
-                    decode.decode(item, self._engine, self._tokenizer, self._report)
+                    decode.decode(item, engine, tokenizer, self._report)
         except StoppedError:
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
@@ -116,9 +117,31 @@ class Decoder:
             os._exit(1)
         return None
 
+    @cached_property
+    def _loaded(self) -> tuple[Engine, Any]:
+        """The engine and its tokenizer.
+
+        Loaded in the thread that decodes: OpenMP's threads, and the cores that vLLM binds them to,
+        belong to the thread that first asks for them.
+        """
+        try:
+            with self._watchdog.on_guard(self._run.cluster.start_s):
+                loaded = engine(self._run, self._weights), models.tokenizer(self._weights)
+        except FactsweepError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            if ray.get(self._tally.failed_start.remote()) < self._run.cluster.max_deaths:
+                os._exit(1)  # this process may be at fault, or its node: another one tries
+            raise DecodingError(
+                f"{self._weights.model.name} does not load: {type(error).__name__}: {error}"
+            ) from error
+        ray.get(self._tally.started.remote())
+        return loaded
+
     def _report(self, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
-        asked = bool(ray.get(self._tally.add.remote(counts)))
+        asked = bool(ray.get(self._tally.add.remote(counts, self._name)))
         return asked or self._stopping
 
     def _stop(self, _signal: int, _frame: object) -> None:
@@ -149,12 +172,18 @@ def engine(run: Run, weights: Weights) -> Engine:
 def _fake_engine() -> Engine:
     """The engine of tests of scheduling and faults, as $FACTSWEEP_FAKE_ENGINE describes it.
 
-    `seconds_per_answer`; `log`, a file that gets a line a prompt; `poison`, the id of a prompt that
-    the engine dies of; `hang`, the id of one that it never answers.
+    `seconds_per_answer`; `log`, a file that gets a line a prompt; `places`, one that gets a line an
+    engine: where Ray put it; `poison`, the id of a prompt that the engine dies of; `hang`, that of
+    one that it never answers; `broken`, what it says instead of starting.
     """
     from operators.engines.fake import FakeEngine
 
-    wish = json.loads(os.environ.get("FACTSWEEP_FAKE_ENGINE", "{}"))
+    wish = json.loads(os.environ.get(FAKE_ENGINE, "{}"))
+    if "broken" in wish:
+        raise RuntimeError(wish["broken"])
+    if "places" in wish:
+        with Path(wish["places"]).open("a") as places:
+            places.write(f"{json.dumps(_place())}\n")
 
     def witness(prompt_id: str) -> None:
         if "log" in wish:
@@ -166,3 +195,14 @@ def _fake_engine() -> Engine:
             time.sleep(3600)
 
     return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)
+
+
+def _place() -> dict[str, Any]:
+    """Where Ray put this process: its node, its GPUs, the bundles of its placement group."""
+    context = ray.get_runtime_context()
+    group = ray.util.get_current_placement_group()
+    return {
+        "node": context.get_node_id(),
+        "gpus": context.get_accelerator_ids()["GPU"],
+        "bundles": group.bundle_specs if group else [],
+    }

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 PLAIN_EVERY_S = 30.0
+ALIVE_S = 30.0  # an engine that was heard of so long ago is alive
 
 
 class Tally:
@@ -17,6 +19,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._seen: dict[str, float] = {}
+        self._failed_starts = 0
         self._notes: list[str] = []
         self._stopping = False
 
@@ -24,11 +28,23 @@ class Tally:
         """Ask all workers to stop at their next report."""
         self._stopping = True
 
-    def add(self, counts: dict[str, float]) -> bool:
-        """Add to the counts; whether to stop."""
+    def add(self, counts: dict[str, float], engine: str | None = None) -> bool:
+        """Add to the counts, in the name of an engine; whether to stop."""
         for name, value in counts.items():
             self._counts[name] += value  # type: ignore[assignment]
+        if engine is not None:
+            self._seen[engine] = time.monotonic()
         return self._stopping
+
+    def started(self) -> None:
+        """An engine is ready."""
+        self._counts["started"] += 1
+        self._failed_starts = 0
+
+    def failed_start(self) -> int:
+        """An engine did not load; how many have failed since the last that did."""
+        self._failed_starts += 1
+        return self._failed_starts
 
     def say(self, text: str) -> None:
         """Leave a sentence for the user."""
@@ -37,7 +53,9 @@ class Tally:
     def read(self) -> tuple[dict[str, float], list[str]]:
         """The counts, and the sentences since the last reading."""
         notes, self._notes = self._notes, []
-        return dict(self._counts), notes
+        now = time.monotonic()
+        alive = sum(now - seen < ALIVE_S for seen in self._seen.values())
+        return {**self._counts, "engines": alive}, notes
 
 
 class Bar:
@@ -75,7 +93,7 @@ class Bar:
             return
         self._counts = counts
         now = time.monotonic()
-        if counts.get("prompts") and self._first is None:
+        if counts.get("started") and self._first is None:
             self._first = now
         text = f"{self._title}: {line(counts, now - (self._first or now))}"
         if self._console.is_terminal:
@@ -96,27 +114,35 @@ class Bar:
 
 
 def line(counts: dict[str, float], seconds: float) -> str:
-    """The state of the work, `seconds` after its first answer.
+    """The state of the work, `seconds` after its first engine was ready.
 
-    >>> line({"shards": 1, "all_shards": 4, "prompts": 50, "answers": 50, "all_answers": 100,
-    ...       "prompt_tokens": 100, "cached_tokens": 75}, 10.0)
-    '50/100 answers · 1/4 shards · 5.0 prompts/s · 75% of prompt tokens cached · 0:10 left'
+    >>> line({"shards": 1, "all_shards": 4, "prompts": 5, "answers": 5, "all_answers": 9,
+    ...       "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12, "engines": 2}, 1.0)
+    '5/9 answers · 1/4 shards · 5.0 prompts/s · 90 + 12 tokens/s · 50% cached · 2 alive · 0:01 left'
     """
     answers, everything = counts.get("answers", 0), counts.get("all_answers", 0)
     parts = [
         f"{answers:,.0f}/{everything:,.0f} answers",
         f"{counts.get('shards', 0):.0f}/{counts.get('all_shards', 0):.0f} shards",
     ]
-    if seconds > 0 and answers:
-        parts.append(f"{counts.get('prompts', 0) / seconds:.1f} prompts/s")
-    if counts.get("prompt_tokens"):
-        share = counts.get("cached_tokens", 0) / counts["prompt_tokens"]
-        parts.append(f"{share:.0%} of prompt tokens cached")
-    if seconds > 0 and answers:
-        parts.append(f"{clock((everything - answers) * seconds / answers)} left")
-    else:
-        parts.append("loading the model")
+    if not (answers and seconds > 0):
+        return " · ".join([*parts, "loading the model"])
+    parts += rates(counts, seconds)
+    parts.append(f"{counts.get('engines', 0):.0f} alive")
+    if counts.get("errors"):
+        parts.append(f"{counts['errors']:.0f} errors")
+    parts.append(f"{clock((everything - answers) * seconds / answers)} left")
     return " · ".join(parts)
+
+
+def rates(counts: Mapping[str, float], seconds: float) -> Iterator[str]:
+    """Prompts a second, prompt and output tokens a second, the share that came from the cache."""
+    yield f"{counts['prompts'] / seconds:.1f} prompts/s"
+    yield (
+        f"{counts['prompt_tokens'] / seconds:,.0f} + {counts['output_tokens'] / seconds:,.0f} "
+        "tokens/s"
+    )
+    yield f"{counts['cached_tokens'] / max(1, counts['prompt_tokens']):.0%} cached"
 
 
 def clock(seconds: float) -> str:

@@ -73,10 +73,11 @@ def _follow(plan: Plan) -> None:
     tally = progress.tally_actor()
     with progress.Bar(f"decode {plan.run.model.name}") as bar:
         pending = dag.submit(plan, tally)
+        start = _Start(plan.run)
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
-                _show(bar, tally)
+                start.check(_show(bar, tally))
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
@@ -87,11 +88,37 @@ def _follow(plan: Plan) -> None:
             bar.close()
 
 
-def _show(bar: progress.Bar, tally: Any) -> None:
+def _show(bar: progress.Bar, tally: Any) -> dict[str, float]:
+    counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
     for note in notes:
         bar.say(note)
     bar.show(counts)
+    return counts
+
+
+class _Start:
+    """The time in which a first engine must be ready, once there is work for it."""
+
+    def __init__(self, settings: Run) -> None:
+        self._settings = settings
+        self._began: float | None = None
+
+    def check(self, counts: dict[str, float]) -> None:
+        """Refuse to wait for ever.
+
+        Raises:
+            DecodingError: it says what was asked of the cluster and what is free there.
+        """
+        if counts.get("all_shards") and self._began is None:
+            self._began = time.monotonic()
+        limit_s = self._settings.cluster.start_s
+        late = self._began is not None and time.monotonic() - self._began > limit_s
+        if late and not counts.get("started"):
+            raise DecodingError(
+                f"no engine was ready after cluster.start_s={limit_s:g} seconds: "
+                f"{cluster.room(self._settings)}. Free some, ask for less, or wait longer."
+            )
 
 
 def _stop(pending: list[Any], tally: Any) -> None:

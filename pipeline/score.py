@@ -57,7 +57,7 @@ def _branch(run: Run, setting: Setting, checksum: str) -> Branch:
     admitted = Recipe("admitted", VERSION, {"answers": checksum}, inputs)
     matched = match.recipe(given, [], run.matching, 0)
     metrics = aggregate.recipe(
-        matched, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
+        matched, None, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
     )
     at = partial(Artifact, Store(run.artifacts))
     return Branch(
@@ -66,6 +66,7 @@ def _branch(run: Run, setting: Setting, checksum: str) -> Branch:
         prompts=at(prompts),
         admitted=at(admitted),
         greedy=at(given),
+        canary=None,
         blocks=(),
         matched=at(matched),
         metrics=at(metrics),

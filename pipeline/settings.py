@@ -80,6 +80,9 @@ class Decoding:
     max_tokens: int
     stop: tuple[str, ...]
     samples: Samples
+    canary_prompts: int
+    determinism: Literal["default", "batch_invariant"]
+    mix_tensor_parallel: bool
     max_failed_share: float
 
 
@@ -110,6 +113,7 @@ class Cluster:
     rows_per_chunk: int
     max_deaths: int
     stall_s: float
+    start_s: float
     when_held: Literal["leave", "wait"]
     cpu_kvcache_gib: int
     answers_per_s: float | None
@@ -282,11 +286,12 @@ _LIMITS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "at least 0": (
         "decoding.samples.n_prompts decoding.samples.n_answers decoding.samples.temperature "
-        "decoding.max_failed_share",
+        "decoding.max_failed_share decoding.canary_prompts",
         lambda value: value >= 0,
     ),
     "more than 0": (
-        "decoding.samples.top_p cluster.answers_per_s cluster.stall_s model.gpu_memory_utilization",
+        "decoding.samples.top_p cluster.answers_per_s cluster.stall_s cluster.start_s "
+        "model.gpu_memory_utilization",
         lambda value: value > 0,
     ),
     "at most 1": (

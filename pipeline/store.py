@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 from pyarrow import fs
 
 from operators.errors import InputError
@@ -92,6 +93,17 @@ class Store:
         filesystem, base = self._remote
         with filesystem.open_input_stream(f"{base}/{name}") as stream:
             return bytes(stream.read())
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to read parts of, as a Parquet footer is.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        if self._local is not None:
+            return pa.OSFile(str(self._local / name))
+        filesystem, base = self._remote
+        return filesystem.open_input_file(f"{base}/{name}")
 
     def exists(self, name: str) -> bool:
         """Whether a file is published."""

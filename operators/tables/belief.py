@@ -15,6 +15,7 @@ HEADINGS = {
     "one_word_ratio": "one-word",
     "coverage_maximum": "maximum",
     "coverage_oracle": "oracle",
+    "flip_rate": "flip rate",
 }
 _NAMES = ("model", "benchmark", "setting", "variant")
 _SCOPE = (

@@ -8,7 +8,9 @@ import polars as pl
 
 from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
+from operators.metrics.flip_rate import flip_rate
 from operators.prompts.setting import Setting
+from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Metrics
 from pipeline.stages.expand import relation_of
@@ -18,9 +20,15 @@ TABLES = ("metrics", "bins")
 
 
 def recipe(
-    matched: Recipe, metrics: Metrics, model: str, benchmark: str, setting: Setting, seed: int
+    matched: Recipe,
+    canary: Recipe | None,
+    metrics: Metrics,
+    model: str,
+    benchmark: str,
+    setting: Setting,
+    seed: int,
 ) -> Recipe:
-    """The matched answers, what is drawn, and the names that stand in the table."""
+    """The matched answers, the canary's, what is drawn, and the names that stand in the table."""
     fields = {
         **asdict(metrics),
         "seed": seed,
@@ -29,10 +37,20 @@ def recipe(
         "setting": setting.name,
         "variant": setting.variant,
     }
-    return Recipe("metrics", VERSION, fields, {"matched": matched.fingerprint})
+    inputs = {"matched": matched.fingerprint}
+    if canary is not None:
+        inputs["canary"] = canary.fingerprint
+    return Recipe("metrics", VERSION, fields, inputs)
 
 
-def make(artifact: Artifact, matched: Artifact, prompts: Artifact, n_sampled: int) -> None:
+def make(
+    artifact: Artifact,
+    matched: Artifact,
+    prompts: Artifact,
+    n_sampled: int,
+    greedy: Artifact | None = None,
+    canary: Artifact | None = None,
+) -> None:
     """Publish the metrics and the bins, each as one shard."""
     fields = artifact.recipe.fields
     artifact.begin()
@@ -57,6 +75,8 @@ def make(artifact: Artifact, matched: Artifact, prompts: Artifact, n_sampled: in
         n_bins=int(fields["n_bins"]),
         n_failed_samples=_missing(sampled, calibration),
     )
+    if greedy is not None and canary is not None:
+        table = pl.concat([table, _flips(greedy, canary)])
     names = {name: pl.lit(fields[name], pl.String) for name in ("model", "benchmark", "setting")}
     variant = pl.concat_str(
         pl.lit(fields["variant"], pl.String), "variant", separator=",", ignore_nulls=True
@@ -65,6 +85,18 @@ def make(artifact: Artifact, matched: Artifact, prompts: Artifact, n_sampled: in
     artifact.write("metrics", "all", table)
     artifact.write("bins", "all", bins(calibration, int(fields["n_bins"])))
     artifact.finish(TABLES)
+
+
+def _flips(greedy: Artifact, canary: Artifact) -> pl.DataFrame:
+    """The row of the flip rate, over the prompts that were decoded twice."""
+    again = canary.read_all("canary")
+    first = pl.concat(
+        [
+            empty("generations"),
+            *(each.join(again, on="prompt_id", how="semi") for each in greedy.each("generations")),
+        ]
+    )
+    return flip_rate(first, again)
 
 
 def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:

@@ -1,10 +1,11 @@
-"""decode: prompts × a model → greedy answers and sampled answers, one shard at a time.
+"""decode: prompts × a model → greedy answers, canary and sampled answers, one shard at a time.
 
 An open shard keeps its finished answers as chunks; when the last prompt is answered, the chunks
 become the shard. What is published is done, and is never decoded again.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -18,7 +19,7 @@ from operators.errors import DecodingError, StoppedError
 from operators.prompts.tokens import encode
 from operators.schemas import empty
 from pipeline import trial
-from pipeline.artifact import Artifact, Counts, Recipe
+from pipeline.artifact import Artifact, Recipe
 from pipeline.models import Weights
 from pipeline.settings import Decoding
 from pipeline.stages.expand import relation_of, with_text
@@ -48,6 +49,16 @@ def greedy_sampling(decoding: Decoding) -> Sampling:
     return Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
 
 
+def canary_sampling(decoding: Decoding) -> Sampling:
+    """Greedy, with log-probabilities: asked of all prompts they would halve vLLM's throughput."""
+    return replace(greedy_sampling(decoding), logprobs=True)
+
+
+def n_canary(decoding: Decoding) -> int:
+    """How many of the ranked prompts are decoded once more: all that are sampled, at least."""
+    return max(decoding.canary_prompts, decoding.samples.n_prompts)
+
+
 def block_sampling(decoding: Decoding) -> Sampling:
     """Multinomial over the entire vocabulary: the answers that confidence is made of."""
     samples = decoding.samples
@@ -70,8 +81,9 @@ def _fields(weights: Weights, decoding: Decoding, sampling: Sampling) -> dict[st
         "chat_template": model.chat_template,
         "dtype": model.dtype,
         "max_model_len": model.max_model_len,
-        "tensor_parallel": model.tensor_parallel,
+        "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
         "pipeline_parallel": model.pipeline_parallel,
+        "determinism": decoding.determinism,
         "engine": engine_version(decoding.engine),
         "transformers": metadata.version("transformers"),
         "sampling": asdict(sampling),
@@ -84,6 +96,16 @@ def greedy_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Rec
     return Recipe("generations", VERSION, fields, {"admitted": admitted.fingerprint})
 
 
+def canary_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
+    """Ranked prompts decoded once more, with log-probabilities.
+
+    How many answers differ from the first time is the noise floor of the hardware.
+    """
+    fields = _fields(weights, decoding, canary_sampling(decoding))
+    fields |= {"n_prompts": n_canary(decoding)}
+    return Recipe("canary", VERSION, fields, {"admitted": admitted.fingerprint})
+
+
 def block_recipe(
     admitted: Recipe, weights: Weights, decoding: Decoding, block: int, seed: int
 ) -> Recipe:
@@ -94,10 +116,20 @@ def block_recipe(
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for."""
+
+    gpus: int
+    cores: int
+    tensor_parallel: int
+
+
+@dataclass(frozen=True)
 class Work:
     """A shard to decode: what an engine is handed, in place of the rows themselves.
 
-    `block` is null for greedy answers.
+    `n_ranked` is null for all prompts, else how many of those that are ranked are decoded; `block`
+    is null for greedy answers.
     """
 
     artifact: Artifact
@@ -106,19 +138,24 @@ class Work:
     shard: str
     model: str
     sampling: Sampling
-    n_prompts: int
     rows_per_chunk: int
     max_deaths: int
     max_failed_share: float
-    gpus: int
+    hardware: Hardware
     chat_template: bool
+    n_ranked: int | None = None
     block: int | None = None
     seed: int = 0
 
     @property
     def table(self) -> str:
         """The table that is written."""
-        return "generations" if self.block is None else "samples"
+        return self.artifact.stage
+
+    @property
+    def source(self) -> str:
+        """The table of prompts that the shard is one of."""
+        return "prompts" if self.n_ranked is None else "ranked"
 
     @property
     def open_name(self) -> str:
@@ -137,19 +174,31 @@ def todo(work: Work) -> pl.DataFrame:
     Left out are prompts without room for an answer, and for greedy answers those whose text stands
     earlier, whose answer is joined back when they are matched.
     """
-    table = "prompts" if work.block is None else "ranked"
-    rows = with_text(work.prompts, table, work.shard)
+    rows = with_text(work.prompts, work.source, work.shard)
     refused = pl.concat(
         [
             work.admitted.read("errors", shard)
             for shard in work.admitted.shards("errors")
-            if shard == work.shard or (work.block is not None and relation_of(shard) == work.shard)
+            if work.shard in (shard, relation_of(shard))
         ]
     )
     rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
     if work.block is None:
-        return rows.filter(pl.col("same_as").is_null())
-    return rows.filter(pl.col("calibration_rank") < work.n_prompts)
+        rows = rows.filter(pl.col("same_as").is_null())
+    return (
+        rows if work.n_ranked is None else rows.filter(pl.col("calibration_rank") < work.n_ranked)
+    )
+
+
+def n_left(work: Work) -> int:
+    """How many answers the shard still lacks, from footers alone where it has many prompts."""
+    if work.source == "ranked":
+        n = todo(work).height
+    else:
+        refused = work.admitted.rows("errors").get(work.shard, 0)
+        n = int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
+    chunks = work.artifact.shards(work.chunks)
+    return n - sum(work.artifact.footer(work.chunks, chunk)[0] for chunk in chunks)
 
 
 def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
@@ -159,35 +208,29 @@ def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
         StoppedError: the report said so; what is finished is published.
         DecodingError: engines die of more prompts than can be by chance.
     """
-    rows, started = todo(work), time.monotonic()
-    tally = _Tally(report)
-    shard = _OpenShard(work, rows)
+    tally = _Tally(report, work.hardware)
+    shard = _OpenShard(work, todo(work), tally)
     while not (left := shard.left()).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
         for answer in engine.answers(_requests(work, group, tokenizer)):
+            asked_to_stop = tally.count(answer)
             shard.keep(_row(work, answer))
-            if tally.count(answer):
+            if asked_to_stop:
                 shard.pause()
                 raise StoppedError("stopped; the next run goes on from what is published.")
         shard.survived()
     tally.flush()
-    counts: Counts = {
-        **tally.totals,
-        "model": work.model,
-        "gpus": work.gpus,
-        "seconds": time.monotonic() - started,
-    }
-    shard.publish(counts)
-    report({"shards": 1})
+    report({"shards": 1, "errors": shard.publish()})
 
 
 class _OpenShard:
     """A shard while it is decoded: its answers so far, its chunks and its trial."""
 
-    def __init__(self, work: Work, rows: pl.DataFrame) -> None:
+    def __init__(self, work: Work, rows: pl.DataFrame, tally: "_Tally") -> None:
         self._work = work
         self._rows = rows
+        self._tally = tally
         self._chunks = work.artifact.shards(work.chunks)
         published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in self._chunks]
         # An engine that was cut off from the store may have published a prompt once more.
@@ -235,7 +278,10 @@ class _OpenShard:
         if self._buffer:
             frame = _frame(self._work, self._buffer)
             name = f"{seeds.key(frame['prompt_id'][0]):016x}"
-            self._work.artifact.write_chunk(self._work.table, self._work.chunks, name, frame)
+            counts = self._tally.take()
+            self._work.artifact.write_chunk(
+                self._work.table, self._work.chunks, name, frame, counts
+            )
             self._chunks.append(name)
             self._kept, self._buffer = pl.concat([self._kept, frame]), []
 
@@ -245,18 +291,25 @@ class _OpenShard:
         spared = replace(self._trial, begun=self._trial.begun - 1)
         trial.write(self._work.artifact, self._work.open_name, spared)
 
-    def publish(self, counts: Counts) -> None:
-        """Publish the shard in the order of its prompts, then clear away what it was made of."""
+    def publish(self) -> int:
+        """Publish the shard in the order of its prompts, then clear away what it was made of.
+
+        Its counts are those of its chunks, whichever run decoded them. Returns its error rows.
+        """
         work = self._work
+        counts = Counter(self._tally.take())
+        for chunk in self._chunks:
+            counts.update(work.artifact.footer(work.chunks, chunk)[1])
         answered = self._rows.select("prompt_id").join(
             self._answers(), on="prompt_id", maintain_order="left"
         )
         if self._trial.condemned:
             work.artifact.write("errors", work.shard, self._errors())
-        work.artifact.write(work.table, work.shard, answered, counts)
+        work.artifact.write(work.table, work.shard, answered, {**counts, "model": work.model})
         for chunk in self._chunks:
             work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")
         trial.drop(work.artifact, work.open_name)
+        return len(self._trial.condemned)
 
     def _errors(self) -> pl.DataFrame:
         return pl.DataFrame({"prompt_id": self._trial.condemned}).with_columns(
@@ -273,16 +326,11 @@ def _frame(work: Work, rows: list[dict[str, Any]]) -> pl.DataFrame:
 def _requests(work: Work, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
     for part in rows.iter_slices(1024):
         ids = encode(tokenizer, part["text"].to_list(), chat_template=work.chat_template)
-        ranked = part["calibration_rank"].is_not_null()
-        for prompt_id, token_ids, rank in zip(part["prompt_id"], ids, ranked, strict=True):
-            if work.block is None:
-                # Log-probabilities only where a prompt may be sampled: asking for them halves
-                # vLLM's host throughput.
-                yield Request(prompt_id, token_ids, replace(work.sampling, logprobs=rank))
-            else:
-                # vLLM seeds the block's answers seed, seed + 1, …; 62 bits leave room for them.
-                seed = seeds.key(work.seed, prompt_id, work.block) >> 2
-                yield Request(prompt_id, token_ids, work.sampling, seed)
+        for prompt_id, token_ids in zip(part["prompt_id"], ids, strict=True):
+            # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
+            greedy = work.block is None
+            seed = None if greedy else seeds.key(work.seed, prompt_id, work.block) >> 2
+            yield Request(prompt_id, token_ids, work.sampling, seed)
 
 
 def _row(work: Work, answer: Answer) -> dict[str, Any]:
@@ -294,13 +342,13 @@ def _row(work: Work, answer: Answer) -> dict[str, Any]:
 
 
 class _Tally:
-    """Counts what is answered, and reports it now and then."""
+    """Counts what is answered: reported now and then, and kept with the chunk."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, hardware: Hardware) -> None:
         self._report = report
-        self._pending: dict[str, float] = {}
-        self._reported = time.monotonic()
-        self.totals: dict[str, float] = {}
+        self._hardware = hardware
+        self._pending, self._taken = Counter[str](), Counter[str]()
+        self._reported = self._taken_at = time.monotonic()
 
     def count(self, answer: Answer) -> bool:
         """Count an answer; whether the report asks to stop."""
@@ -311,14 +359,25 @@ class _Tally:
             "cached_tokens": answer.n_cached_tokens,
             "output_tokens": sum(each.n_tokens for each in answer.completions),
         }
-        for name, value in found.items():
-            self._pending[name] = self._pending.get(name, 0) + value
+        self._pending.update(found)
+        self._taken.update(found)
         return time.monotonic() - self._reported > _REPORT_EVERY_S and self.flush()
 
     def flush(self) -> bool:
         """Report what was counted since the last time; whether the report asks to stop."""
-        for name, value in self._pending.items():
-            self.totals[name] = self.totals.get(name, 0) + value
-        pending, self._pending = self._pending, {}
+        pending, self._pending = self._pending, Counter()
         self._reported = time.monotonic()
-        return self._report(pending)
+        return self._report(dict(pending))
+
+    def take(self) -> dict[str, float]:
+        """What was counted since the last taking, and what it cost."""
+        now = time.monotonic()
+        seconds, self._taken_at = now - self._taken_at, now
+        taken, self._taken = self._taken, Counter()
+        return {
+            **taken,
+            "seconds": seconds,
+            "gpu_seconds": seconds * self._hardware.gpus,
+            "core_seconds": seconds * self._hardware.cores,
+            f"prompts at tensor_parallel={self._hardware.tensor_parallel}": taken["prompts"],
+        }

@@ -41,7 +41,7 @@ def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> N
     for number, rows in enumerate(prompts.iter_slices(rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
         artifact.write("contexts", shard, _used(expansion, rows))
-        artifact.write("prompts", shard, rows)
+        artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
     artifact.write("contexts", relation_id, _used(expansion, ranked))
     artifact.write("ranked", relation_id, ranked)

@@ -3,7 +3,7 @@
 metrics.parquet   every number, tidy
 tables/           the headline table and the calibration bins, as Markdown and CSV
 figures/          the calibration figure, as PNG and SVG
-    run.json          configuration, versions, commits, hardware, durations
+    run.json          configuration, versions, commits, hardware, durations, cost
 """
 
 import io
@@ -12,7 +12,8 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -97,7 +98,23 @@ def _record(plan: Plan, seconds: dict[str, float]) -> dict[str, object]:
             "cpus": os.cpu_count(),
         },
         "seconds": seconds,
+        "cost": _cost(plan),
     }
+
+
+def _cost(plan: Plan) -> dict[str, dict[str, float]]:
+    """What the answers cost, by stage: hours, prompts and tokens, whichever run decoded them."""
+    cost: dict[str, Counter[str]] = {}
+    for artifact in (each for branch in plan.branches for each in branch.decoded()):
+        for counts in artifact.counts(artifact.stage).values():
+            numbers = {name: value for name, value in counts.items() if name != "model"}
+            cost.setdefault(artifact.stage, Counter()).update(numbers)
+    return {stage: _in_hours(numbers) for stage, numbers in cost.items()}
+
+
+def _in_hours(numbers: Mapping[str, float]) -> dict[str, float]:
+    ends = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
+    return {ends.get(name, name): n / 3600 if name in ends else n for name, n in numbers.items()}
 
 
 def _versions() -> dict[str, str]:

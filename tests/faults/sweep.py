@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 
 OVERRIDES = (
@@ -24,12 +25,14 @@ OVERRIDES = (
     "decoding.samples.n_answers=50",
     "metrics.n_draws=500",
     "metrics.n_rounds=50",
-    "cluster.num_cpus=4",
+    "cluster.device=cpu",
+    "decoding.canary_prompts=0",
     "cluster.rows_per_shard=200",
     "model.replicas.min=2",
     "model.replicas.max=2",
     "run_name=sweep",
 )
+LOCAL = ("cluster.num_cpus=4",)
 CHUNK = 32
 
 
@@ -43,6 +46,7 @@ class Sweep:
         self._wish = json.dumps({"log": str(self.log), **wish})
         self._overrides = [
             *OVERRIDES,
+            *(() if any("cluster.address" in each for each in overrides) else LOCAL),
             f"cluster.rows_per_chunk={CHUNK}",
             f"artifacts={folder / 'artifacts'}",
             f"results={folder / 'results'}",
@@ -123,8 +127,6 @@ def content_hash(path: Path) -> str:
     """A hash of what a table holds; a shard's footer also has seconds, which differ."""
     if path.suffix == ".csv":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    import polars as pl
-
     return hashlib.sha256(pl.read_parquet(path).write_ipc(None).getvalue()).hexdigest()
 
 

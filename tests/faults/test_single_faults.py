@@ -1,7 +1,9 @@
 """One fault at a time, and what must come of it. The engine is fake: see sweep.py."""
 
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -50,6 +52,12 @@ def test_engine_that_hangs_is_ended(calm: Sweep, tmp_path: Path) -> None:
     assert len(set(sweep.answered())) == len(calm.answered())
 
 
+def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
+    done = Sweep(tmp_path, SMALL, broken="no kernel image").finish()
+    assert done.returncode == 1
+    assert "smollm2-135m does not load: RuntimeError: no kernel image" in done.stderr
+
+
 def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
     while len(sweep.answered()) < CHUNK:
@@ -70,6 +78,34 @@ def test_second_driver_is_told_who_holds_the_artifact(tmp_path: Path) -> None:
     assert first.process is not None
     assert f"process {first.process.pid}" in second.stderr
     assert first.finish().returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here: that takes root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_full_disk_ends_the_run_and_room_lets_it_go_on(calm: Sweep, small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    sweep = Sweep(small_disk, SMALL, seconds_per_answer=0.01).start()
+    while not sweep.chunks():
+        time.sleep(0.05)
+    with pytest.raises(OSError, match="No space left"):
+        ballast.write_bytes(bytes(2**20))
+    done = sweep.finish()
+    assert done.returncode == 2
+    assert "cannot be written (No space left on device); make room" in done.stderr
+    ballast.unlink()
+    assert sweep.finish().returncode == 0
+    assert sweep.verify().returncode == 0
+    assert len(sweep.answered()) <= len(calm.answered()) + 2 * CHUNK + 2
 
 
 def test_damaged_shard_is_set_aside_and_done_again(calm: Sweep, tmp_path: Path) -> None:

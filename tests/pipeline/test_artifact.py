@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, InputError
-from pipeline.artifact import Artifact, Recipe, counts_of, decode, differences, encode, find
+from pipeline.artifact import Artifact, Recipe, decode, differences, encode, find
 from pipeline.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
@@ -64,9 +64,25 @@ def test_fingerprint_known_recipe_never_changes() -> None:
 
 
 def test_decode_encoded_frame_is_the_same_frame() -> None:
-    content = encode(ROWS, "relations", "f1", {"seconds": 1.5, "model": "tiny"})
+    content = encode(ROWS, "relations", "f1", {})
     assert_frame_equal(decode(content, "relations", "f1", "here"), ROWS)
-    assert counts_of(content) == {"seconds": 1.5, "model": "tiny"}
+
+
+def test_footer_has_rows_and_counts_before_and_after_the_manifest(artifact: Artifact) -> None:
+    counts = {"seconds": 1.5, "model": "tiny"}
+    artifact.write("relations", "all", ROWS, counts)
+    assert artifact.footer("relations", "all") == (ROWS.height, counts)
+    assert artifact.counts("relations") == {"all": counts}
+    artifact.finish(["relations"])
+    assert artifact.counts("relations") == {"all": counts}
+
+
+def test_footer_truncated_shard_is_named(artifact: Artifact) -> None:
+    artifact.write("relations", "all", ROWS)
+    name = f"{artifact.folder}/relations/all.parquet"
+    artifact.store.put(name, artifact.store.get(name)[:50])
+    with pytest.raises(DamagedFileError, match=r"all\.parquet is no whole Parquet file"):
+        artifact.footer("relations", "all")
 
 
 def test_decode_frame_without_rows_has_the_columns() -> None:

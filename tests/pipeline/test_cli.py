@@ -121,13 +121,13 @@ def test_plan_prints_the_counts(cli: Cli) -> None:
     code, out, err = cli("plan")
     assert (code, err) == (0, "")
     assert "  prompts         72 (P30 36, P36 36)" in out
-    assert "  left to decode  70 prompts, 800 samples" in out
+    assert "  left to decode  70 prompts, 13 a second time, 800 samples" in out
 
 
 def test_status_prints_a_line_a_stage(finished: Plan, cli: Cli) -> None:
     code, out, _ = cli("status")
     assert code == 0
-    assert out.count("  done\n") == 10
+    assert out.count("  done\n") == 11
 
 
 def test_verify_finished_run_is_0(finished: Plan, cli: Cli) -> None:

@@ -21,9 +21,8 @@ def test_gpus_per_engine_tensor_parallel_model_holds_as_many() -> None:
     assert cluster.gpus_per_engine(run) == 4
 
 
-@pytest.mark.parametrize("override", ["cluster.device=cpu", "decoding.engine=fake"])
-def test_gpus_per_engine_without_gpu_is_none(override: str) -> None:
-    run = load(["model=llama3-70b", "cluster.device=cuda", override])
+def test_gpus_per_engine_without_gpu_is_none() -> None:
+    run = load(["model=llama3-70b", "cluster.device=cpu"])
     assert cluster.gpus_per_engine(run) == 0
 
 
@@ -63,4 +62,35 @@ def test_started_no_ray_at_the_address_names_it(monkeypatch: pytest.MonkeyPatch)
 def test_started_too_few_gpus_says_how_many_are_missing(small_settings: Settings) -> None:
     run = small_settings("model.tensor_parallel=4", "decoding.engine=vllm", "cluster.device=cuda")
     with pytest.raises(InputError, match=r"1 replicas × 4 GPUs = 4; the cluster has 0"):
-        cluster._check_room(run, {"CPU": 2.0})
+        cluster._check_room(run, [0])
+
+
+def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings) -> None:
+    run = small_settings("model.tensor_parallel=4", "cluster.device=cuda")
+    with pytest.raises(InputError, match=r"each on one node; the cluster's nodes have 2 \+ 2"):
+        cluster._check_room(run, [2, 2])
+    spread = small_settings(
+        *("model.tensor_parallel=2", "model.pipeline_parallel=2", "cluster.device=cuda")
+    )
+    cluster._check_room(spread, [2, 2])
+
+
+def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
+    run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
+    with (
+        pytest.raises(InputError, match="needs an NVIDIA GPU"),
+        cluster.started(run),
+    ):
+        pytest.fail("Ray was started")
+
+
+def test_environment_batch_invariant_sets_vllms_switch() -> None:
+    run = load(["decoding.determinism=batch_invariant", "cluster.device=cuda"])
+    assert cluster.environment(run)["VLLM_BATCH_INVARIANT"] == "1"
+
+
+def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
+    run = load(["model.tensor_parallel=2", "cluster.device=cpu", "cluster.num_cpus=4"])
+    environment = cluster.environment(run)
+    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
+    assert environment["OMP_NUM_THREADS"] == "2"

@@ -1,5 +1,6 @@
 """The main job with a real model: vLLM in a Ray actor, from the command line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import polars as pl
 import pytest
 
 from pipeline import models
-from pipeline.artifact import counts_of
 from pipeline.forecast import forecast
 from pipeline.models import Weights
 from pipeline.settings import load
@@ -19,7 +19,7 @@ from pipeline.settings import load
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 CORE = {
     *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
-    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle"),
+    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate"),
 }
 
 
@@ -93,12 +93,16 @@ def test_run_demonstrations_help_the_model(metrics: pl.DataFrame) -> None:
 
 
 def test_run_shared_prefixes_come_from_the_cache(done: Finished) -> None:
-    paths = (done.folder / "artifacts/generations").rglob("*.parquet")
-    counts = [counts_of(path.read_bytes()) for path in paths]
-    cached, tokens = (
-        sum(float(c.get(name, 0)) for c in counts) for name in ("cached_tokens", "prompt_tokens")
-    )
-    assert cached > 0.2 * tokens
+    record = json.loads((done.folder / "results/demo/run.json").read_text())
+    cost = record["cost"]["generations"]
+    assert cost["cached_tokens"] > 0.2 * cost["prompt_tokens"]
+    assert cost["core_hours"] > 0
+
+
+def test_run_flip_rate_is_that_of_the_prompts_decoded_twice(metrics: pl.DataFrame) -> None:
+    rows = metrics.filter(metric="flip_rate")
+    assert rows["n"].to_list() == [12] * 2  # a prompt a pair
+    assert rows["value"].is_between(0, 0.2).all()
 
 
 def test_run_headline_is_readable(done: Finished) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.artifact import Artifact, counts_of
+from pipeline.artifact import Artifact
 from pipeline.forecast import Forecast, forecast, lines
 from pipeline.models import tokenizer
 from pipeline.plan import Plan
@@ -66,10 +66,7 @@ def test_forecast_tokens_are_those_that_engines_counted(
 ) -> None:
     run = small_settings()
     greedy = compute_here(run).branches[0].greedy
-    footers = [
-        counts_of(greedy.store.get(f"{greedy.folder}/generations/{shard}.parquet"))
-        for shard in greedy.shards("generations")
-    ]
+    footers = greedy.counts("generations").values()
     assert figures(run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
 
 
@@ -102,6 +99,8 @@ def test_forecast_left_before_is_what_the_run_decodes(
     before = figures(run)
     (branch,) = compute_here(run).branches
     assert before.prompts_left == branch.greedy.read_all("generations").height
+    assert branch.canary is not None
+    assert before.canary_left == branch.canary.read_all("canary").height
     sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.blocks]
     assert before.samples_left == sum(sampled)
 
@@ -132,7 +131,7 @@ def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> Non
     run = small_settings("cluster.answers_per_s=0.5", "model.replicas.max=2")
     plan, found = forecast(run)
     text = list(lines(plan, found))
-    answers = found[0].prompts_left + found[0].samples_left
+    answers = found[0].prompts_left + found[0].canary_left + found[0].samples_left
     assert "rate            0.5 samples/s of a replica, given" in text
     minutes, seconds = divmod(answers, 60)
     assert text[-1].startswith(f"time            {minutes}:{seconds:02d} with 2 replicas")
@@ -156,4 +155,6 @@ def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
     )
     plan, found = forecast(run)
     *_, last = lines(plan, found)
-    assert last.endswith(f"{found[0].prompts_left * 4 / 3600:.2f} GPU-hours")
+    assert last.endswith(
+        f"{(found[0].prompts_left + found[0].canary_left) * 4 / 3600:.2f} GPU-hours"
+    )

@@ -14,7 +14,16 @@ from pipeline.settings import Run
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
-STAGES = ["facts", "prompts", "admitted", "generations", *["samples"] * 4, "matched", "metrics"]
+STAGES = [
+    "facts",
+    "prompts",
+    "admitted",
+    "generations",
+    "canary",
+    *["samples"] * 4,
+    "matched",
+    "metrics",
+]
 
 
 def states(run: Run) -> dict[str, str]:
@@ -64,7 +73,9 @@ def test_status_killed_run_is_partial(small_settings: Settings, compute_here: Co
     with pytest.raises(RuntimeError):
         compute_here(small_settings(), dies_at(30))
     found = states(small_settings())
-    assert found["generations"] == "partial: 1 of 6 shards, 16 of 72 prompts, 1 shards open"
+    partial = "partial: 1 of 6 shards · 26 of 72 prompts · 0 errors · an engine: "
+    assert found["generations"].startswith(partial)
+    assert found["generations"].endswith(" tokens/s, 0% cached")
     assert found["matched"] == "missing"
 
 

@@ -12,6 +12,7 @@ from pipeline.settings import Run
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
+STAGES = ("generations", "canary", "samples")
 
 
 def files(plan: Plan) -> dict[Path, int]:
@@ -43,8 +44,10 @@ def test_work_prepared_run_has_an_item_for_each_shard(
 ) -> None:
     items = work(planned(small_settings("decoding.max_tokens=9")))
     shards = [f"{relation}.000{number}" for relation in ("P30", "P36") for number in range(3)]
-    assert [item.shard for item in items if item.block is None] == shards
-    assert [item.shard for item in items if item.block is not None] == ["P30", "P36"] * 4
+    by_stage = {stage: [i.shard for i in items if i.table == stage] for stage in STAGES}
+    assert by_stage["generations"] == shards
+    assert by_stage["canary"] == ["P30", "P36"]
+    assert by_stage["samples"] == ["P30", "P36"] * 4
 
 
 def test_work_unprepared_run_has_none(small_settings: Settings) -> None:

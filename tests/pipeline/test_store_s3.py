@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from threading import Thread
+from typing import ClassVar, NamedTuple
 
 import boto3
 import pytest
@@ -89,6 +91,34 @@ def test_damaged_file_is_set_aside(bucket: str) -> None:
 def test_missing_bucket_is_one_sentence(bucket: str) -> None:
     with pytest.raises(InputError, match="check the bucket"):
         Store("s3://no-such-bucket/x").put("a", b"1")
+
+
+class Failing(BaseHTTPRequestHandler):
+    """An S3 server that is out of order for the first two requests, then stores one object."""
+
+    protocol_version = "HTTP/1.1"
+    answers = (503, 503, 200)
+    seen: ClassVar[list[int]] = []
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status = self.answers[min(len(self.seen), 2)]
+        self.seen.append(status)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: pytest shows the statuses."""
+
+
+def test_failed_upload_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as failing:
+        Thread(target=failing.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{failing.server_port}")
+        Store(bucket).put("shard.parquet", b"rows")
+        failing.shutdown()
+    assert Failing.seen == [503, 503, 200]
 
 
 @pytest.mark.faults

@@ -127,9 +127,8 @@ def test_decode_identical_prompts_are_asked_once(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     engine = Recording()
-    prompts = (
-        compute_here(small_settings("decoding.samples.n_prompts=0"), engine).branches[0].prompts
-    )
+    once = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    prompts = compute_here(small_settings(*once), engine).branches[0].prompts
     rows = prompts.read_all("prompts")
     asked = rows.filter(pl.col("same_as").is_null())
     assert sorted(engine.ids()) == sorted(asked["prompt_id"])
@@ -137,7 +136,7 @@ def test_decode_identical_prompts_are_asked_once(
     assert len(set(texts)) == len(texts) < rows.height
 
 
-def test_decode_logprobs_are_asked_of_ranked_prompts_alone(
+def test_decode_logprobs_are_asked_of_the_canary_alone(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     engine = Recording()
@@ -145,8 +144,12 @@ def test_decode_logprobs_are_asked_of_ranked_prompts_alone(
     asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
     ranked = plan.branches[0].prompts.read_all("ranked")
     assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
-    answers = plan.branches[0].greedy.read_all("generations")
-    assert set(answers.filter(pl.col("logprob").is_not_null())["prompt_id"]) == asked
+    (branch,) = plan.branches
+    assert branch.greedy.read_all("generations")["logprob"].is_null().all()
+    assert branch.canary is not None
+    canary = branch.canary.read_all("canary")
+    assert set(canary["prompt_id"]) == asked
+    assert canary["logprob"].is_not_null().all()
 
 
 def test_decode_samples_are_of_the_lowest_ranks(finished: Plan) -> None:

@@ -1,0 +1,117 @@
+"""Where engines go on a cluster of several nodes, and what happens when one of these is lost.
+
+The nodes are real raylets of this machine; the GPUs are only claimed, and the engine is fake: see
+sweep.py.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from tests.faults.sweep import Sweep
+
+pytestmark = pytest.mark.faults
+SMALL = (
+    "benchmark.relations=[P36,P30]",
+    "decoding.samples.n_prompts=0",
+    "cluster.device=cuda",
+    "cluster.rows_per_shard=100",
+    "model.tensor_parallel=4",
+)
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Cluster]:
+    """A head without GPUs, and two nodes that claim 4 GPUs each."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=2, num_gpus=4)
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sweep:
+    places = {"places": str(folder / "places.jsonl")}
+    address = f"cluster.address={cluster.address}"
+    return Sweep(folder, (*SMALL, address, *overrides), **places, **wish)
+
+
+def places(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "places.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path) -> None:
+    sweep = sweep_on(two_nodes, tmp_path, seconds_per_answer=0.005)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    engines = places(tmp_path)
+    assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
+    assert len({engine["node"] for engine in engines}) == 2
+
+
+def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
+    sweep = sweep_on(two_nodes, tmp_path, "model.replicas.min=1", seconds_per_answer=0.05)
+    assert sweep.finish().returncode == 0
+    assert len(places(tmp_path)) == 2
+
+
+def test_pipeline_parallel_replica_gets_a_placement_group(
+    two_nodes: Cluster, tmp_path: Path
+) -> None:
+    one = ("model.pipeline_parallel=2", "model.replicas.min=1", "model.replicas.max=1")
+    done = sweep_on(two_nodes, tmp_path, *one).finish()
+    assert done.returncode == 0, done.stderr
+    (engine,) = places(tmp_path)
+    assert sum(bundle.get("GPU", 0) for bundle in engine["bundles"]) == 8
+    assert all(bundle.get("GPU", 0) <= 1 for bundle in engine["bundles"])
+
+
+def test_node_that_is_lost_costs_only_what_was_in_flight(
+    two_nodes: Cluster, tmp_path: Path
+) -> None:
+    calm = Sweep(tmp_path / "calm", (*SMALL, "cluster.device=cpu"))
+    assert calm.finish().returncode == 0
+    sweep = sweep_on(two_nodes, tmp_path / "lost", seconds_per_answer=0.05).start()
+    while len(sweep.answered()) < 80:
+        time.sleep(0.1)
+    two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    assert list(calm.tables().values()) == list(sweep.tables().values())
+    assert len(sweep.answered()) <= len(calm.answered()) + 33
+
+
+def test_too_few_gpus_are_told_before_anything_loads(two_nodes: Cluster, tmp_path: Path) -> None:
+    three = ("model.replicas.min=3", "model.replicas.max=3")
+    done = sweep_on(two_nodes, tmp_path, *three).finish()
+    assert done.returncode == 2
+    assert "3 replicas × 4 GPUs = 12; the cluster has 8" in done.stderr
+    assert not places(tmp_path)
+
+
+def test_gpus_that_others_hold_end_the_wait(two_nodes: Cluster, tmp_path: Path) -> None:
+    ray.init(address=two_nodes.address)
+    try:
+        holders = [ray.remote(num_gpus=4)(Holder).remote() for _ in range(2)]
+        ray.get([holder.ready.remote() for holder in holders])
+        done = sweep_on(two_nodes, tmp_path, "cluster.start_s=5").finish()
+    finally:
+        ray.shutdown()
+    assert done.returncode == 1
+    assert "2 replicas × 4 GPUs were asked for; the cluster has 8, 0 of them free" in done.stderr
+
+
+class Holder:
+    """Somebody else's work, on all GPUs of a node."""
+
+    def ready(self) -> bool:
+        """Whether it has started."""
+        return True
