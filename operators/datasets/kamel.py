@@ -169,7 +169,7 @@ def _facts(
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
     labels = relation_labels or {}
     relations = [{"relation_id": each, "label": labels.get(each, each)} for each in ids]
-    templates = [_template(each, questions[each]) for each in ids if each in questions]
+    templates = [template(each, questions[each]) for each in ids if each in questions]
     return checked(
         Facts(
             pl.DataFrame(relations, schema=empty("relations").schema),
@@ -179,7 +179,7 @@ def _facts(
     )
 
 
-def _template(relation_id: str, question: str) -> dict[str, Any]:
+def template(relation_id: str, question: str) -> dict[str, Any]:
     """The question with its answer after it, as every question template has it."""
     return {
         "template_id": f"{relation_id}.000",
