@@ -57,11 +57,13 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a setting, a relation at a time; a relation without queries gives none.
 
     A query's examples are distinct rows of its relation's train split, drawn from the seed and the
-    query's id. Prompts are sorted by (template, context, pair). None is marked for sampling.
+    query's id. Prompts are sorted by (template, context, pair). The calibration rank is a query's
+    place in a seeded order of all.
 
     Raises:
         InputError: a relation has fewer training queries than are to be shown.
     """
+    ranks = _calibration_ranks(facts, setting, seed)
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
         asked = _questions(mine, setting.split)
@@ -70,7 +72,7 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
         shown = _questions(mine, "train").with_columns(line=_line())
         _check_enough(shown.height, setting, relation_id)
         rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
-        yield Expansion(relation_id, _prompts(rows, contexts), contexts)
+        yield Expansion(relation_id, _prompts(rows, contexts, ranks), contexts)
 
 
 def _questions(facts: Facts, split: str) -> pl.DataFrame:
@@ -137,11 +139,18 @@ def _contexts(
     )
 
 
-def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
+def _calibration_ranks(facts: Facts, setting: FewShot, seed: int) -> pl.DataFrame:
+    """Each query's place in a seeded order: a larger sample contains a smaller one."""
+    asked = facts.pairs.filter(pl.col("split") == setting.split).select("pair_id")
+    random = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
+    return asked.with_columns(calibration_rank=random.rank("ordinal").cast(pl.UInt32) - 1)
+
+
+def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """The table `prompts`, in prefix order; `same_as` is the first prompt of the same text."""
-    rows = rows.sort("template_id", "context_id", "pair_id").join(
-        contexts.select("context_id", "text"), on="context_id", maintain_order="left"
-    )
+    rows = rows.sort("template_id", "context_id", "pair_id")
+    for each, key in ((contexts.select("context_id", "text"), "context_id"), (ranks, "pair_id")):
+        rows = rows.join(each, on=key, maintain_order="left")
     first = pl.col("prompt_id").first().over("text", "query")
     return rows.select(
         "prompt_id",
@@ -151,5 +160,5 @@ def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
         "context_id",
         "query",
         same_as=pl.when(first != pl.col("prompt_id")).then(first),
-        calibration_rank=pl.lit(None, pl.UInt32),
+        calibration_rank="calibration_rank",
     )

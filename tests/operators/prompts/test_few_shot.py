@@ -100,7 +100,16 @@ def test_expand_any_order_of_rows_gives_the_same_prompts(scope: str) -> None:
 
 def test_expand_relation_alone_gives_the_same_prompts() -> None:
     both = texts(facts(), FewShot(2)).filter(pl.col("pair_id").str.starts_with("P103"))
-    assert texts(facts(relations=("P103",)), FewShot(2)).equals(both)
+    alone = texts(facts(relations=("P103",)), FewShot(2))
+    assert alone.drop("calibration_rank").equals(both.drop("calibration_rank"))
+    order = pl.col("calibration_rank").rank()
+    assert alone.select(order).equals(both.select(order))
+
+
+def test_expand_calibration_ranks_every_query_once() -> None:
+    ranks = texts(facts(), FewShot(2))["calibration_rank"]
+    assert sorted(ranks) == list(range(6))
+    assert not texts(facts(), FewShot(2), seed=1)["calibration_rank"].equals(ranks)
 
 
 def test_expand_every_training_query_is_drawn_as_often() -> None:
