@@ -130,7 +130,7 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
         expected = ", ".join(f"P…/{each}.jsonl" for each in SPLITS)
         raise InputError(f"{path} is none of {expected}; rename or remove it.")
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
-    for number, line in enumerate(content.removesuffix("\n").split("\n")):
+    for number, line in enumerate(content.rstrip("\r\n").split("\n")):
         where = f"{path}, row {number} (counted from 0)"
         try:
             fields = json.loads(line)

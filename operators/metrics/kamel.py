@@ -10,7 +10,7 @@ from operators.datasets.kamel import DATE, is_literal
 from operators.matching.answer_set import Matching
 from operators.metrics.belief import BELIEF, Row
 from operators.metrics.bootstrap import UNDEFINED, Bootstrapped, Estimate
-from operators.metrics.macro import Macro, macro
+from operators.metrics.macro import Macro, macros
 from operators.metrics.most_frequent import most_frequent_answers
 from operators.metrics.precision_recall import Labels, precision_recall
 from operators.metrics.year_error import year_error, year_errors
@@ -80,14 +80,17 @@ def kamel(
     asked = pairs.filter(pl.col("split") == split)
     train = pairs.filter(pl.col("split") == "train")
     sources = {"": answers, "baseline_": most_frequent_answers(train, asked)}
-    parts = list(_parts(asked))
+    compared = list(product(get_args(Matching), get_args(Labels)))
+    scores = {
+        prefix: [
+            precision_recall(given, asked, matching=m, labels=labels) for m, labels in compared
+        ]
+        for prefix, given in sources.items()
+    }
+    variants = [_variant(*each) for each in compared]
     rows: list[Row] = []
-    for matching, labels in product(get_args(Matching), get_args(Labels)):
-        variant = _variant(matching, labels)
-        for prefix, given in sources.items():
-            scores = precision_recall(given, asked, matching=matching, labels=labels)
-            for part in parts:
-                rows += _rows(scores, part, variant, prefix, seed, n_rounds)
+    for part, (prefix, tables) in product(_parts(asked), scores.items()):
+        rows += _rows(tables, variants, part, prefix, seed, n_rounds)
     rows += _year_rows(answers, asked, seed, n_rounds)
     return pl.DataFrame(rows, schema=BELIEF, orient="row")
 
@@ -116,19 +119,27 @@ def _parts(asked: pl.DataFrame) -> Iterator[_Part]:
 
 
 def _rows(
-    scores: pl.DataFrame, part: _Part, variant: str | None, prefix: str, seed: int, n_rounds: int
+    tables: list[pl.DataFrame],
+    variants: list[str | None],
+    part: _Part,
+    prefix: str,
+    seed: int,
+    n_rounds: int,
 ) -> list[Row]:
-    """The rows of a slice; that of everything brings those of the relations."""
-    mine = scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
-    found = macro(mine, seed=seed, n_rounds=n_rounds)
-    counts = _counts(part.queries, mine)
+    """The rows of a slice in each variant; everything brings the rows of the relations along."""
+    mine = [
+        scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
+        for scores in tables
+    ]
+    counts = _counts(part.queries, mine[0])
     rows = []
-    for metric, bootstrapped in zip(Macro._fields, found, strict=True):
+    found = macros(mine, seed=seed, n_rounds=n_rounds)
+    for (variant, numbers), metric in product(zip(variants, found, strict=True), Macro._fields):
         if prefix and metric == "f1_relation_mean":
             continue
         slices = counts if part.name is None and metric != "f1_relation_mean" else counts[:1]
         for relation, n, n_failed in slices:
-            estimate = _of(bootstrapped, relation)
+            estimate = _of(getattr(numbers, metric), relation)
             name = part.name if relation is None else f"relation={relation}"
             rows.append(Row(variant, name, prefix + metric, *estimate, n, n_failed))
     return rows

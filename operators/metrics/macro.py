@@ -7,6 +7,7 @@ mean of overall precision and recall**, as the tables of the KAMEL paper are mad
 Source: KAMEL, section 3.2, "Evaluation Metrics", and Table 2. Intervals: module `bootstrap`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,10 +37,21 @@ def macro(scores: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Macro:
     >>> found.f1.overall.value, found.f1.by_relation["P1"].value
     (0.25, 0.5)
     """
-    if scores.is_empty():
-        return Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields))
-    rounds = _relation_rounds(scores, seed, n_rounds)
-    relations, (precision, recall) = list(rounds), np.stack(list(rounds.values()), axis=1)
+    (found,) = macros([scores], seed=seed, n_rounds=n_rounds)
+    return found
+
+
+def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -> list[Macro]:
+    """`macro` of several scores of the same queries, whose rounds are drawn once for all."""
+    if tables[0].is_empty():
+        return [Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields)) for _ in tables]
+    rounds = _relation_rounds(tables, seed, n_rounds)
+    means = np.stack(list(rounds.values()), axis=1)  # (table, precision or recall) × relation
+    return [_macro(list(rounds), *means[2 * each : 2 * each + 2]) for each in range(len(tables))]
+
+
+def _macro(relations: list[str], precision: FloatArray, recall: FloatArray) -> Macro:
+    """The numbers of one table from each relation's mean in each round: relations × rounds."""
     f1 = harmonic_mean(precision, recall)
 
     def bootstrapped(overall: FloatArray, each: FloatArray) -> Bootstrapped:
@@ -61,15 +73,19 @@ def harmonic_mean(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.divide(2 * a * b, total, out=np.zeros_like(total), where=total > 0)
 
 
-def _relation_rounds(scores: pl.DataFrame, seed: int, n_rounds: int) -> dict[str, FloatArray]:
-    """Each relation's mean precision and recall in each round: 2 × rounds."""
-    ordered = scores.with_columns(pl.col("relation_id", "pair_id").cast(pl.String))
-    ordered = ordered.sort("relation_id", "pair_id")
+def _relation_rounds(
+    tables: Sequence[pl.DataFrame], seed: int, n_rounds: int
+) -> dict[str, FloatArray]:
+    """Each relation's means in each round: (precision and recall of each table) × rounds."""
+    ids = ["relation_id", "pair_id"]
+    ordered = [each.with_columns(pl.col(ids).cast(pl.String)).sort(ids) for each in tables]
+    columns = [each.select("precision", "recall").to_numpy() for each in ordered]
+    statistics = np.hstack(columns)
+    relations = ordered[0]["relation_id"].rle().struct.unnest()
+    ends = relations["len"].cum_sum()
     found = {}
-    for rows in ordered.partition_by("relation_id", maintain_order=True):
-        relation = rows["relation_id"][0]
-        statistics = rows.select("precision", "recall").to_numpy()
-        blocks = weight_blocks(rows.height, generator(seed, "bootstrap", relation), n_rounds)
-        sums = np.concatenate([weights @ statistics for weights in blocks])
-        found[relation] = sums.T / rows.height
+    for n, relation, end in zip(relations["len"], relations["value"], ends, strict=True):
+        blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)
+        sums = np.concatenate([weights @ statistics[end - n : end] for weights in blocks])
+        found[relation] = sums.T / n
     return found

@@ -113,6 +113,11 @@ def test_facts_line_separator_in_a_label_ends_no_row() -> None:
     assert only_test(facts)["subjects"].to_list() == [["Fra\u2028nce"]]
 
 
+def test_facts_windows_line_ends_change_nothing() -> None:
+    content = {path: text.replace("\n", "\r\n") + "\r\n" for path, text in files().items()}
+    assert facts_from_files(content).pairs.equals(facts_from_files(files()).pairs)
+
+
 def test_facts_other_files_are_left_alone() -> None:
     content = {f"KAMEL/data/{path}": text for path, text in files().items()}
     facts = facts_from_files({**content, "KAMEL/README.md": "?"})
