@@ -11,7 +11,8 @@ import yaml
 
 from operators.datasets.facts import Facts
 from operators.datasets.kamel import DATE, NUMBER, counts, facts_from_files, is_literal
-from operators.metrics.kamel import LAMA_RELATIONS
+from operators.metrics.kamel import LAMA_RELATIONS, kamel
+from operators.prompts.few_shot import FewShot, expand
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"
 FOLDER = CATALOG / "mini/kamel-mini"
@@ -87,3 +88,24 @@ def test_published_table_6_averages_to_the_row_of_rdf_labels() -> None:
         assert sum(values) / len(values) == pytest.approx(expected, abs=5e-4)
         (printed,) = (r["value"] for r in rows if r["table"] == "2" and r["metric"] == metric)
         assert float(printed) == expected
+
+
+def test_mini_right_answers_are_right_in_every_slice(kamel_mini: Facts) -> None:
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
+    right = pl.concat_str(pl.lit(" "), labels.list.join("; "), pl.lit("%"))
+    answers = kamel_mini.pairs.filter(split="test").select("pair_id", text=right)
+    table = kamel(answers, kamel_mini.pairs, seed=0, n_rounds=2)
+    strict = table.filter(~pl.col("variant").fill_null("").str.contains("paper"))
+    assert strict.filter(pl.col("metric") == "f1")["value"].unique().to_list() == [1]
+    paper = table.filter(pl.col("variant") == "matching=paper", pl.col("metric") == "f1")
+    values = dict(paper.select("slice", "value").iter_rows())
+    assert values["cardinality=1"] == 1
+    assert values["cardinality=2"] == 0.5  # of two answers, the second keeps its space
+
+
+@pytest.mark.parametrize("shots", [1, 5, 10])
+def test_mini_every_query_is_asked_with_the_papers_shots(kamel_mini: Facts, shots: int) -> None:
+    parts = list(expand(kamel_mini, FewShot(shots), seed=0))
+    assert sum(each.prompts.height for each in parts) == 120
+    lines = [text.count("%\n") for each in parts for text in each.contexts["text"]]
+    assert set(lines) == {shots}
