@@ -4,7 +4,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; each with a marker of its own.
-_SERIES = (
+SERIES = (
     ("#0072B2", "o"),
     ("#D55E00", "s"),
     ("#009E73", "^"),
@@ -23,7 +23,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> Figure:
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     for number, setting in enumerate(bins["setting"].unique(maintain_order=True)):
-        colour, marker = _SERIES[number % len(_SERIES)]
+        colour, marker = SERIES[number % len(SERIES)]
         points = bins.filter(setting=setting).sort("mean_confidence")
         axes.plot(
             points["mean_confidence"],

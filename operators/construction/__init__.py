@@ -1,0 +1,1 @@
+"""Data sets made from triples and labels: one module a benchmark, pure functions over tables."""

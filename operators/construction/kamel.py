@@ -1,0 +1,257 @@
+"""KAMEL made anew: triples and labels → queries with sets of answers, in three splits.
+
+Source: KAMEL, section 3.1, "Dataset Creation".
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from operators import seeds
+from operators.datasets.facts import Facts, checked
+from operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
+from operators.errors import InputError
+from operators.schemas import empty
+
+# An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
+# is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.
+TRIPLES = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id", "value"), pl.String()))
+# The main label first.
+LABELS = pl.Schema([("entity_id", pl.String()), ("labels", pl.List(pl.String))])
+
+# fmt: off
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July",
+    "August", "September", "October", "November", "December",
+)
+# fmt: on
+
+
+class Sizes(NamedTuple):
+    """How many queries of a relation go into each split."""
+
+    train: int = 1000
+    dev: int = 200
+    test: int = 200
+
+
+PAPER_SIZES = Sizes()
+
+
+class Built(NamedTuple):
+    """The set, and how many triples (or queries) were left out for which reason.
+
+    dropped: relation_id, unit (triple, query), reason, count.
+    """
+
+    facts: Facts
+    dropped: pl.DataFrame
+
+
+def build(
+    triples: pl.DataFrame,
+    labels: pl.DataFrame,
+    questions: Mapping[str, str],
+    *,
+    seed: int,
+    sizes: Sizes = PAPER_SIZES,
+    max_answers: int = 10,
+    relation_labels: Mapping[str, str] | None = None,
+) -> Built:
+    """Make a set from triples (TRIPLES) and the labels of their entities (LABELS).
+
+    `questions` has a question a relation, with [S] for the subject; only these relations are made.
+    In this order are dropped: triples without a label, literals that are no date and no integer,
+    triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
+    relations of fewer queries than all splits take together. The rest is drawn by seed.
+
+    Raises:
+        InputError: a missing column, or no relation is left.
+    """
+    _check_columns(triples, TRIPLES, "triples")
+    _check_columns(labels, LABELS, "labels")
+    asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
+    named = _with_reasons(_named(asked, labels))
+    queries = _with_query_reasons(_queries(named), sizes, max_answers, seed)
+    pairs = queries.filter(pl.col("reason").is_null()).sort("relation_id", "split", "place")
+    if pairs.is_empty():
+        raise InputError(
+            f"no relation has {sum(sizes)} queries with at most {max_answers} answers; "
+            "give more triples or ask for smaller splits."
+        )
+    dropped = [
+        rows.drop_nulls("reason")
+        .group_by("relation_id", "reason")
+        .len("count")
+        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
+        for unit, rows in (("triple", named), ("query", queries))
+    ]
+    return Built(
+        _facts(pairs, questions, relation_labels or {}),
+        pl.concat(dropped).sort("relation_id", "unit", "reason"),
+    )
+
+
+def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
+    """Whether the object's label is among the n-grams, …, 1-grams of words of the subject's.
+
+    n is the number of words in the object's label, so that only an n-gram can be equal to it: whole
+    words, one after the other. Upper and lower case are not told apart; the paper does not say.
+
+    >>> triples = pl.DataFrame({
+    ...     "subject": ["irrational number", "Kenya national rugby league team"],
+    ...     "object": ["rational number", "rugby league"],
+    ... })
+    >>> triples.select(named_in(pl.col("object"), pl.col("subject"))).to_series().to_list()
+    [False, True]
+    """
+    named, subject = (
+        pl.concat_str(
+            pl.lit(" "),
+            label.str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars(),
+            pl.lit(" "),
+        )
+        for label in (object_label, subject_label)
+    )
+    return subject.str.contains(named, literal=True)
+
+
+def year_labels(value: pl.Expr) -> pl.Expr:
+    """A date's labels, the year first; null where it is no date.
+
+    Years before Christ are written as Wikidata's JSON has them: -0044 is 44 BC.
+
+    >>> values = ["+1949-12-16T00:00:00Z", "+1949-00-00T00:00:00Z", "-0044-03-15T00:00:00Z", "?"]
+    >>> pl.DataFrame({"value": values}).select(year_labels(pl.col("value"))).to_series().to_list()
+    [['1949', '16 December 1949'], ['1949'], ['44 BC', '15 March 44 BC'], None]
+    """
+    parts = value.str.extract_groups(r"^([+-]?)0*([0-9]+)-([0-9]{2})-([0-9]{2})")
+    sign, digits, month, day = (parts.struct.field(str(place)) for place in range(1, 5))
+    era = pl.when(sign == "-").then(pl.lit(" BC")).otherwise(pl.lit(""))
+    year = pl.concat_str(digits, era)
+    names = {f"{number:02d}": name for number, name in enumerate(_MONTHS, start=1)}
+    month = month.replace_strict(names, default=None, return_dtype=pl.String)
+    date = pl.concat_str(day.str.strip_chars_start("0"), month, year, separator=" ")
+    known = pl.when(day != "00").then(date)
+    return pl.when(digits.is_not_null()).then(pl.concat_list(year, known).list.drop_nulls())
+
+
+def integer_labels(value: pl.Expr) -> pl.Expr:
+    """A number's label; null where it is no integer.
+
+    >>> values = pl.DataFrame({"value": ["+3", "12.0", "-7", "2.5", "3 m"]})
+    >>> values.select(integer_labels(pl.col("value"))).to_series().to_list()
+    [['3'], ['12'], ['-7'], None, None]
+    """
+    digits = value.str.extract(r"^\+?(-?[0-9]+)(?:\.0*)?$")
+    return pl.when(digits.is_not_null()).then(pl.concat_list(digits))
+
+
+def split_by_seed(queries: pl.DataFrame, sizes: Sizes, seed: int) -> pl.DataFrame:
+    """Draw each relation's splits: adds `place` (in a seeded order) and `split`, null for the rest.
+
+    Needs relation_id and pair_id. A query's place depends on the seed and its id alone.
+    """
+    keys = seeds.keys(seed, "split", queries["pair_id"])
+    random = pl.Series("random", keys, pl.UInt64)
+    place = pl.struct("random", "pair_id").rank("ordinal").over("relation_id").cast(pl.Int64) - 1
+    split = (
+        pl.when(place < sizes.train)
+        .then(pl.lit(SPLITS[0]))
+        .when(place < sizes.train + sizes.dev)
+        .then(pl.lit(SPLITS[1]))
+        .when(place < sum(sizes))
+        .then(pl.lit(SPLITS[2]))
+    )
+    return queries.with_columns(random).with_columns(place=place, split=split).drop("random")
+
+
+def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
+    for column, dtype in schema.items():
+        found = table.schema.get(column)
+        if found not in (dtype, pl.Null):
+            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
+
+
+def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
+    names = labels.select("entity_id", pl.col("labels").list.drop_nulls())
+    names = names.filter(pl.col("labels").list.len() > 0)
+    subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))
+    objects = names.rename({"entity_id": "object_id"})
+    joined = triples.join(subjects, on="subject_id", how="left").join(
+        objects, on="object_id", how="left"
+    )
+    value = pl.col("value")
+    return joined.with_columns(
+        labels=pl.when(pl.col("object_id") == DATE)
+        .then(year_labels(value))
+        .when(pl.col("object_id") == NUMBER)
+        .then(integer_labels(value))
+        .otherwise("labels")
+    )
+
+
+def _with_reasons(triples: pl.DataFrame) -> pl.DataFrame:
+    literal = pl.col("object_id").str.starts_with(LITERAL)
+    inside = named_in(pl.col("labels").list.first(), pl.col("subjects").list.first())
+    return triples.with_columns(
+        reason=pl.when(pl.col("subjects").is_null())
+        .then(pl.lit("subject_without_label"))
+        .when(pl.col("labels").is_null() & literal)
+        .then(pl.lit("no_date_and_no_integer"))
+        .when(pl.col("labels").is_null())
+        .then(pl.lit("object_without_label"))
+        .when(inside)
+        .then(pl.lit("named_in_subject"))
+    )
+
+
+def _queries(triples: pl.DataFrame) -> pl.DataFrame:
+    """One row a subject-relation pair, with its answers in the order of their ids and labels."""
+    kept = triples.filter(pl.col("reason").is_null())
+    # Two dates of one year are one answer, with the labels of both.
+    first = pl.col("labels").list.first()
+    answers = (
+        kept.with_columns(first=first)
+        .sort("relation_id", "subject_id", "object_id", "first")
+        .group_by("relation_id", "subject_id", "object_id", "first", maintain_order=True)
+        .agg("subjects", pl.col("labels").explode().unique(maintain_order=True))
+    )
+    queries = answers.group_by("relation_id", "subject_id", maintain_order=True).agg(
+        pl.col("subjects").first().list.first(), objects=pl.struct("object_id", "labels")
+    )
+    return queries.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
+
+
+def _with_query_reasons(
+    queries: pl.DataFrame, sizes: Sizes, max_answers: int, seed: int
+) -> pl.DataFrame:
+    many = pl.col("objects").list.len() > max_answers
+    reason = pl.when(many).then(pl.lit("too_many_answers"))
+    marked = queries.with_columns(reason=reason)
+    kept = marked.filter(pl.col("reason").is_null())
+    enough = pl.len().over("relation_id") >= sum(sizes)
+    drawn = split_by_seed(kept, sizes, seed).with_columns(
+        reason=pl.when(~enough)
+        .then(pl.lit("relation_too_small"))
+        .when(pl.col("split").is_null())
+        .then(pl.lit("not_drawn"))
+    )
+    return pl.concat([drawn, marked.drop_nulls("reason")], how="diagonal")
+
+
+def _facts(
+    queries: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str]
+) -> Facts:
+    ids = queries["relation_id"].unique(maintain_order=True).to_list()
+    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
+    templates = [template(each, questions[each]) for each in ids]
+    return checked(
+        Facts(
+            pl.DataFrame(relations, schema=empty("relations").schema),
+            pl.DataFrame(templates, schema=empty("templates").schema),
+            queries.select(empty("pairs").columns),
+        )
+    )

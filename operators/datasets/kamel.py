@@ -1,0 +1,315 @@
+"""KAMEL: its authors' files, or rows of its copy on the hub → the canonical tables, and back.
+
+The authors' layout (KAMEL, section 3.1):
+
+    P36/train.jsonl, P36/dev.jsonl, P36/test.jsonl   a query a line; train and dev may show less
+    question-templates.csv                           P36, What is the capital of [S]?
+
+| field | type | meaning |
+|---|---|---|
+| sub_label | str | the subject |
+| obj_label | list[str] | train, dev: a label of each answer |
+| obj_label | list[{rdf, alternative, chosen}] | test: main label, other labels, the one to show |
+| obj_uri | list[str] | test: id of each answer; `XMLSchema#dateTime` and the like for a literal |
+
+Rows of the hub have the same fields and name their relation_id and split in two more columns.
+
+In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
+is the chosen form. Its object_id says that it is one (`is_literal`) and of which type. The authors
+name no subject ids, and different subjects share a label: a subject_id is the row's split and
+number.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from operators.datasets import facts as facts_module
+from operators.datasets.facts import Facts, Slice, checked
+from operators.errors import InputError
+from operators.schemas import empty
+
+QUESTIONS = "question-templates.csv"
+SPLITS = ("train", "dev", "test")
+LITERAL = "XMLSchema#"
+DATE = f"{LITERAL}dateTime"
+NUMBER = f"{LITERAL}decimal"
+_UNTYPED = f"{LITERAL}anySimpleType"
+_COLUMNS = ("relation_id", "split", "sub_label", "obj_label")
+
+
+class _Row(NamedTuple):
+    """A query as it was read, and where it stands."""
+
+    where: str
+    relation_id: str
+    split: str
+    fields: Mapping[str, Any]
+
+
+def is_literal(object_id: pl.Expr) -> pl.Expr:
+    """Whether an answer is a date or a number, by its object_id; False where that is null.
+
+    >>> ids = pl.DataFrame({"object_id": ["Q90", "XMLSchema#dateTime", None]})
+    >>> ids.select(is_literal(pl.col("object_id"))).to_series().to_list()
+    [False, True, False]
+    """
+    return object_id.str.starts_with(LITERAL).fill_null(False)
+
+
+def facts_from_files(
+    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
+) -> Facts:
+    """The canonical tables of the authors' files: their path in the set → their content.
+
+    A set may lack dev files. Questions of relations without rows are left out, and so are files
+    that are not of the layout (`README.md`). `relation_labels` names all relations that may be
+    there, by id; without it every relation is taken and its label is its id.
+
+    Raises:
+        InputError: an unfit file, line or row, or what `checked` refuses.
+    """
+    named = {PurePosixPath(path).name: path for path in files}
+    if QUESTIONS not in named:
+        raise InputError(f"{QUESTIONS} is missing; put it beside the folders of the relations.")
+    rows = (
+        row
+        for path, content in sorted(files.items())
+        if path.endswith(".jsonl")
+        for row in _lines(PurePosixPath(path), content)
+    )
+    return _facts(rows, _questions(named[QUESTIONS], files[named[QUESTIONS]]), relation_labels)
+
+
+def facts_from_rows(
+    tables: Iterable[pl.DataFrame],
+    questions: Mapping[str, str],
+    relation_labels: Mapping[str, str] | None = None,
+) -> Facts:
+    """The canonical tables of rows that name their relation_id and split.
+
+    Train rows and test rows do not fit into one table, so there may be several. `questions` has
+    the question of each relation, with [S] for the subject.
+
+    Raises:
+        InputError: a missing column, an unfit question or row, or what `checked` refuses.
+    """
+    for relation_id, question in questions.items():
+        _check_question(f"the question of {relation_id}", question)
+    return _facts(_table_rows(tables), questions, relation_labels)
+
+
+def _table_rows(tables: Iterable[pl.DataFrame]) -> Iterator[_Row]:
+    for number, table in enumerate(tables):
+        for name in _COLUMNS:
+            if name not in table.columns:
+                raise InputError(
+                    f"table {number}: column {name} is missing; "
+                    f"KAMEL rows have {', '.join(_COLUMNS)}."
+                )
+        for index, fields in enumerate(table.iter_rows(named=True)):
+            where = f"table {number}, row {index} (counted from 0)"
+            _check(
+                where,
+                fields["split"] in SPLITS,
+                f"split must be one of {', '.join(SPLITS)}",
+                fields,
+            )
+            _check(where, _is_text(fields["relation_id"]), "relation_id is empty", fields)
+            relation_id = fields["relation_id"].rpartition("/")[2]
+            yield _Row(where, relation_id, fields["split"], fields)
+
+
+def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
+    relation_id, split = path.parent.name, path.stem
+    if split not in SPLITS or not relation_id:
+        expected = ", ".join(f"P…/{each}.jsonl" for each in SPLITS)
+        raise InputError(f"{path} is none of {expected}; rename or remove it.")
+    # Not splitlines: a label may hold a character that Unicode counts as a line end.
+    for number, line in enumerate(content.rstrip("\r\n").split("\n")):
+        where = f"{path}, row {number} (counted from 0)"
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where}: no JSON ({error}); correct or drop the row.") from error
+        _check(where, isinstance(fields, dict), "no JSON object", fields)
+        yield _Row(where, relation_id, split, fields)
+
+
+def _questions(path: str, content: str) -> dict[str, str]:
+    """The question of each relation; there is no header, and a question may hold commas."""
+    questions: dict[str, str] = {}
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        relation_id, comma, question = (part.strip() for part in line.partition(","))
+        if not (relation_id and comma and question):
+            raise InputError(f"{where}: {line!r} is not `P36, question`; write it so.")
+        if relation_id in questions:
+            raise InputError(f"{where}: {relation_id} has a question already; leave one out.")
+        _check_question(where, question)
+        questions[relation_id] = question
+    return questions
+
+
+def _check_question(where: str, question: str) -> None:
+    if "[S]" not in question:
+        raise InputError(f"{where}: {question!r} has no [S]; put it where the subject belongs.")
+
+
+def _facts(
+    rows: Iterable[_Row], questions: Mapping[str, str], relation_labels: Mapping[str, str] | None
+) -> Facts:
+    pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
+    ids = pairs["relation_id"].unique(maintain_order=True).to_list()
+    labels = relation_labels or {}
+    relations = [{"relation_id": each, "label": labels.get(each, each)} for each in ids]
+    templates = [template(each, questions[each]) for each in ids if each in questions]
+    return checked(
+        Facts(
+            pl.DataFrame(relations, schema=empty("relations").schema),
+            pl.DataFrame(templates, schema=empty("templates").schema),
+            pairs,
+        )
+    )
+
+
+def template(relation_id: str, question: str) -> dict[str, Any]:
+    """The question with its answer after it, as every question template has it."""
+    return {
+        "template_id": f"{relation_id}.000",
+        "relation_id": relation_id,
+        "text": question.replace("[S]", "[X]") + " [Y]",
+        "origin": "manual",
+        "group": 0,
+        "style": "question",
+    }
+
+
+def _pairs(
+    rows: Iterable[_Row], relation_labels: Mapping[str, str] | None
+) -> Iterator[dict[str, Any]]:
+    numbers: dict[tuple[str, str], int] = {}
+    for row in rows:
+        if relation_labels is not None and row.relation_id not in relation_labels:
+            raise InputError(
+                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
+                "add it to the entry or leave the relation out."
+            )
+        number = numbers.get((row.relation_id, row.split), 0)
+        numbers[row.relation_id, row.split] = number + 1
+        subject_id = f"{row.split}.{number:04d}"
+        subject = row.fields.get("sub_label")
+        _check(row.where, _is_text(subject), "sub_label is empty", row.fields)
+        yield {
+            "pair_id": f"{row.relation_id}.{subject_id}",
+            "relation_id": row.relation_id,
+            "subject_id": subject_id,
+            "subjects": [subject],
+            "objects": _objects(row),
+            "split": row.split,
+        }
+
+
+def _objects(row: _Row) -> list[dict[str, Any]]:
+    answers: Any = row.fields.get("obj_label")
+    _check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
+    ids: Any = row.fields.get("obj_uri")
+    if ids is None:
+        ids = [None] * len(answers)
+    fits = isinstance(ids, list) and len(ids) == len(answers)
+    _check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
+    return [_object(row, *each) for each in zip(ids, answers, strict=True)]
+
+
+def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
+    _check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
+    if isinstance(answer, str):
+        _check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
+        return {"object_id": object_id, "labels": [answer]}
+    _check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
+    assert isinstance(answer, dict)
+    main, others = answer.get("rdf"), answer.get("alternative") or []
+    _check(row.where, isinstance(others, list), "alternative is no list", row.fields)
+    names = [main, answer.get("chosen"), *others]
+    texts = all(name is None or isinstance(name, str) for name in names)
+    _check(row.where, texts, "obj_label holds a label that is no text", row.fields)
+    labels = list(dict.fromkeys(name for name in names if _is_text(name)))
+    _check(row.where, labels, "obj_label has an answer without a label", row.fields)
+    if object_id is None and main is None:
+        object_id = _UNTYPED
+    return {"object_id": object_id, "labels": labels}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _check(where: str, fits: object, problem: str, found: object) -> None:
+    if not fits:
+        shown = json.dumps(found, ensure_ascii=False, default=str)
+        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop the row.")
+
+
+def sliced(facts: Facts, part: Slice, split: str = "test") -> Facts:
+    """The chosen part of the facts: all that may be shown, and the first queries that are asked.
+
+    `part.pairs_per_relation` counts the pairs of `split` alone, so that demonstrations do not
+    change with it.
+
+    Raises:
+        InputError: a relation that the set does not have, or a part without pairs or names.
+    """
+    facts = facts_module.sliced(facts, replace(part, pairs_per_relation=None))
+    if part.pairs_per_relation is None:
+        return facts
+    place = pl.int_range(pl.len()).over("relation_id", "split")
+    kept = (pl.col("split") != split) | (place < part.pairs_per_relation)
+    return checked(replace(facts, pairs=facts.pairs.filter(kept)))
+
+
+def counts(facts: Facts) -> dict[str, int]:
+    """The set's size: its relations, and its rows of each split."""
+    splits = dict(facts.pairs["split"].value_counts().iter_rows())
+    rows = {f"{split}_rows": int(splits.get(split, 0)) for split in SPLITS}
+    return {"relations": facts.relations.height, **rows}
+
+
+def files_from_facts(facts: Facts) -> dict[str, str]:
+    """The authors' files of canonical tables: the inverse of `facts_from_files`.
+
+    Train and dev rows show an answer's first label alone, as the authors' do.
+    """
+    asked = facts.templates["text"].str.replace(" [Y]", "", literal=True)
+    questions = asked.str.replace_all("[X]", "[S]", literal=True)
+    lines = zip(facts.templates["relation_id"], questions, strict=True)
+    files = {QUESTIONS: "".join(f"{relation_id}, {question}\n" for relation_id, question in lines)}
+    for rows in facts.pairs.partition_by("relation_id", "split", maintain_order=True):
+        relation_id, split = rows.row(0, named=True)["relation_id"], rows["split"][0]
+        lines_of_file = (_line(row) for row in rows.iter_rows(named=True))
+        files[f"{relation_id}/{split}.jsonl"] = "".join(lines_of_file)
+    return files
+
+
+def _line(pair: Mapping[str, Any]) -> str:
+    fields: dict[str, Any] = {"sub_label": pair["subjects"][0]}
+    if pair["split"] == "test":
+        fields["obj_uri"] = [each["object_id"] for each in pair["objects"]]
+        fields["obj_label"] = [
+            _labels(each["object_id"], each["labels"]) for each in pair["objects"]
+        ]
+    else:
+        fields["obj_label"] = [each["labels"][0] for each in pair["objects"]]
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def _labels(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:
+    chosen = labels[0]
+    if object_id is not None and object_id.startswith(LITERAL):
+        return {"rdf": None, "alternative": list(labels), "chosen": chosen}
+    return {"rdf": chosen, "alternative": list(labels[1:]), "chosen": chosen}

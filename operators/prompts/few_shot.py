@@ -1,0 +1,164 @@
+"""KAMEL's prompts: k training queries of the relation, answered, then the question (section 3.2).
+
+    What languages does Barack Obama speak? English; Indonesian%
+    What languages does Natalie Portman speak?
+
+An answer is to be read up to STOP, of at most MAX_TOKENS tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from operators import seeds
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.matching.answer_set import END, SEPARATOR
+from operators.prompts.demonstrations import Indices
+from operators.prompts.expansion import Expansion
+
+STOP = END
+MAX_TOKENS = 100
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """What determines the text of a prompt, beside the facts and the seed.
+
+    `scope` says for how many queries the examples are drawn: `prompt` draws afresh for each (the
+    paper's words), `shared` once for all of a relation, which lets an engine reuse the prefix.
+    """
+
+    shots: int
+    scope: Literal["prompt", "shared"] = "prompt"
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        """Refuse a number of shots that is none."""
+        if self.shots < 0:
+            raise InputError(f"prompt.shots={self.shots}; give 0 or more.")
+
+    @property
+    def name(self) -> str:
+        """As the setting stands in tables: `5-shot`."""
+        return f"{self.shots}-shot"
+
+    @property
+    def variant(self) -> str | None:
+        """The departures from the defaults, as they stand in the column `variant`."""
+        chosen = {"split": self.split, "scope": self.scope if self.shots else "prompt"}
+        defaults = {"split": "test", "scope": "prompt"}
+        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+
+
+def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
+    """All prompts of a setting, a relation at a time; a relation without queries gives none.
+
+    A query's examples are distinct rows of its relation's train split, drawn from the seed and the
+    query's id. Prompts are sorted by (template, context, pair). The calibration rank is a query's
+    place in a seeded order of all.
+
+    Raises:
+        InputError: a relation has fewer training queries than are to be shown.
+    """
+    ranks = _calibration_ranks(facts, setting, seed)
+    for relation_id in facts.relations["relation_id"]:
+        mine = facts.of(relation_id)
+        asked = _questions(mine, setting.split)
+        if asked.is_empty():
+            continue
+        shown = _questions(mine, "train").with_columns(line=_line())
+        _check_enough(shown.height, setting, relation_id)
+        rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
+        yield Expansion(relation_id, _prompts(rows, contexts, ranks), contexts)
+
+
+def _questions(facts: Facts, split: str) -> pl.DataFrame:
+    """The queries of a split, by id: pair_id, template_id, prompt_id, query, answers."""
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
+    questions = facts.templates.sort("template_id").head(1)
+    asked = pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
+    queries = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
+    number = pl.col("template_id").str.split(".").list.last()
+    return queries.join(questions, on="relation_id", maintain_order="left").select(
+        "pair_id",
+        "template_id",
+        prompt_id=pl.format("{}.{}.0", "pair_id", number),
+        query=asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True),
+        answers=labels.list.join(f"{SEPARATOR} "),
+    )
+
+
+def _line() -> pl.Expr:
+    """A question with its answers, on a line of its own."""
+    return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
+
+
+def _check_enough(n_shown: int, setting: FewShot, relation_id: str) -> None:
+    if n_shown < setting.shots:
+        raise InputError(
+            f"{setting.name} needs {setting.shots} training queries, and relation {relation_id} "
+            f"has {n_shown}; ask with fewer shots or give more."
+        )
+
+
+def _with_contexts(
+    asked: pl.DataFrame, shown: pl.DataFrame, setting: FewShot, relation_id: str, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The prompts with their context_id, and the contexts."""
+    if setting.scope == "shared" or not setting.shots:
+        name = relation_id if setting.shots else setting.name
+        random = seeds.generator(seed, "demonstrations", setting.name, relation_id)
+        drawn = random.choice(shown.height, (1, setting.shots), replace=False)
+        rows = asked.with_columns(context_id=pl.lit(name))
+        return rows, _contexts(pl.Series([name]), shown, drawn, setting)
+    keys = seeds.keys(seed, f"demonstrations.{setting.name}", asked["pair_id"])
+    drawn = seeds.distinct_indices(keys, count=setting.shots, among=shown.height)
+    rows = asked.with_columns(context_id="prompt_id")
+    return rows, _contexts(asked["prompt_id"], shown, drawn, setting)
+
+
+def _contexts(
+    ids: pl.Series, shown: pl.DataFrame, drawn: Indices, setting: FewShot
+) -> pl.DataFrame:
+    """The table `contexts` of a draw (contexts × shots)."""
+    columns = {"line": pl.List(pl.String), "pair_id": pl.List(pl.String)}
+    examples = [
+        shown[name].gather(drawn.ravel()).reshape((-1, setting.shots)).arr.to_list()
+        if setting.shots
+        else pl.Series(name, [[]] * len(ids), dtype=dtype)
+        for name, dtype in columns.items()
+    ]
+    return pl.DataFrame([ids.alias("context_id"), *examples]).select(
+        "context_id",
+        setting=pl.lit(setting.name),
+        text=pl.col("line").list.join(""),
+        demonstrations="pair_id",
+    )
+
+
+def _calibration_ranks(facts: Facts, setting: FewShot, seed: int) -> pl.DataFrame:
+    """Each query's place in a seeded order: a larger sample contains a smaller one."""
+    asked = facts.pairs.filter(pl.col("split") == setting.split).select("pair_id")
+    random = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
+    return asked.with_columns(calibration_rank=random.rank("ordinal").cast(pl.UInt32) - 1)
+
+
+def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """The table `prompts`, in prefix order; `same_as` is the first prompt of the same text."""
+    rows = rows.sort("template_id", "context_id", "pair_id")
+    for each, key in ((contexts.select("context_id", "text"), "context_id"), (ranks, "pair_id")):
+        rows = rows.join(each, on=key, maintain_order="left")
+    first = pl.col("prompt_id").first().over("text", "query")
+    return rows.select(
+        "prompt_id",
+        "pair_id",
+        "template_id",
+        pl.lit(0, pl.UInt16).alias("subject_index"),
+        "context_id",
+        "query",
+        same_as=pl.when(first != pl.col("prompt_id")).then(first),
+        calibration_rank="calibration_rank",
+    )

@@ -1,0 +1,153 @@
+"""KAMEL made from triples and labels."""
+
+import polars as pl
+import pytest
+
+from operators.construction.kamel import (
+    LABELS,
+    TRIPLES,
+    Built,
+    Sizes,
+    build,
+    named_in,
+    split_by_seed,
+)
+from operators.datasets.kamel import DATE, NUMBER, facts_from_files, files_from_facts
+from operators.errors import InputError
+
+SIZES = Sizes(train=2, dev=1, test=1)
+QUESTIONS = {"P1": "What has [S]?", "P2": "When was [S] born?"}
+
+
+def triples(*rows: tuple[str, str, str, str | None]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=TRIPLES, orient="row")
+
+
+def labels(**named: list[str]) -> pl.DataFrame:
+    subjects = {f"S{i}": [f"subject {i}", f"alias {i}"] for i in range(20)}
+    objects = {f"O{i}": [f"thing {i}", f"object {i}"] for i in range(20)}
+    return pl.DataFrame(list({**subjects, **objects, **named}.items()), schema=LABELS, orient="row")
+
+
+def made(*rows: tuple[str, str, str, str | None], **named: list[str]) -> Built:
+    """Of four plain queries of P1 and the rows."""
+    plain = [("P1", f"S{i}", "O1", None) for i in range(4)]
+    return build(triples(*plain, *rows), labels(**named), QUESTIONS, seed=1, sizes=SIZES)
+
+
+def reasons(built: Built) -> list[tuple[str, str, str, int]]:
+    return built.dropped.rows()
+
+
+@pytest.mark.parametrize(
+    ("subject", "named", "expected"),
+    [
+        ("irrational number", "rational number", False),  # the paper's examples
+        ("Kenya national rugby league team", "rugby league", True),
+        ("Rugby League World Cup", "rugby league", True),
+        ("league of rugby", "rugby league", False),
+        ("rugby  league", "rugby league", True),
+        ("rugby", "rugby league", False),
+        ("rugby league", "rugby league", True),
+        ("Paris Masters", "Pari", False),
+    ],
+)
+def test_named_in_looks_for_whole_words_in_order(subject: str, named: str, expected: bool) -> None:
+    row = pl.DataFrame({"subject": [subject], "object": [named]})
+    assert row.select(named_in(pl.col("object"), pl.col("subject"))).item() is expected
+
+
+def test_build_draws_each_split_and_counts_the_rest() -> None:
+    built = made(("P1", "S4", "O1", None), ("P1", "S5", "O1", None))
+    assert dict(built.facts.pairs["split"].value_counts().iter_rows()) == {
+        "train": 2,
+        "dev": 1,
+        "test": 1,
+    }
+    assert reasons(built) == [("P1", "query", "not_drawn", 2)]
+
+
+def test_build_triples_that_share_a_query_are_its_answers() -> None:
+    pairs = made(("P1", "S3", "O2", None), ("P1", "S3", "O1", None)).facts.pairs
+    (objects,) = pairs.filter(subject_id="S3")["objects"].to_list()
+    assert objects == [
+        {"object_id": "O1", "labels": ["thing 1", "object 1"]},
+        {"object_id": "O2", "labels": ["thing 2", "object 2"]},
+    ]
+
+
+def test_build_more_than_ten_answers_drop_the_query() -> None:
+    ten = [("P1", "S4", f"O{i}", None) for i in range(10)]
+    eleven = [("P1", "S5", f"O{i}", None) for i in range(11)]
+    assert reasons(made(*ten, *eleven)) == [
+        ("P1", "query", "not_drawn", 1),
+        ("P1", "query", "too_many_answers", 1),
+    ]
+
+
+def test_build_unfit_triples_are_counted_by_reason() -> None:
+    built = made(
+        ("P1", "nameless", "O1", None),
+        ("P1", "S1", "nameless", None),
+        ("P1", "S1", "empty", None),
+        ("P1", "S1", NUMBER, "2.5"),
+        ("P1", "S1", "number", None),
+        ("P9", "S1", "O1", None),  # has no question
+        empty=[],
+        number=["Subject", "1"],
+    )
+    assert reasons(built) == [
+        ("P1", "triple", "named_in_subject", 1),
+        ("P1", "triple", "no_date_and_no_integer", 1),
+        ("P1", "triple", "object_without_label", 2),
+        ("P1", "triple", "subject_without_label", 1),
+    ]
+
+
+def test_build_too_small_relation_is_left_out() -> None:
+    built = made(("P2", "S1", DATE, "+1949-12-16T00:00:00Z"))
+    assert built.facts.relations["relation_id"].to_list() == ["P1"]
+    assert reasons(built) == [("P2", "query", "relation_too_small", 1)]
+
+
+def test_build_dates_become_years_and_equal_ones_are_one_answer() -> None:
+    rows = [("P2", f"S{i}", DATE, "+1949-12-16T00:00:00Z") for i in range(4)]
+    built = made(*rows, ("P2", "S0", DATE, "+1949-00-00T00:00:00Z"))
+    (objects,) = built.facts.pairs.filter(relation_id="P2", subject_id="S0")["objects"].to_list()
+    assert objects == [{"object_id": DATE, "labels": ["1949", "16 December 1949"]}]
+
+
+def test_build_survives_the_authors_layout() -> None:
+    facts = made(("P1", "S3", NUMBER, "+7")).facts
+    again = facts_from_files(files_from_facts(facts))
+    columns = ["relation_id", "split", "subjects"]
+    assert (
+        again.pairs.select(columns).sort(columns).equals(facts.pairs.select(columns).sort(columns))
+    )
+    assert again.templates.equals(facts.templates)
+
+
+def test_build_any_order_of_rows_gives_the_same_set() -> None:
+    rows = [("P1", f"S{i}", f"O{i % 3}", None) for i in range(9)]
+    table = triples(*rows, *(("P1", f"S{i}", "O5", None) for i in range(9)))
+    shuffled = table.sample(fraction=1, shuffle=True, seed=3)
+    one, other = (build(t, labels(), QUESTIONS, seed=1, sizes=SIZES) for t in (table, shuffled))
+    assert one.facts.pairs.equals(other.facts.pairs)
+    third = build(table, labels(), QUESTIONS, seed=2, sizes=SIZES)
+    assert not third.facts.pairs.equals(one.facts.pairs)
+
+
+def test_split_by_seed_default_sizes_are_the_papers() -> None:
+    ids = {"relation_id": ["P1"] * 1500, "pair_id": [f"P1.{i}" for i in range(1500)]}
+    splits = split_by_seed(pl.DataFrame(ids), Sizes(), 0)["split"].value_counts()
+    assert dict(splits.iter_rows()) == {"train": 1000, "dev": 200, "test": 200, None: 100}
+
+
+def test_build_without_enough_queries_names_the_number() -> None:
+    with pytest.raises(InputError, match=r"no relation has 1400 queries .* give more triples"):
+        build(triples(("P1", "S1", "O1", None)), labels(), QUESTIONS, seed=1)
+
+
+def test_build_missing_column_is_named_with_its_type() -> None:
+    with pytest.raises(InputError, match=r"triples: column value must be String, found None"):
+        build(triples().drop("value"), labels(), QUESTIONS, seed=1)

@@ -1,0 +1,289 @@
+"""KAMEL's files and rows to tables and back; every unfit line is refused with its mend."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.datasets.facts import Facts, Slice
+from operators.datasets.kamel import (
+    DATE,
+    counts,
+    facts_from_files,
+    facts_from_rows,
+    files_from_facts,
+    is_literal,
+    sliced,
+)
+from operators.errors import InputError
+
+QUESTIONS = "P36, What is the capital of [S]?\nP530,Who has ties with [S]?\n"
+TRAIN = {"index": [1, 2], "sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
+PARIS = {"alternative": ["City of Light"], "rdf": "Paris", "chosen": "Paris"}
+TEST = {"index": [3], "sub_label": "France", "obj_uri": ["Q90"], "obj_label": [PARIS]}
+YEAR = {"rdf": None, "chosen": "1949", "alternative": ["16 December 1949", "1949"]}
+
+
+def files(*test: dict[str, Any], questions: str = QUESTIONS) -> dict[str, str]:
+    lines = "".join(json.dumps(row) + "\n" for row in test or (TEST,))
+    return {
+        "question-templates.csv": questions,
+        "P36/train.jsonl": json.dumps(TRAIN) + "\n",
+        "P36/test.jsonl": lines,
+    }
+
+
+def only_test(facts: Facts) -> pl.DataFrame:
+    return facts.pairs.filter(split="test")
+
+
+def objects(facts: Facts) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = only_test(facts)["objects"][0].to_list()
+    return found
+
+
+def test_facts_train_and_test_rows_become_pairs() -> None:
+    facts = facts_from_files(files(), {"P36": "capital", "P530": "diplomatic relation"})
+    assert facts.relations.rows() == [("P36", "capital")]
+    assert facts.pairs.to_dicts() == [
+        {
+            "pair_id": "P36.test.0000",
+            "relation_id": "P36",
+            "subject_id": "test.0000",
+            "subjects": ["France"],
+            "objects": [{"object_id": "Q90", "labels": ["Paris", "City of Light"]}],
+            "split": "test",
+        },
+        {
+            "pair_id": "P36.train.0000",
+            "relation_id": "P36",
+            "subject_id": "train.0000",
+            "subjects": ["Bolivia"],
+            "objects": [
+                {"object_id": None, "labels": ["Sucre"]},
+                {"object_id": None, "labels": ["La Paz"]},
+            ],
+            "split": "train",
+        },
+    ]
+
+
+def test_facts_question_is_a_template_with_its_answer_behind() -> None:
+    template = facts_from_files(files()).templates.row(0, named=True)
+    assert template["text"] == "What is the capital of [X]? [Y]"
+    assert (template["template_id"], template["style"]) == ("P36.000", "question")
+
+
+def test_facts_question_keeps_its_commas() -> None:
+    questions = "\nP36,  Where, in [S], is the capital of [S]? \n"
+    text = facts_from_files(files(questions=questions)).templates["text"][0]
+    assert text == "Where, in [X], is the capital of [X]? [Y]"
+
+
+def test_facts_literal_shows_its_chosen_form_first() -> None:
+    facts = facts_from_files(files({**TEST, "obj_uri": [DATE], "obj_label": [YEAR]}))
+    assert objects(facts) == [{"object_id": DATE, "labels": ["1949", "16 December 1949"]}]
+
+
+@pytest.mark.parametrize(("labels", "literal"), [(YEAR, True), (PARIS, False), ("Paris", False)])
+def test_facts_without_ids_an_answer_without_rdf_label_is_a_literal(
+    labels: Any, literal: bool
+) -> None:
+    row = {"sub_label": "X", "obj_label": [labels]}
+    found = only_test(facts_from_files(files(row)))["objects"].explode().struct.unnest()
+    assert found.select(is_literal(pl.col("object_id"))).to_series().to_list() == [literal]
+
+
+def test_facts_label_that_is_shown_stands_after_the_rdf_label() -> None:
+    labels = {"rdf": "Paris", "chosen": "Paname", "alternative": ["Paris", "Paname", "Lutetia"]}
+    facts = facts_from_files(files({**TEST, "obj_label": [labels]}))
+    assert objects(facts)[0]["labels"] == ["Paris", "Paname", "Lutetia"]
+
+
+def test_facts_subjects_of_one_name_stay_apart() -> None:
+    pairs = only_test(facts_from_files(files(TEST, TEST)))
+    assert pairs["pair_id"].to_list() == ["P36.test.0000", "P36.test.0001"]
+
+
+def test_facts_line_separator_in_a_label_ends_no_row() -> None:
+    content = json.dumps({**TEST, "sub_label": "Fra\u2028nce"}, ensure_ascii=False)
+    facts = facts_from_files({**files(), "P36/test.jsonl": content})
+    assert only_test(facts)["subjects"].to_list() == [["Fra\u2028nce"]]
+
+
+def test_facts_windows_line_ends_change_nothing() -> None:
+    content = {path: text.replace("\n", "\r\n") + "\r\n" for path, text in files().items()}
+    assert facts_from_files(content).pairs.equals(facts_from_files(files()).pairs)
+
+
+def test_facts_other_files_are_left_alone() -> None:
+    content = {f"KAMEL/data/{path}": text for path, text in files().items()}
+    facts = facts_from_files({**content, "KAMEL/README.md": "?"})
+    assert facts.pairs.height == 2
+
+
+def test_facts_rows_of_tables_equal_those_of_files() -> None:
+    tables = [
+        pl.DataFrame([{**row, "relation_id": relation, "split": split}])
+        for row, relation, split in [
+            (TEST, "http://www.wikidata.org/entity/P36", "test"),
+            (TRAIN, "P36", "train"),
+        ]
+    ]
+    facts = facts_from_rows(tables, {"P36": "What is the capital of [S]?"})
+    expected = facts_from_files(files())
+    assert facts.pairs.equals(expected.pairs)
+    assert facts.templates.equals(expected.templates)
+
+
+def test_facts_survive_the_round_trip() -> None:
+    rows = [TEST, {**TEST, "obj_uri": [DATE, "Q1"], "obj_label": [YEAR, PARIS]}]
+    facts = facts_from_files(files(*rows))
+    again = facts_from_files(files_from_facts(facts))
+    assert again.pairs.equals(facts.pairs)
+    assert again.templates.equals(facts.templates)
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ("P36 What is the capital of [S]?", r"line 1: .* is not `P36, question`; write it so"),
+        ("\nP36, ", r"line 2: .* is not `P36, question`"),
+        (", What is [S]?", r"line 1: .* is not `P36, question`"),
+        ("P36, What is it?", r"line 1: .* has no \[S\]; put it where the subject belongs"),
+        ("P36, [S]?\nP36, [S]?", r"line 2: P36 has a question already; leave one out"),
+    ],
+)
+def test_facts_unfit_question_is_named_with_its_mend(questions: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"^question-templates.csv, {message}"):
+        facts_from_files(files(questions=questions))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"sub_label": None}, "sub_label is empty"),
+        ({"sub_label": " "}, "sub_label is empty"),
+        ({"obj_label": None}, "obj_label is no list"),
+        ({"obj_label": []}, "obj_label is no list"),
+        ({"obj_label": "Paris"}, "obj_label is no list"),
+        ({"obj_label": [" "]}, "obj_label has an empty label"),
+        ({"obj_label": [1]}, "obj_label holds no text and no labels"),
+        ({"obj_label": [{"rdf": 1}]}, "obj_label holds a label that is no text"),
+        ({"obj_label": [{"rdf": "x", "alternative": [1]}]}, "obj_label holds a label that is no"),
+        ({"obj_label": [{"rdf": "x", "alternative": "y"}]}, "alternative is no list"),
+        ({"obj_label": [{"rdf": None, "alternative": []}]}, "obj_label has an answer without a"),
+        ({"obj_uri": ["Q1", "Q2"]}, "obj_uri and obj_label differ in length"),
+        ({"obj_uri": "Q"}, "obj_uri and obj_label differ in length"),
+        ({"obj_uri": [1]}, "obj_uri holds no text"),
+    ],
+)
+def test_facts_unfit_row_is_named_with_its_mend(change: dict[str, Any], problem: str) -> None:
+    message = rf"^P36/test.jsonl, row 1 \(counted from 0\): {problem}.*; correct or drop the row"
+    with pytest.raises(InputError, match=message):
+        facts_from_files(files(TEST, {**TEST, **change}))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("{", "no JSON "), ("[]", "no JSON object"), ("", "no JSON ")]
+)
+def test_facts_row_that_is_no_json_object_is_named(content: str, problem: str) -> None:
+    with pytest.raises(InputError, match=rf"^P36/dev.jsonl, row 0 .*: {problem}.*correct or drop"):
+        facts_from_files({**files(), "P36/dev.jsonl": content})
+
+
+@pytest.mark.parametrize("path", ["P36/valid.jsonl", "test.jsonl"])
+def test_facts_file_outside_the_layout_is_named_with_its_mend(path: str) -> None:
+    with pytest.raises(InputError, match=f"^{path} is none of .*; rename or remove it"):
+        facts_from_files({**files(), path: json.dumps(TEST)})
+
+
+def test_facts_missing_questions_are_named_with_their_place() -> None:
+    with pytest.raises(InputError, match=r"^question-templates.csv is missing; put it beside"):
+        facts_from_files({"P36/test.jsonl": json.dumps(TEST)})
+
+
+def test_facts_relation_without_question_is_refused() -> None:
+    with pytest.raises(InputError, match="relation P36 has pairs but no templates; add one"):
+        facts_from_files(files(questions="P17, Where is [S]?"))
+
+
+def test_facts_relation_that_the_catalog_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match=r"P36/test.jsonl.* does not name its relation P36; add"):
+        facts_from_files(files(), {"P17": "country"})
+
+
+def test_facts_set_without_rows_is_refused() -> None:
+    with pytest.raises(InputError, match="no subject-relation pairs"):
+        facts_from_files({"question-templates.csv": QUESTIONS})
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"split": "valid"}, "split must be one of train, dev, test"),
+        ({"relation_id": None}, "relation_id is empty"),
+        ({"sub_label": None}, "sub_label is empty"),
+    ],
+)
+def test_facts_unfit_row_of_a_table_is_named(change: dict[str, Any], problem: str) -> None:
+    row = {**TEST, "relation_id": "P36", "split": "test", **change}
+    with pytest.raises(InputError, match=rf"^table 0, row 0 \(counted from 0\): {problem}"):
+        facts_from_rows([pl.DataFrame([row])], {"P36": "[S]?"})
+
+
+@pytest.mark.parametrize("column", ["relation_id", "split", "sub_label", "obj_label"])
+def test_facts_missing_column_is_named_with_what_rows_have(column: str) -> None:
+    table = pl.DataFrame([{**TEST, "relation_id": "P36", "split": "test"}]).drop(column)
+    with pytest.raises(InputError, match=f"table 0: column {column} is missing; KAMEL rows have"):
+        facts_from_rows([table], {"P36": "[S]?"})
+
+
+def test_facts_unfit_question_of_a_mapping_is_named() -> None:
+    with pytest.raises(InputError, match=r"the question of P36: .* has no \[S\]"):
+        facts_from_rows([], {"P36": "Where?"})
+
+
+def test_sliced_first_queries_are_asked_and_all_may_be_shown() -> None:
+    facts = facts_from_files(files(TEST, TEST, TEST))
+    part = sliced(facts, Slice(pairs_per_relation=2))
+    assert counts(part) == {"relations": 1, "train_rows": 1, "dev_rows": 0, "test_rows": 2}
+    assert counts(sliced(facts, Slice(relations=("P36",)))) == counts(facts)
+
+
+@pytest.fixture(scope="module")
+def published(shared_data: Path) -> Facts:
+    folder = shared_data / "kamel"
+    paths = [folder / "question-templates.csv", *folder.glob("P*/*.jsonl")]
+    return facts_from_files({str(path): path.read_text("utf-8") for path in paths})
+
+
+def test_facts_published_files_load_as_they_are(published: Facts) -> None:
+    assert counts(published) == {
+        "relations": 24,
+        "train_rows": 24_000,
+        "dev_rows": 4_800,
+        "test_rows": 4_800,
+    }
+
+
+@pytest.mark.parametrize(
+    ("relation_id", "n_answers", "n_multiple", "literal"),
+    [
+        ("P106", 228, 25, False),
+        ("P161", 646, 132, False),
+        ("P47", 683, 160, False),
+        ("P1350", 212, 11, True),
+        ("P569", 200, 0, True),
+    ],
+)
+def test_facts_published_figures_are_right(
+    published: Facts, relation_id: str, n_answers: int, n_multiple: int, literal: bool
+) -> None:
+    pairs = only_test(published.of(relation_id))
+    sizes = pairs["objects"].list.len()
+    assert (sizes.sum(), (sizes > 1).sum()) == (n_answers, n_multiple)
+    ids = pairs.select(pl.col("objects").explode().struct.field("object_id"))
+    assert ids.select(is_literal(pl.col("object_id")).unique()).to_series().to_list() == [literal]

@@ -1,0 +1,166 @@
+"""KAMEL's prompts, against the paper's words."""
+
+from collections import Counter
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.datasets.facts import Facts
+from operators.datasets.kamel import facts_from_rows
+from operators.errors import InputError
+from operators.prompts.few_shot import STOP, FewShot, expand
+from operators.schemas import SCHEMAS, conform
+
+SPEAKERS = {
+    "Barack Obama": ["English", "Indonesian"],
+    "Albert Einstein": ["English", "German"],
+    "Confucius": ["Old Chinese"],
+    "António Guterres": ["Portuguese", "English", "Spanish", "French"],
+    "$1 [S] [X] [Y]": ["English", "Igbo"],
+}
+ASKED = ["Natalie Portman", "Natalie Portman", "$1 Ke$ha"]
+QUESTION = "What languages does [S] speak?"
+
+
+def facts(n_train: int = 5, relations: tuple[str, ...] = ("P1412", "P103")) -> Facts:
+    rows: list[dict[str, Any]] = []
+    for relation in relations:
+        ids = {"relation_id": relation}
+        train = [(name, "train", labels) for name, labels in SPEAKERS.items()][:n_train]
+        for name, split, labels in [*train, *((name, "test", ["Hebrew"]) for name in ASKED)]:
+            rows.append({**ids, "split": split, "sub_label": name, "obj_label": labels})
+    return facts_from_rows([pl.DataFrame(rows)], dict.fromkeys(relations, QUESTION))
+
+
+def texts(facts: Facts, setting: FewShot, seed: int = 0) -> pl.DataFrame:
+    parts = [
+        each.prompts.join(each.contexts, "context_id", maintain_order="left")
+        for each in expand(facts, setting, seed=seed)
+    ]
+    return pl.concat(parts).with_columns(text=pl.concat_str("text", "query"))
+
+
+def naive_lines(setting: FewShot) -> set[str]:
+    return {
+        QUESTION.replace("[S]", name, 1) + " " + "; ".join(labels) + STOP
+        for name, labels in SPEAKERS.items()
+    }
+
+
+@pytest.mark.parametrize("scope", ["prompt", "shared"])
+@pytest.mark.parametrize("shots", [0, 1, 2, 5])
+def test_expand_prompt_is_examples_and_the_bare_question(shots: int, scope: str) -> None:
+    setting = FewShot(shots, scope)  # type: ignore[arg-type]
+    prompts = texts(facts(), setting)
+    assert prompts.height == 6
+    for prompt in prompts.iter_rows(named=True):
+        *examples, question = prompt["text"].split("\n")
+        assert len(set(examples)) == shots
+        assert set(examples) <= naive_lines(setting)
+        name = ASKED[int(prompt["pair_id"][-1])]
+        assert question == f"What languages does {name} speak?"
+
+
+def test_expand_five_shots_of_five_show_each_once() -> None:
+    shown = texts(facts(), FewShot(5))["demonstrations"]
+    assert all(sorted(each) == [f"P1412.train.000{i}" for i in range(5)] for each in shown[:3])
+    assert len(set(map(tuple, shown.to_list()))) > 1  # each in an order of its own
+
+
+def test_expand_examples_are_of_the_relation_and_its_train_split() -> None:
+    prompts = texts(facts(), FewShot(2))
+    for relation, shown in prompts.select(
+        pl.col("pair_id").str.split(".").list.first(), "demonstrations"
+    ).iter_rows():
+        assert all(each.startswith(f"{relation}.train.") for each in shown)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_expand_shared_scope_gives_a_relation_one_context(seed: int) -> None:
+    for each in expand(facts(), FewShot(2, "shared"), seed=seed):
+        assert each.contexts["context_id"].to_list() == [each.relation_id]
+        assert set(each.prompts["context_id"]) == {each.relation_id}
+
+
+@pytest.mark.parametrize("scope", ["prompt", "shared"])
+def test_expand_any_order_of_rows_gives_the_same_prompts(scope: str) -> None:
+    setting = FewShot(2, scope)  # type: ignore[arg-type]
+    given_facts = facts()
+    shuffled = Facts(
+        given_facts.relations,
+        given_facts.templates,
+        given_facts.pairs.sample(fraction=1, shuffle=True, seed=3),
+    )
+    assert texts(shuffled, setting).equals(texts(given_facts, setting))
+    assert not texts(given_facts, setting, seed=1).equals(texts(given_facts, setting))
+
+
+def test_expand_relation_alone_gives_the_same_prompts() -> None:
+    both = texts(facts(), FewShot(2)).filter(pl.col("pair_id").str.starts_with("P103"))
+    alone = texts(facts(relations=("P103",)), FewShot(2))
+    assert alone.drop("calibration_rank").equals(both.drop("calibration_rank"))
+    order = pl.col("calibration_rank").rank()
+    assert alone.select(order).equals(both.select(order))
+
+
+def test_expand_calibration_ranks_every_query_once() -> None:
+    ranks = texts(facts(), FewShot(2))["calibration_rank"]
+    assert sorted(ranks) == list(range(6))
+    assert not texts(facts(), FewShot(2), seed=1)["calibration_rank"].equals(ranks)
+
+
+def test_expand_every_training_query_is_drawn_as_often() -> None:
+    shown = Counter[str]()
+    for seed in range(300):
+        shown.update(texts(facts(relations=("P1",)), FewShot(2), seed)["demonstrations"].explode())
+    assert shown.total() == 300 * 3 * 2
+    assert all(abs(count - 360) < 80 for count in shown.values())
+
+
+def test_expand_conforms_to_the_schemas_in_relation_pure_prefix_order() -> None:
+    for setting in (FewShot(0), FewShot(2), FewShot(2, "shared")):
+        parts = list(expand(facts(), setting, seed=0))
+        assert [each.relation_id for each in parts] == ["P1412", "P103"]
+        for each in parts:
+            assert conform(each.prompts, "prompts").schema == SCHEMAS["prompts"]
+            assert conform(each.contexts, "contexts").schema == SCHEMAS["contexts"]
+            order = ["template_id", "context_id", "pair_id"]
+            assert each.prompts.equals(each.prompts.sort(order))
+            assert each.prompts["prompt_id"].is_unique().all()
+            assert set(each.prompts["context_id"]) == set(each.contexts["context_id"])
+
+
+def test_expand_equal_texts_are_decoded_once() -> None:
+    for setting in (FewShot(0), FewShot(2, "shared")):
+        prompts = texts(facts(relations=("P1",)), setting)
+        assert prompts["same_as"].to_list() == [None, "P1.test.0000.000.0", None]
+
+
+def test_expand_too_few_training_queries_name_relation_and_number() -> None:
+    with pytest.raises(InputError, match=r"3-shot needs 3 training .* P1412 has 2; ask with fewer"):
+        list(expand(facts(n_train=2), FewShot(3), seed=0))
+
+
+def test_expand_dev_queries_are_asked_on_demand() -> None:
+    assert list(expand(facts(), FewShot(1, split="dev"), seed=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "variant"),
+    [
+        (FewShot(5), "5-shot", None),
+        (FewShot(10, "shared"), "10-shot", "scope=shared"),
+        (FewShot(0, "shared"), "0-shot", None),
+        (FewShot(1, split="dev"), "1-shot", "split=dev"),
+    ],
+)
+def test_few_shot_is_named_as_in_tables(setting: FewShot, name: str, variant: str | None) -> None:
+    assert (setting.name, setting.variant) == (name, variant)
+
+
+def test_few_shot_negative_number_is_refused() -> None:
+    with pytest.raises(InputError, match=r"prompt.shots=-1; give 0 or more"):
+        FewShot(-1)
