@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,17 +10,14 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from operators.datasets import myriadlama
-from operators.datasets.facts import Facts, counts
+from operators.datasets.facts import Facts
 from operators.errors import DamagedFileError, InputError
 from pipeline.home import home
 from pipeline.models import hub_errors
+from pipeline.readers import READERS, unreadable
 from pipeline.settings import build
 
 CATALOG = Path(__file__).parent.parent / "data_catalog"
-READERS: Mapping[str, Callable[[pl.LazyFrame, Mapping[str, str] | None], Facts]] = {
-    "myriadlama": myriadlama.facts_from_rows
-}
 
 
 @dataclass(frozen=True)
@@ -108,53 +105,13 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     paths = files(entry, path)
     where = paths[0] if len(paths) == 1 else paths[0].parent
     try:
-        return READERS[entry.reader](scan(paths), entry.relations or None)
+        return READERS[entry.reader].facts(paths, entry.relations or None)
     except DamagedFileError:
         raise  # it names the file
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     except pl.exceptions.PolarsError as error:
-        raise _unreadable(where, error) from error
-
-
-def scan(paths: list[Path]) -> pl.LazyFrame:
-    """The rows of Parquet or JSONL files.
-
-    Raises:
-        DamagedFileError: a file is empty, truncated or of another kind.
-    """
-    found = [_scan(path) for path in paths]
-    columns = found[0].collect_schema()
-    for path, rows in zip(paths, found, strict=True):
-        for column in {**columns, **(other := rows.collect_schema())}:
-            if columns.get(column) != other.get(column):
-                raise DamagedFileError(
-                    f"{path} cannot be read with {paths[0]} (column {column}: "
-                    f"{other.get(column)}, not {columns.get(column)}); {_MEND}."
-                )
-    return pl.concat(found)
-
-
-_MEND = "fetch or copy it again"
-
-
-def _unreadable(path: Path, error: Exception) -> DamagedFileError:
-    reason = str(error).splitlines()[0]
-    return DamagedFileError(f"{path} cannot be read ({reason}); {_MEND}.")
-
-
-def _scan(path: Path) -> pl.LazyFrame:
-    if path.stat().st_size == 0:
-        raise DamagedFileError(f"{path} is empty; {_MEND}.")
-    reader: Callable[[Path], pl.LazyFrame]
-    reader = pl.scan_ndjson if path.suffix == ".jsonl" else pl.scan_parquet
-    try:
-        rows = reader(path)
-        rows.collect_schema()
-        rows.head(1).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(path, error) from error
-    return rows
+        raise unreadable(where, error) from error
 
 
 def fetch(entry: Entry) -> str:
@@ -196,13 +153,12 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     expected = entry.checksum if path else entry.checksum or _fetched_checksum(entry)
     if expected not in (None, found):
         yield f"checksum: expected {expected}, found {found}"
-    rows = scan(paths)
-    columns = rows.collect_schema().names()
+    reader = READERS[entry.reader]
+    columns = reader.columns(paths)
     for column in entry.columns:
         if column not in columns and not column.endswith("?"):
             yield f"column {column}: missing"
-    facts = read(entry, path)
-    figures = {"rows": rows.select(pl.len()).collect().item(), **counts(facts)}
+    figures = reader.figures(paths, read(entry, path))
     for name, expected in entry.counts.items():
         if name not in figures:
             raise InputError(

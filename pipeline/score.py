@@ -16,6 +16,7 @@ from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
 from pipeline.models import Weights
 from pipeline.plan import Branch, Plan
+from pipeline.readers import scan
 from pipeline.run import check_failed
 from pipeline.settings import Run
 from pipeline.stages import aggregate, expand, facts, match, report
@@ -89,7 +90,7 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
 
 def _given(path: Path, prompts: Artifact) -> pl.DataFrame:
     """The answers: prompt_id, text."""
-    rows = catalog.scan([path])
+    rows = scan([path])
     schema = rows.collect_schema()
     for column in ("prompt_id", "text"):
         if schema.get(column) not in (pl.String, pl.Null):

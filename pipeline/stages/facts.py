@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from operators.datasets.facts import Facts, Slice, counts, sliced
+from operators.errors import InputError
 from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Benchmark
@@ -19,6 +20,11 @@ def part(benchmark: Benchmark) -> Slice:
 def recipe(benchmark: Benchmark) -> Recipe:
     """The reader, the content of the files, and which part of them is taken."""
     entry = catalog.entry(benchmark.data)
+    if entry.reader != "myriadlama":
+        raise InputError(
+            f"benchmark.data={benchmark.data} is read as {entry.reader}, whose prompts and metrics "
+            "no run makes yet; choose a set in MyriadLAMA's format."
+        )
     fields = {
         "reader": entry.reader,
         "sha256": catalog.checksum(catalog.files(entry, benchmark.path)),

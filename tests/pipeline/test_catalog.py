@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, InputError
-from pipeline import catalog
+from pipeline import catalog, readers
 
 MINI = catalog.entry("myriadlama-mini")
 REAL = catalog.entry("myriadlama")
@@ -34,7 +34,7 @@ def rows() -> pl.DataFrame:
 def test_entry_every_file_loads_and_has_a_reader(name: str) -> None:
     entry = catalog.entry(name)
     assert entry.name == name
-    assert entry.reader in catalog.READERS
+    assert entry.reader in readers.READERS
 
 
 def test_entry_unknown_name_says_which_there_are() -> None:

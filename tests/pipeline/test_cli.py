@@ -199,7 +199,7 @@ def test_why_unknown_artifact_is_2(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_catalog_list_names_every_entry(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalog", "list"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["myriadlama", "myriadlama-mini"]
+    assert names == ["kamel", "kamel-mini", "myriadlama", "myriadlama-mini"]
 
 
 def test_catalog_verify_shipped_set_is_0(capsys: pytest.CaptureFixture[str]) -> None:
