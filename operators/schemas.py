@@ -97,6 +97,14 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("correct", pa.bool_()),
             ]
         ),
+        "given": pa.schema(  # an answer as it was given, to whichever prompt of the same text
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("text", pa.string()),
+            ]
+        ),
         "calibration": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -123,6 +131,10 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
         "bins": pa.schema(
             [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
                 ("bin", pa.int64()),
                 ("n", pa.int64()),
                 ("mean_confidence", pa.float64()),
@@ -146,6 +158,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "errors": "prompt_id",
         "answers": "prompt_id",
         "calibration": "prompt_id",
+        "given": "prompt_id",
     }
 )
 

@@ -11,10 +11,12 @@ import polars as pl
 import yaml
 
 from operators.datasets.facts import Facts
+from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
+from operators.tables.published import PUBLISHED
+from pipeline.files import content, unreadable
 from pipeline.home import home
 from pipeline.models import hub_errors
-from pipeline.readers import READERS, unreadable
 from pipeline.settings import build
 
 CATALOG = Path(__file__).parent.parent / "data_catalog"
@@ -105,13 +107,20 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     paths = files(entry, path)
     where = paths[0] if len(paths) == 1 else paths[0].parent
     try:
-        return READERS[entry.reader].facts(paths, entry.relations or None)
+        reader = READERS[entry.reader]
+        return reader.facts(content(paths, reader.content), entry.relations or None)
     except DamagedFileError:
         raise  # it names the file
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     except pl.exceptions.PolarsError as error:
         raise unreadable(where, error) from error
+
+
+def published(method: str) -> pl.DataFrame | None:
+    """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
+    path = CATALOG / "published" / f"{method}.csv"
+    return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
 
 
 def fetch(entry: Entry) -> str:
@@ -154,11 +163,12 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     if expected not in (None, found):
         yield f"checksum: expected {expected}, found {found}"
     reader = READERS[entry.reader]
-    columns = reader.columns(paths)
+    found_files = content(paths, reader.content)
+    columns = reader.columns(found_files)
     for column in entry.columns:
         if column not in columns and not column.endswith("?"):
             yield f"column {column}: missing"
-    figures = reader.figures(paths, read(entry, path))
+    figures = reader.figures(found_files, read(entry, path))
     for name, expected in entry.counts.items():
         if name not in figures:
             raise InputError(

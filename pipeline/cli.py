@@ -93,12 +93,10 @@ def _score(asked: argparse.Namespace) -> int:
 
 
 def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
-    from operators.tables.belief import card, markdown
+    from operators.tables.markdown import markdown
 
-    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}")
-    scopes = {s.scope for s in settings.settings if s.context != "zero-shot"}
-    print(f"demonstrations: scope {', '.join(sorted(scopes))}\n" if scopes else "")
-    print(markdown(card(metrics)))
+    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
+    print(markdown(settings.method.card(metrics)))
     print(f"tables, figures and every number by relation: {settings.results}/{settings.name}/")
 
 

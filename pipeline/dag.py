@@ -39,8 +39,9 @@ def _measured(plan: Plan, branch: Branch, decoded: Any) -> Any:
     answers = (branch.facts, branch.prompts, branch.greedy, branch.blocks, run.matching)
     matched = _task([decoded], match.make, branch.matched, *answers)
     n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
-    figures = (branch.matched, branch.prompts, n_sampled, branch.greedy, branch.canary)
-    return _task([matched], aggregate.make, branch.metrics, *figures)
+    evidence = (branch.setting, branch.facts, branch.prompts, branch.matched, n_sampled)
+    decoded_twice = (branch.greedy, branch.canary)
+    return _task([matched], aggregate.make, branch.metrics, *evidence, *decoded_twice)
 
 
 def _task(after: Sequence[Any], make: Callable[..., None], artifact: Artifact, *inputs: Any) -> Any:

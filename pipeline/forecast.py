@@ -7,18 +7,18 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts, sliced
-from operators.prompts.expansion import Expansion, expand
+from operators.datasets.facts import Facts
+from operators.prompts.expansion import Expansion
 from operators.prompts.prefixes import n_shared
 from operators.prompts.tokens import encode
-from pipeline import catalog, models
+from pipeline import models
 from pipeline.artifact import Artifact, counts_in
 from pipeline.cluster import gpus_per_engine
 from pipeline.plan import Branch, Plan, planned
 from pipeline.progress import clock
 from pipeline.settings import Run
+from pipeline.stages import facts as facts_stage
 from pipeline.stages.decode import n_canary
-from pipeline.stages.facts import part
 
 _PROMPTS_AT_ONCE = 4096
 
@@ -52,15 +52,14 @@ class Rate:
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and look what of it is there."""
     plan = planned(run)
-    entry = catalog.entry(run.benchmark.data)
-    facts = sliced(catalog.read(entry, run.benchmark.path), part(run.benchmark))
+    facts = facts_stage.read(run.benchmark)
     return plan, [_setting(plan, branch, facts) for branch in plan.branches]
 
 
 def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
     figures, tokenizer = Forecast(branch), models.tokenizer(plan.weights)
     run = plan.run
-    for expansion in expand(facts, branch.setting, seed=run.seed):
+    for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
         figures.prompts[expansion.relation_id] = expansion.prompts.height
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         _count(figures, expansion, tokenizer, run)

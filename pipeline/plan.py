@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from operators.prompts.setting import Setting
+from operators.methods.method import Asked
 from pipeline import models
 from pipeline.artifact import Artifact, Recipe
 from pipeline.cluster import hardware
@@ -25,7 +25,7 @@ from pipeline.store import Store
 class Branch:
     """The artifacts of one setting."""
 
-    setting: Setting
+    setting: Asked
     facts: Artifact
     prompts: Artifact
     admitted: Artifact
@@ -84,9 +84,10 @@ def planned(run: Run) -> Plan:
     return Plan(run, weights, branches)
 
 
-def _branch(run: Run, setting: Setting, facts_recipe: Recipe, weights: Weights) -> Branch:
+def _branch(run: Run, setting: Asked, facts_recipe: Recipe, weights: Weights) -> Branch:
     decoding, samples = run.decoding, run.decoding.samples
-    prompts = expand.recipe(facts_recipe, setting, run.seed)
+    method = run.benchmark.method
+    prompts = expand.recipe(facts_recipe, method, setting, run.seed)
     admitted = admit.recipe(prompts, weights, decoding.max_tokens)
     greedy = decode.greedy_recipe(admitted, weights, decoding)
     n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
@@ -97,7 +98,7 @@ def _branch(run: Run, setting: Setting, facts_recipe: Recipe, weights: Weights) 
     canary = (
         decode.canary_recipe(admitted, weights, decoding) if decode.n_canary(decoding) else None
     )
-    matched = match.recipe(greedy, blocks, run.matching, samples.n_prompts)
+    matched = match.recipe(greedy, blocks, method, run.matching, samples.n_prompts)
     names = (run.model.name, run.benchmark.name, setting, run.seed)
     metrics = aggregate.recipe(matched, canary, run.metrics, *names)
     at = partial(Artifact, Store(run.artifacts))

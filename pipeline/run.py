@@ -147,7 +147,7 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
-        row = metrics.filter(metric="acc_at_1").filter(pl.col("slice").is_null())
+        row = metrics.filter(metric=plan.run.method.main_metric).filter(pl.col("slice").is_null())
         n, failed = row.select("n", "n_failed").row(0)
         if failed > limit * (n + failed):
             raise DecodingError(

@@ -11,12 +11,12 @@ from pathlib import Path
 import polars as pl
 
 from operators.errors import InputError
-from operators.prompts.setting import Setting
+from operators.methods.method import Asked
 from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
+from pipeline.files import scan
 from pipeline.models import Weights
 from pipeline.plan import Branch, Plan
-from pipeline.readers import scan
 from pipeline.run import check_failed
 from pipeline.settings import Run
 from pipeline.stages import aggregate, expand, facts, match, report
@@ -50,13 +50,14 @@ def score(run: Run) -> pl.DataFrame:
     return metrics
 
 
-def _branch(run: Run, setting: Setting, checksum: str) -> Branch:
+def _branch(run: Run, setting: Asked, checksum: str) -> Branch:
     facts_recipe = facts.recipe(run.benchmark)
-    prompts = expand.recipe(facts_recipe, setting, run.seed)
+    method = run.benchmark.method
+    prompts = expand.recipe(facts_recipe, method, setting, run.seed)
     inputs = {"prompts": prompts.fingerprint}
     given = Recipe("generations", VERSION, {"answers": checksum}, inputs)
     admitted = Recipe("admitted", VERSION, {"answers": checksum}, inputs)
-    matched = match.recipe(given, [], run.matching, 0)
+    matched = match.recipe(given, [], method, run.matching, 0)
     metrics = aggregate.recipe(
         matched, None, run.metrics, run.model.name, run.benchmark.name, setting, run.seed
     )
@@ -85,7 +86,8 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
     if not branch.matched.is_complete():
         match.make(branch.matched, branch.facts, branch.prompts, branch.greedy, (), run.matching)
     if not branch.metrics.is_complete():
-        aggregate.make(branch.metrics, branch.matched, branch.prompts, 0)
+        evidence = (branch.setting, branch.facts, branch.prompts, branch.matched, 0)
+        aggregate.make(branch.metrics, *evidence)
 
 
 def _given(path: Path, prompts: Artifact) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """Configuration at the edge: Hydra's YAML becomes frozen dataclasses, checked once, here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from operators.errors import InputError
-from operators.prompts.setting import Setting
+from operators.methods import METHODS
+from operators.methods.method import Asked, Method
 
 CONF = Path(__file__).parent.parent / "conf"
 T = TypeVar("T")
@@ -51,14 +52,19 @@ class Model:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A set of facts, or the part of it that is measured (conf/benchmark/)."""
+    """A set of facts, or the part of it that is measured, and how (conf/benchmark/)."""
 
     name: str
+    method: str
     data: str
     path: str | None
     relations: tuple[str, ...] | None
     pairs_per_relation: int | None
     names_per_subject: int | None
+    max_tokens: int
+    stop: tuple[str, ...]
+    sampled_prompts: int
+    paper: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Run:
 
     model: Model
     benchmark: Benchmark
-    settings: tuple[Setting, ...]
+    settings: tuple[Asked, ...]
     decoding: Decoding
     matching: Matching
     metrics: Metrics
@@ -135,6 +141,11 @@ class Run:
     artifacts: str
     results: str
     answers: str | None
+
+    @property
+    def method(self) -> Method:
+        """How the benchmark is measured."""
+        return METHODS[self.benchmark.method]
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ def load(overrides: Sequence[str]) -> Run:
     prompts = [config["prompt"]] if names is None else [_prompt(overrides, name) for name in names]
     if "templates" in sweep:
         prompts = [{**prompt, "templates": sweep["templates"]} for prompt in prompts]
-    settings = tuple(_setting(prompt) for prompt in prompts)
+    settings = tuple(_setting(prompt, given.benchmark) for prompt in prompts)
     run = Run(
         model=given.model,
         benchmark=given.benchmark,
@@ -226,18 +237,22 @@ def _prompt(overrides: Sequence[str], name: str) -> dict[str, Any]:
     return prompt
 
 
-def _setting(prompt: Mapping[str, Any]) -> Setting:
-    setting = build(Setting, prompt, "prompt")
-    if (setting.shots > 0) == (setting.context == "zero-shot"):
+def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
+    if benchmark.method not in METHODS:
+        known = ", ".join(METHODS)
+        raise InputError(f"benchmark.method={benchmark.method}; it must be one of {known}.")
+    kind = METHODS[benchmark.method].setting
+    unknown = [name for name in prompt if name not in {each.name for each in fields(kind)}]
+    if unknown:
         raise InputError(
-            f"prompt.context={setting.context} does not go with prompt.shots={setting.shots}; "
-            "zero-shot has 0 shots, every other context at least 1."
+            f"prompt.{unknown[0]} is nothing that benchmark={benchmark.name} can be asked with; "
+            f"choose prompt={' or '.join(benchmark.paper['prompts'])}."
         )
-    # Without demonstrations there is no scope to choose: one setting, one artifact.
-    return replace(setting, scope="shared") if setting.context == "zero-shot" else setting
+    setting: Asked = build(kind, prompt, "prompt")
+    return setting
 
 
-def _default_name(config: Mapping[str, Any], settings: Sequence[Setting], sweep: bool) -> str:
+def _default_name(config: Mapping[str, Any], settings: Sequence[Asked], sweep: bool) -> str:
     last = "sweep" if sweep else settings[0].name
     if config["answers"] is not None:
         return "-".join([Path(config["answers"]).stem, config["benchmark"]["name"], last])

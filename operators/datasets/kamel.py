@@ -256,11 +256,11 @@ def _check(where: str, fits: object, problem: str, found: object) -> None:
         raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop the row.")
 
 
-def sliced(facts: Facts, part: Slice, split: str = "test") -> Facts:
+def sliced(facts: Facts, part: Slice) -> Facts:
     """The chosen part of the facts: all that may be shown, and the first queries that are asked.
 
-    `part.pairs_per_relation` counts the pairs of `split` alone, so that demonstrations do not
-    change with it.
+    `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
+    demonstrations do not change with it.
 
     Raises:
         InputError: a relation that the set does not have, or a part without pairs or names.
@@ -269,7 +269,7 @@ def sliced(facts: Facts, part: Slice, split: str = "test") -> Facts:
     if part.pairs_per_relation is None:
         return facts
     place = pl.int_range(pl.len()).over("relation_id", "split")
-    kept = (pl.col("split") != split) | (place < part.pairs_per_relation)
+    kept = (pl.col("split") == "train") | (place < part.pairs_per_relation)
     return checked(replace(facts, pairs=facts.pairs.filter(kept)))
 
 

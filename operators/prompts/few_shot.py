@@ -36,9 +36,11 @@ class FewShot:
     split: str = "test"
 
     def __post_init__(self) -> None:
-        """Refuse a number of shots that is none."""
+        """Refuse a number of shots that is none; without any there is no scope to choose."""
         if self.shots < 0:
             raise InputError(f"prompt.shots={self.shots}; give 0 or more.")
+        if not self.shots:
+            object.__setattr__(self, "scope", "prompt")
 
     @property
     def name(self) -> str:
@@ -48,7 +50,7 @@ class FewShot:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        chosen = {"split": self.split, "scope": self.scope if self.shots else "prompt"}
+        chosen = {"split": self.split, "scope": self.scope}
         defaults = {"split": "test", "scope": "prompt"}
         return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
 

@@ -5,6 +5,8 @@ from typing import Literal
 
 import polars as pl
 
+from operators.errors import InputError
+
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]
 
@@ -30,6 +32,16 @@ class Setting:
     templates: Literal["all", "manual"] = "all"
     scope: Literal["shared", "prompt"] = "shared"
 
+    def __post_init__(self) -> None:
+        """Refuse shots that do not go with the context; without any there is no scope to choose."""
+        if (self.shots > 0) == (self.context == "zero-shot"):
+            raise InputError(
+                f"prompt.context={self.context} does not go with prompt.shots={self.shots}; "
+                "zero-shot has 0 shots, every other context at least 1."
+            )
+        if not self.shots:
+            object.__setattr__(self, "scope", "shared")
+
     @property
     def name(self) -> str:
         """As the setting stands in tables: `zero-shot`, `4-template`."""
@@ -40,8 +52,6 @@ class Setting:
         """The departures from the defaults, as they stand in the column `variant`."""
         chosen = {"style": self.style, "templates": self.templates, "scope": self.scope}
         defaults = {"style": "mask", "templates": "all", "scope": "shared"}
-        if self.context == "zero-shot":
-            del chosen["scope"]  # without demonstrations there is nothing to share
         return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
 
     @property

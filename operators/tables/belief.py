@@ -2,6 +2,8 @@
 
 import polars as pl
 
+from operators.tables.card import card as card_of
+
 HEADINGS = {
     "acc_at_1": "Acc@1",
     "ci": "95 % interval",
@@ -63,34 +65,14 @@ def _digits(number: pl.Expr) -> pl.Expr:
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The same numbers for a narrow screen: a row a metric, a column a setting.
-
-    The setting's variant stands in its column's heading, that of a draw in its row's.
-    """
-    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(HEADINGS)))
-    parts = pl.col("variant").fill_null("").str.split(",")
-    draw = parts.list.filter(pl.element().str.starts_with("draw=")).list.join(",")
-    asked = parts.list.filter(~pl.element().str.starts_with("draw=")).list.join(",")
-    heading = pl.col("metric").replace_strict(HEADINGS)
-    interval = pl.format(" ({}–{})", *(_digits(pl.col(c)) for c in ("ci_low", "ci_high")))
-    rows = overall.select(
-        metric=pl.concat_str(heading, pl.when(draw != "").then(" " + draw).otherwise(pl.lit(""))),
-        setting=pl.concat_str("setting", asked, separator=" ").str.strip_chars(),
-        number=pl.concat_str(_digits(pl.col("value")).fill_null("–"), interval.fill_null("")),
-    )
-    return rows.pivot("setting", index="metric", values="number", maintain_order=True)
+    """The same numbers for a narrow screen: a row a metric, a column a setting."""
+    numbers = card_of(metrics, HEADINGS, _digits, own=("draw",))
+    scopes = {setting: _scope(setting) for setting in numbers.columns[1:]}
+    return pl.concat([pl.DataFrame([{"metric": "scope", **scopes}]), numbers])
 
 
-def markdown(table: pl.DataFrame) -> str:
-    """The table in Markdown; a null is a dash."""
-    layout = pl.Config(
-        tbl_formatting="MARKDOWN",
-        tbl_hide_dataframe_shape=True,
-        tbl_hide_column_data_types=True,
-        tbl_rows=-1,
-        tbl_cols=-1,
-        tbl_width_chars=-1,
-        fmt_str_lengths=1000,
-    )
-    with layout:
-        return str(table.select(pl.all().cast(pl.String).fill_null("–"))) + "\n"
+def _scope(setting: str) -> str:
+    """For how many prompts a demonstration was drawn, from a setting and its variant."""
+    if setting.startswith("zero-shot"):
+        return "–"
+    return "prompt" if "scope=prompt" in setting else "shared"

@@ -10,24 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 
 from operators.datasets.facts import Facts
-
-# The columns of data_catalog/published/kamel.csv; `table` says where in the paper a number stands.
-PUBLISHED = pl.Schema(
-    {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "setting": pl.String,
-        "variant": pl.String,
-        "slice": pl.String,
-        "metric": pl.String,
-        "value": pl.Float64,
-        "table": pl.String,
-    }
-)
+from operators.tables.card import card as card_of
 
 _NAMES = ("model", "benchmark", "setting", "variant")
 _HEADINGS = {"precision": "P", "recall": "R", "f1": "F1"}
 BASELINE = "most frequent answer"
+_ON_CARD = {
+    **_HEADINGS,
+    "baseline_f1": "F1 of the most frequent answer",
+    "flip_rate": "flip rate",
+}
 
 
 def percent(number: pl.Expr) -> pl.Expr:
@@ -229,3 +221,8 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     return rows.sort(*_NAMES, number, name).select(
         *_NAMES, name, "ci_low", "ci_high", "n", f1="value"
     )
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
+    return card_of(metrics, _ON_CARD, percent, own=("matching", "labels"))

@@ -1,4 +1,4 @@
-"""aggregate: matched answers → the metrics of a setting, and the bins of its calibration figure."""
+"""aggregate: matched answers → the metrics of a setting, and what its figures show."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -6,17 +6,16 @@ from functools import reduce
 
 import polars as pl
 
-from operators.metrics.belief import belief
-from operators.metrics.calibration import bins
+from operators.methods import METHODS
+from operators.methods.method import Asked, Evidence
 from operators.metrics.flip_rate import flip_rate
-from operators.prompts.setting import Setting
 from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Metrics
+from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 
-VERSION = 1
-TABLES = ("metrics", "bins")
+VERSION = 2
 
 
 def recipe(
@@ -25,7 +24,7 @@ def recipe(
     metrics: Metrics,
     model: str,
     benchmark: str,
-    setting: Setting,
+    setting: Asked,
     seed: int,
 ) -> Recipe:
     """The matched answers, the canary's, what is drawn, and the names that stand in the table."""
@@ -45,46 +44,68 @@ def recipe(
 
 def make(
     artifact: Artifact,
-    matched: Artifact,
+    setting: Asked,
+    facts: Artifact,
     prompts: Artifact,
+    matched: Artifact,
     n_sampled: int,
     greedy: Artifact | None = None,
     canary: Artifact | None = None,
 ) -> None:
-    """Publish the metrics and the bins, each as one shard."""
-    fields = artifact.recipe.fields
+    """Publish the metrics and what stands beside them, each table as one shard."""
     artifact.begin()
-    answers = matched.read_all("answers")
-    calibration = matched.read_all("calibration")
+    method = METHODS[matched.recipe.fields["method"]]
+    measured = dict(
+        method.measure(_evidence(artifact, setting, facts, prompts, matched, n_sampled))
+    )
+    if greedy is not None and canary is not None:
+        measured["metrics"] = pl.concat([measured["metrics"], _flips(greedy, canary)])
+    for table, rows in measured.items():
+        artifact.write(table, "all", _named(rows, artifact.recipe))
+    artifact.finish(method.measured)
+
+
+def _evidence(
+    artifact: Artifact,
+    setting: Asked,
+    facts: Artifact,
+    prompts: Artifact,
+    matched: Artifact,
+    n_sampled: int,
+) -> Evidence:
+    fields = artifact.recipe.fields
+    method = METHODS[matched.recipe.fields["method"]]
+    tables = {table: matched.read_all(table) for table in method.matched}
     expected = Counter[str]()
     for shard, rows in prompts.rows("prompts").items():
         expected[relation_of(shard)] += rows
-    ranked = prompts.each("ranked")
-    sampled = reduce(
-        Counter.__add__,
-        (_sampled(shard, n_sampled) for shard in ranked),
-        Counter[str](),
+    sampled = (_sampled(shard, n_sampled) for shard in prompts.each("ranked"))
+    answers, *calibration = tables.values()
+    n_failed_samples = (
+        _missing(reduce(Counter.__add__, sampled, Counter[str]()), calibration[0])
+        if n_sampled
+        else None
     )
-    table = belief(
-        answers,
-        calibration if n_sampled else None,
-        _missing(expected, answers),
+    return Evidence(
+        facts=facts_stage.load(facts),
+        setting=setting,
+        tables=tables,
+        n_failed=_missing(expected, answers),
+        n_failed_samples=n_failed_samples,
         seed=int(fields["seed"]),
         n_draws=int(fields["n_draws"]),
         n_rounds=int(fields["n_rounds"]),
         n_bins=int(fields["n_bins"]),
-        n_failed_samples=_missing(sampled, calibration),
     )
-    if greedy is not None and canary is not None:
-        table = pl.concat([table, _flips(greedy, canary)])
-    names = {name: pl.lit(fields[name], pl.String) for name in ("model", "benchmark", "setting")}
-    variant = pl.concat_str(
-        pl.lit(fields["variant"], pl.String), "variant", separator=",", ignore_nulls=True
-    )
-    table = table.with_columns(variant=pl.when(variant != "").then(variant), **names)
-    artifact.write("metrics", "all", table)
-    artifact.write("bins", "all", bins(calibration, int(fields["n_bins"])))
-    artifact.finish(TABLES)
+
+
+def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
+    """The rows with model, benchmark, setting and variant; a variant of theirs stands last."""
+    names = [pl.lit(recipe.fields[name]).alias(name) for name in ("model", "benchmark", "setting")]
+    own = ["variant"] if "variant" in rows.columns else []
+    asked = pl.lit(recipe.fields["variant"], pl.String)
+    variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
+    return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
 def _flips(greedy: Artifact, canary: Artifact) -> pl.DataFrame:

@@ -9,8 +9,9 @@ from dataclasses import asdict
 
 import polars as pl
 
-from operators.prompts.expansion import Expansion, expand
-from operators.prompts.setting import Setting
+from operators.methods import METHODS
+from operators.methods.method import Asked
+from operators.prompts.expansion import Expansion
 from pipeline.artifact import Artifact, Recipe
 from pipeline.stages import facts as facts_stage
 
@@ -18,19 +19,20 @@ VERSION = 1
 TABLES = ("prompts", "ranked", "contexts")
 
 
-def recipe(facts: Recipe, setting: Setting, seed: int) -> Recipe:
+def recipe(facts: Recipe, method: str, setting: Asked, seed: int) -> Recipe:
     """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
-    fields = {"setting": asdict(setting), "seed": seed}
+    fields = {"method": method, "setting": asdict(setting), "seed": seed}  # type: ignore[call-overload]
     return Recipe("prompts", VERSION, fields, {"facts": facts.fingerprint})
 
 
 def make(
-    artifact: Artifact, facts: Artifact, setting: Setting, seed: int, rows_per_shard: int
+    artifact: Artifact, facts: Artifact, setting: Asked, seed: int, rows_per_shard: int
 ) -> None:
     """Publish the prompts, a relation at a time."""
     artifact.begin()
     # An artifact that was left half made keeps the size of shard that it was begun with.
     rows_per_shard = artifact.settled("rows_per_shard", rows_per_shard)
+    expand = METHODS[artifact.recipe.fields["method"]].expand
     for expansion in expand(facts_stage.load(facts), setting, seed=seed):
         _publish(artifact, expansion, rows_per_shard)
     artifact.finish(TABLES)

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from operators.datasets.facts import Facts, Slice, counts, sliced
-from operators.errors import InputError
+from operators.datasets.facts import Facts, Slice, counts
+from operators.methods import METHODS
 from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Benchmark
@@ -20,15 +20,11 @@ def part(benchmark: Benchmark) -> Slice:
 def recipe(benchmark: Benchmark) -> Recipe:
     """The reader, the content of the files, and which part of them is taken."""
     entry = catalog.entry(benchmark.data)
-    if entry.reader != "myriadlama":
-        raise InputError(
-            f"benchmark.data={benchmark.data} is read as {entry.reader}, whose prompts and metrics "
-            "no run makes yet; choose a set in MyriadLAMA's format."
-        )
     fields = {
         "reader": entry.reader,
         "sha256": catalog.checksum(catalog.files(entry, benchmark.path)),
         "relations": entry.relations,
+        "method": benchmark.method,
         "slice": asdict(part(benchmark)),
     }
     return Recipe("facts", VERSION, fields)
@@ -36,12 +32,17 @@ def recipe(benchmark: Benchmark) -> Recipe:
 
 def make(artifact: Artifact, benchmark: Benchmark) -> None:
     """Read the files, check them, and publish the tables, each as one shard."""
-    everything = catalog.read(catalog.entry(benchmark.data), benchmark.path)
-    facts = sliced(everything, part(benchmark))
+    facts = read(benchmark)
     artifact.begin()
     for table in TABLES:
         artifact.write(table, "all", getattr(facts, table))
     artifact.finish(TABLES, counts(facts))
+
+
+def read(benchmark: Benchmark) -> Facts:
+    """The part of the data set that the benchmark takes, from its files."""
+    everything = catalog.read(catalog.entry(benchmark.data), benchmark.path)
+    return METHODS[benchmark.method].sliced(everything, part(benchmark))
 
 
 def load(artifact: Artifact) -> Facts:

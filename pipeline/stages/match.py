@@ -1,28 +1,27 @@
-"""match: answers × facts → which are correct, and how sure the model was of the sampled ones."""
+"""match: answers × facts → what is right of them, a relation at a time."""
 
 from collections.abc import Sequence
 
 import polars as pl
 
-from operators.matching.correct import correct
-from operators.matching.key import key
-from operators.matching.normalise import Normaliser
-from operators.metrics.confidence import confidence
+from operators.methods import METHODS
 from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Matching
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 
-VERSION = 1
-TABLES = ("answers", "calibration")
+VERSION = 2
 
 
-def recipe(greedy: Recipe, blocks: Sequence[Recipe], matching: Matching, n_prompts: int) -> Recipe:
-    """The answers, and how they are normalised."""
+def recipe(
+    greedy: Recipe, blocks: Sequence[Recipe], method: str, matching: Matching, n_prompts: int
+) -> Recipe:
+    """The answers, and how they are matched."""
     fields = {
+        "method": method,
         "pipeline": matching.pipeline,
-        "versions": Normaliser(matching.pipeline).versions,
+        "versions": METHODS[method].versions(matching.pipeline),
         "n_prompts": n_prompts if blocks else 0,
     }
     inputs = {f"block {number}": block.fingerprint for number, block in enumerate(blocks)}
@@ -37,34 +36,16 @@ def make(
     blocks: Sequence[Artifact],
     matching: Matching,
 ) -> None:
-    """Publish the matched answers of each relation, and its calibration rows."""
+    """Publish the matched tables of each relation."""
     artifact.begin()
-    normaliser = Normaliser(matching.pipeline)
-    labels = _labels(facts, normaliser)
+    method = METHODS[artifact.recipe.fields["method"]]
+    match = method.matcher(facts_stage.load(facts), matching.pipeline)
     originals = _originals(prompts, greedy)
     for relation_id in prompts.shards("ranked"):
-        texts = _texts(prompts, greedy, originals, relation_id)
-        answers = correct(_normalised(texts, normaliser), labels)
-        answers = answers.with_columns(relation_id=pl.lit(relation_id))
-        artifact.write("answers", relation_id, answers)
-        rows = _calibration(answers, blocks, relation_id, normaliser)
-        artifact.write("calibration", relation_id, rows)
-    artifact.finish(TABLES)
-
-
-def _labels(facts: Artifact, normaliser: Normaliser) -> pl.DataFrame:
-    """One row a right answer: pair_id, key."""
-    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
-    pairs = facts_stage.load(facts).pairs.select("pair_id", text=labels).explode("text")
-    return _normalised(pairs, normaliser).select("pair_id", "key")
-
-
-def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
-    """The rows with `key` and `n_lemmas` of their column `text`."""
-    lemmas = normaliser.normalise(rows["text"]).alias("lemmas")
-    return rows.with_columns(lemmas).with_columns(
-        key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
-    )
+        answers = _answers(prompts, greedy, originals, relation_id)
+        for table, rows in match(answers, _samples(blocks, relation_id)).items():
+            artifact.write(table, relation_id, rows)
+    artifact.finish(method.matched)
 
 
 def _originals(prompts: Artifact, greedy: Artifact) -> pl.DataFrame:
@@ -77,7 +58,7 @@ def _originals(prompts: Artifact, greedy: Artifact) -> pl.DataFrame:
     return rows.select(same_as="prompt_id", original="text")
 
 
-def _texts(
+def _answers(
     prompts: Artifact, greedy: Artifact, originals: pl.DataFrame, relation_id: str
 ) -> pl.DataFrame:
     """The relation's prompts that have an answer, with its text."""
@@ -88,18 +69,13 @@ def _texts(
         rows.select("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
         .join(own.select("prompt_id", "text"), on="prompt_id", how="left", maintain_order="left")
         .join(originals, on="same_as", how="left", maintain_order="left")
-        .with_columns(text=pl.coalesce("text", "original"))
+        .with_columns(text=pl.coalesce("text", "original"), relation_id=pl.lit(relation_id))
         .filter(pl.col("text").is_not_null())
     )
 
 
-def _calibration(
-    answers: pl.DataFrame, blocks: Sequence[Artifact], relation_id: str, normaliser: Normaliser
-) -> pl.DataFrame:
-    """The confidence in the answers that were sampled."""
+def _samples(blocks: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
+    """The relation's sampled answers: prompt_id, text."""
     published = [block.read("samples", relation_id) for block in blocks]
     samples = pl.concat([empty("samples"), *published]).select("prompt_id", text="texts")
-    samples = _normalised(samples.explode("text").drop_nulls("text"), normaliser)
-    sampled = answers.join(samples, on="prompt_id", how="semi", maintain_order="left")
-    found = confidence(sampled.select("prompt_id", "key"), samples.select("prompt_id", "key"))
-    return sampled.join(found, on="prompt_id", maintain_order="left")
+    return samples.explode("text").drop_nulls("text")

@@ -1,9 +1,9 @@
 """report: the metrics of a run → results/<run name>/, for people and for programs.
 
 metrics.parquet   every number, tidy
-tables/           the headline table and the calibration bins, as Markdown and CSV
-figures/          the calibration figure, as PNG and SVG
-    run.json          configuration, versions, commits, hardware, durations, cost
+tables/           the tables of the benchmark's method, as Markdown and CSV
+figures/          its figures, as PNG and SVG
+run.json          configuration, versions, commits, hardware, durations, cost
 """
 
 import io
@@ -13,7 +13,7 @@ import platform
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -21,11 +21,12 @@ from pathlib import Path
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.schemas import empty
-from operators.tables.belief import headline, markdown
-from operators.tables.calibration_figure import calibration_figure
+from operators.methods.method import Result
+from operators.tables.markdown import markdown
+from pipeline import catalog, models
 from pipeline.artifact import encode
 from pipeline.plan import Branch, Plan
+from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
 
 _DISTRIBUTIONS = (
@@ -43,15 +44,34 @@ _DISTRIBUTIONS = (
 def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     """Write the run's results; returns its metrics."""
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    metrics = pl.concat([branch.metrics.read_all("metrics") for branch in plan.branches])
-    store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    _put_table(store, "headline", headline(metrics))
-    bins = _bins(plan.branches)
-    _put_table(store, "calibration", bins)
-    if not bins.is_empty():
-        _put_figure(store, "calibration", calibration_figure(bins, plan.run.model.name))
+    method = plan.run.method
+    measured = {table: _of_all(plan.branches, table) for table in method.measured}
+    store.put("metrics.parquet", encode(measured["metrics"], "metrics", "", {}))
+    result = Result(
+        facts_stage.load(plan.branches[0].facts),
+        measured,
+        published=catalog.published(plan.run.benchmark.method),
+        n_tokens=None if plan.run.answers else _token_counter(plan),
+    )
+    report = method.report(result)
+    for name, table in report.tables.items():
+        _put_table(store, name, table)
+    for name, figure in report.figures.items():
+        _put_figure(store, name, figure)
     store.put("run.json", json.dumps(_record(plan, seconds), indent=1).encode())
-    return metrics
+    return measured["metrics"]
+
+
+def _token_counter(plan: Plan) -> Callable[[Sequence[str]], Sequence[int]]:
+    """Counts the tokens of texts, as the run's model has them."""
+    tokenizer = models.tokenizer(plan.weights)
+    return lambda texts: [
+        len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids
+    ]
+
+
+def _of_all(branches: Sequence[Branch], table: str) -> pl.DataFrame:
+    return pl.concat([branch.metrics.read_all(table) for branch in branches])
 
 
 def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
@@ -66,19 +86,6 @@ def _put_figure(store: Store, name: str, figure: Figure) -> None:
         picture = io.BytesIO()
         figure.savefig(picture, format=kind, dpi=200)
         store.put(f"figures/{name}.{kind}", picture.getvalue())
-
-
-def _bins(branches: Sequence[Branch]) -> pl.DataFrame:
-    names = {"setting": pl.String, "variant": pl.String}
-    tables = [
-        branch.metrics.read_all("bins").select(
-            pl.lit(branch.setting.name).alias("setting"),
-            pl.lit(branch.setting.variant, pl.String).alias("variant"),
-            pl.all(),
-        )
-        for branch in branches
-    ]
-    return pl.concat([pl.DataFrame(schema={**names, **empty("bins").schema}), *tables])
 
 
 def _record(plan: Plan, seconds: dict[str, float]) -> dict[str, object]:

@@ -160,8 +160,8 @@ def _measure(plan: Plan, branch: Branch) -> None:
         match.make(branch.matched, branch.facts, prompts, *answers)
     if not branch.metrics.is_complete():
         n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
-        decoded = (branch.greedy, branch.canary)
-        aggregate.make(branch.metrics, branch.matched, prompts, n_sampled, *decoded)
+        evidence = (branch.setting, branch.facts, prompts, branch.matched, n_sampled)
+        aggregate.make(branch.metrics, *evidence, branch.greedy, branch.canary)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
-from pipeline import catalog, readers
+from pipeline import catalog
 
 MINI = catalog.entry("myriadlama-mini")
 REAL = catalog.entry("myriadlama")
@@ -34,7 +35,7 @@ def rows() -> pl.DataFrame:
 def test_entry_every_file_loads_and_has_a_reader(name: str) -> None:
     entry = catalog.entry(name)
     assert entry.name == name
-    assert entry.reader in readers.READERS
+    assert entry.reader in READERS
 
 
 def test_entry_unknown_name_says_which_there_are() -> None:

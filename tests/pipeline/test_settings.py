@@ -17,6 +17,7 @@ MODELS = {
 }
 ENCODERS = [name for name, model in MODELS.items() if model["architecture"] == "encoder"]
 DECODERS = sorted({*MODELS} - {*ENCODERS})
+SET_OF = {f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)}
 FILES = [f"{g}={name}" for g in GROUPS for name in choices(g) if name not in ENCODERS]
 TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking"} | {
     *("albert-base-v2", "albert-xxlarge-v2", "phi3-mini", "phi3-small", "phi3-medium"),
@@ -28,7 +29,7 @@ TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-
 @pytest.mark.parametrize("override", FILES)
 def test_conf_every_file_composes(override: str) -> None:
     group, _, name = override.partition("=")
-    run = load([override])
+    run = load([override, *SET_OF.get(override, [])])
     if group in ("model", "benchmark"):
         assert getattr(run, group).name == name
 
@@ -55,7 +56,7 @@ def test_conf_model_of_70b_needs_four_gpus(model: str) -> None:
 
 @pytest.mark.parametrize("name", choices("prompt"))
 def test_conf_prompt_is_named_as_in_the_tables(name: str) -> None:
-    (setting,) = load([f"prompt={name}"]).settings
+    (setting,) = load([f"prompt={name}", *SET_OF.get(f"prompt={name}", [])]).settings
     assert (setting.name, setting.variant) == (name, None)
 
 
@@ -74,6 +75,42 @@ def test_load_sweep_of_the_paper_depends_on_the_size(model: str) -> None:
     else:
         names = ("zero-shot", "4-random", "4-relation", "4-template")
         assert found == {(name, "all") for name in names}
+
+
+@pytest.mark.parametrize("model", ["gpt2-xl", "opt-13b"])
+def test_load_sweep_of_kamel_is_the_same_for_every_size(model: str) -> None:
+    run = load([f"model={model}", "benchmark=kamel", "sweep=paper"])
+    assert [setting.name for setting in run.settings] == ["1-shot", "5-shot", "10-shot"]
+
+
+def test_load_benchmark_brings_its_prompt_and_what_ends_an_answer() -> None:
+    run = load(["benchmark=kamel-mini", "decoding=greedy"])
+    assert [setting.name for setting in run.settings] == ["5-shot"]
+    assert (run.decoding.max_tokens, run.decoding.stop) == (100, ("%",))
+
+
+def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
+    (setting,) = load(["benchmark=kamel-mini", "prompt=10-shot", "prompt.shots=7"]).settings
+    assert setting.name == "7-shot"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["benchmark=kamel", "prompt=4-template"],
+            "prompt.context is nothing that benchmark=kamel can be asked with; "
+            "choose prompt=1-shot or 5-shot or 10-shot.",
+        ),
+        (["benchmark.method=lama"], "benchmark.method=lama; it must be one of belief, kamel."),
+    ],
+)
+def test_load_prompt_and_method_must_go_with_the_benchmark(
+    overrides: list[str], sentence: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        load(overrides)
+    assert str(error.value) == sentence
 
 
 def test_load_model_of_just_8b_has_the_whole_plan() -> None:

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from operators.schemas import empty
-from operators.tables.belief import card, headline, markdown
+from operators.tables.belief import card, headline
+from operators.tables.markdown import markdown
 
 ROW = {"model": "m", "benchmark": "b", "setting": "zero-shot", "metric": "acc_at_1", "n": 40}
 
@@ -70,6 +71,7 @@ def test_headline_slices_do_not_appear(small: pl.DataFrame) -> None:
 
 def test_card_has_a_row_a_metric_and_a_column_a_setting(small: pl.DataFrame) -> None:
     assert card(small).rows() == [
+        ("scope", "–", "shared"),
         ("Acc@1", ".2500 (.2000–.3000)", "1.0000 (1.0000–1.0000)"),
         ("Ovconf", "-.1119", "–"),
         ("SD draw=pair", ".0350", None),

@@ -10,7 +10,6 @@ from operators.datasets.kamel import facts_from_files
 from operators.schemas import empty
 from operators.tables.kamel import (
     BASELINE,
-    PUBLISHED,
     by_relation,
     by_slice,
     extremes,
@@ -18,6 +17,7 @@ from operators.tables.kamel import (
     lama,
     overview,
 )
+from operators.tables.published import PUBLISHED
 
 FILE = Path(__file__).parents[3] / "data_catalog/published/kamel.csv"
 DEFAULTS: dict[str, Any] = {

@@ -1,0 +1,57 @@
+"""READERS: how the files of each layout become facts, and the figures that a catalog expects."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import polars as pl
+
+from operators.datasets import facts as facts_of
+from operators.datasets import kamel, myriadlama
+from operators.datasets.facts import Facts
+
+Relations = Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads a layout.
+
+    `content` says what it is handed: the rows of Parquet or JSONL files as one LazyFrame, or the
+    texts of files by their last two path parts. `columns` are those that the files have.
+    """
+
+    content: Literal["rows", "texts"]
+    facts: Callable[[Any, Relations], Facts]
+    columns: Callable[[Any], Sequence[str]]
+    figures: Callable[[Any, Facts], Mapping[str, int]]
+
+
+def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
+    return {"rows": rows.select(pl.len()).collect().item(), **facts_of.counts(facts)}
+
+
+def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
+    """The fields of the first test query: the other splits show less."""
+    rows = (text for name, text in sorted(texts.items()) if name.endswith("test.jsonl"))
+    return list(json.loads(next(rows, "{}").partition("\n")[0]))
+
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "myriadlama": Reader(
+            content="rows",
+            facts=myriadlama.facts_from_rows,
+            columns=lambda rows: rows.collect_schema().names(),
+            figures=_myriadlama_figures,
+        ),
+        "kamel": Reader(
+            content="texts",
+            facts=kamel.facts_from_files,
+            columns=_kamel_columns,
+            figures=lambda _texts, facts: kamel.counts(facts),
+        ),
+    }
+)

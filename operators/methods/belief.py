@@ -1,0 +1,88 @@
+"""BELIEF and BELIEF-ICL: many prompts a fact, matched by lemmas, with confidence from samples."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from operators.datasets.facts import Facts, sliced
+from operators.matching.correct import correct
+from operators.matching.key import key
+from operators.matching.normalise import Normaliser
+from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.metrics.belief import belief
+from operators.metrics.calibration import bins
+from operators.metrics.confidence import confidence
+from operators.prompts.expansion import expand
+from operators.prompts.setting import Setting
+from operators.tables.belief import card, headline
+from operators.tables.calibration_figure import calibration_figure
+
+
+def _matcher(facts: Facts, pipeline: str) -> Matcher:
+    normaliser = Normaliser(pipeline)
+    labels = _labels(facts, normaliser)
+
+    def match(answers: pl.DataFrame, samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        matched = correct(_normalised(answers, normaliser), labels)
+        sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
+        keys = _normalised(samples, normaliser).select("prompt_id", "key")
+        found = confidence(sampled.select("prompt_id", "key"), keys)
+        rows = sampled.join(found, on="prompt_id", maintain_order="left")
+        return {"answers": matched, "calibration": rows}
+
+    return match
+
+
+def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
+    """One row a right answer: pair_id, key."""
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
+    pairs = facts.pairs.select("pair_id", text=labels).explode("text")
+    return _normalised(pairs, normaliser).select("pair_id", "key")
+
+
+def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
+    """The rows with `key` and `n_lemmas` of their column `text`."""
+    lemmas = normaliser.normalise(rows["text"]).alias("lemmas")
+    return rows.with_columns(lemmas).with_columns(
+        key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
+    )
+
+
+def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+    sampled = evidence.n_failed_samples is not None
+    calibration = evidence.tables["calibration"]
+    metrics = belief(
+        evidence.tables["answers"],
+        calibration if sampled else None,
+        evidence.n_failed,
+        seed=evidence.seed,
+        n_draws=evidence.n_draws,
+        n_rounds=evidence.n_rounds,
+        n_bins=evidence.n_bins,
+        n_failed_samples=evidence.n_failed_samples,
+    )
+    return {"metrics": metrics, "bins": bins(calibration, evidence.n_bins)}
+
+
+def _report(result: Result) -> Report:
+    metrics, in_bins = result.tables["metrics"], result.tables["bins"]
+    tables = {"headline": headline(metrics), "calibration": in_bins}
+    if in_bins.is_empty():
+        return Report(tables)
+    title = ", ".join(in_bins["model"].unique(maintain_order=True))
+    return Report(tables, {"calibration": calibration_figure(in_bins, title)})
+
+
+METHOD = Method(
+    setting=Setting,
+    sliced=sliced,
+    expand=expand,
+    matched=("answers", "calibration"),
+    matcher=_matcher,
+    versions=lambda pipeline: Normaliser(pipeline).versions,
+    measured=("metrics", "bins"),
+    measure=_measure,
+    report=_report,
+    card=card,
+    main_metric="acc_at_1",
+)

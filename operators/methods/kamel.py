@@ -1,0 +1,82 @@
+"""KAMEL: one question a fact after k examples, whose answer is a set."""
+
+from collections.abc import Mapping
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from operators.datasets.facts import Facts
+from operators.datasets.kamel import sliced
+from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.metrics.kamel import kamel
+from operators.prompts.few_shot import FewShot, expand
+from operators.tables import kamel as tables
+from operators.tables.kamel_figures import cardinality_figure, kind_figure
+
+
+def _matcher(_facts: Facts, _pipeline: str) -> Matcher:
+    """Answers are sets, which the metrics read both ways: there is nothing to normalise before."""
+    return lambda answers, _samples: {"given": answers}
+
+
+def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+    metrics = kamel(
+        evidence.tables["given"],
+        evidence.facts.pairs,
+        seed=evidence.seed,
+        split=evidence.setting.split,
+        n_rounds=evidence.n_rounds,
+    )
+    return {"metrics": metrics}
+
+
+def _report(result: Result) -> Report:
+    metrics, published = result.tables["metrics"], result.published
+    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
+    by_cardinality, by_kind = (tables.by_slice(metrics, part) for part in ("cardinality", "kind"))
+    found = {
+        "overview": tables.overview(result.facts, n_tokens=result.n_tokens),
+        "headline": tables.headline(metrics, published),
+        "relations": tables.by_relation(metrics, labels, published),
+        "extremes": tables.extremes(metrics, labels),
+        "lama": tables.lama(metrics, published),
+        "cardinality": by_cardinality,
+        "kind": by_kind,
+    }
+    return Report(found, _figures(by_cardinality, by_kind))
+
+
+def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, Figure]:
+    """Figures 1a and 1b, of strict matching with all labels."""
+    title = "{} by number of right answers", "{} of entities and literals"
+    draw = cardinality_figure, kind_figure
+    names = "cardinality", "kind"
+    models = ", ".join(by_kind["model"].unique(maintain_order=True))
+    return {
+        name: figure(_in_series(rows), text.format(models))
+        for name, figure, text, rows in zip(
+            names, draw, title, (by_cardinality, by_kind), strict=True
+        )
+    }
+
+
+def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose variant is that of their setting alone, with the series that they are in."""
+    other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
+    series = pl.concat_str("model", "setting", "variant", separator=" ", ignore_nulls=True)
+    return slices.filter(~other).with_columns(series=series)
+
+
+METHOD = Method(
+    setting=FewShot,
+    sliced=sliced,
+    expand=expand,
+    matched=("given",),
+    matcher=_matcher,
+    versions=lambda _pipeline: {},
+    measured=("metrics",),
+    measure=_measure,
+    report=_report,
+    card=tables.card,
+    main_metric="f1",
+)

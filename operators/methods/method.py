@@ -1,0 +1,113 @@
+"""Method: how a benchmark is measured, from its facts to its tables, whatever model answers.
+
+The pipeline asks a method what to do and knows no benchmark by name. A new one is a module beside
+this with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from operators.datasets.facts import Facts, Slice
+from operators.prompts.expansion import Expansion
+
+
+class Asked(Protocol):
+    """How facts are asked (conf/prompt/): a frozen dataclass, as both may stand in tables."""
+
+    @property
+    def name(self) -> str:
+        """The column `setting`."""
+        ...
+
+    @property
+    def variant(self) -> str | None:
+        """The departures from the defaults: the column `variant`."""
+        ...
+
+
+class Expand(Protocol):
+    """Writes facts as prompts."""
+
+    def __call__(self, facts: Facts, setting: Any, *, seed: int) -> Iterator[Expansion]:
+        """All prompts of a setting, a relation at a time."""
+        ...
+
+
+class Matcher(Protocol):
+    """Holds answers against facts."""
+
+    def __call__(self, answers: pl.DataFrame, samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        """The matched tables of a relation, from its greedy and its sampled answers.
+
+        `answers` has prompt_id, relation_id, pair_id, template_id, subject_index and text,
+        `samples` prompt_id and text, a row an answer.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What metrics are computed from.
+
+    `tables` are the matched ones, of all relations. `n_failed` (relation_id, n_failed) counts the
+    prompts without an answer, `n_failed_samples` those without samples; null if none were asked.
+    """
+
+    facts: Facts
+    setting: Any
+    tables: Mapping[str, pl.DataFrame]
+    n_failed: pl.DataFrame
+    n_failed_samples: pl.DataFrame | None
+    seed: int
+    n_draws: int
+    n_rounds: int
+    n_bins: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured: `tables` has the metrics, and what `Method.measure` gave beside them.
+
+    Every table has model, benchmark, setting and variant. `published` are the numbers of the
+    benchmark's paper, `n_tokens` counts the tokens of texts; null where there are none.
+    """
+
+    facts: Facts
+    tables: Mapping[str, pl.DataFrame]
+    published: pl.DataFrame | None = None
+    n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is written for people, by file name."""
+
+    tables: Mapping[str, pl.DataFrame]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A benchmark's own way.
+
+    `matched` names the tables that `matcher` gives: the first has a row an answered prompt, the
+    second, if there is one, a row a sampled prompt. `versions` says what it depends on beside its
+    code. `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
+    `card` is the summary that a terminal shows. Every answered prompt enters `main_metric`.
+    """
+
+    setting: type[Any]
+    sliced: Callable[[Facts, Slice], Facts]
+    expand: Expand
+    matched: tuple[str, ...]
+    matcher: Callable[[Facts, str], Matcher]
+    versions: Callable[[str], Mapping[str, str]]
+    measured: tuple[str, ...]
+    measure: Callable[[Evidence], Mapping[str, pl.DataFrame]]
+    report: Callable[[Result], Report]
+    card: Callable[[pl.DataFrame], pl.DataFrame]
+    main_metric: str

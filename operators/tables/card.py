@@ -1,0 +1,30 @@
+"""The card of a run: its numbers for a narrow screen, a row a metric, a column a setting."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+
+
+def card(
+    metrics: pl.DataFrame,
+    headings: Mapping[str, str],
+    digits: Callable[[pl.Expr], pl.Expr],
+    own: Sequence[str],
+) -> pl.DataFrame:
+    """The metrics named in `headings`, over everything, with their intervals.
+
+    `own` are the variants that say how a number was made (`draw`): they stand in its row's name.
+    All others say how it was asked, and stand in its column's.
+    """
+    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
+    parts = pl.col("variant").fill_null("").str.split(",")
+    made = pl.element().str.split("=").list.first().is_in(list(own))
+    in_row, in_column = (parts.list.filter(each).list.join(",") for each in (made, ~made))
+    interval = pl.format(" ({}–{})", *(digits(pl.col(c)) for c in ("ci_low", "ci_high")))
+    heading = pl.col("metric").replace_strict(headings)
+    rows = overall.select(
+        metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
+        setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
+        number=pl.concat_str(digits(pl.col("value")).fill_null("–"), interval.fill_null("")),
+    )
+    return rows.pivot("setting", index="metric", values="number", maintain_order=True)
