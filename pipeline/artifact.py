@@ -285,7 +285,9 @@ def counts_in(store: Store, stage: str) -> Iterator[Counts]:
         folder = f"{stage}/{name}"
         if store.exists(f"{folder}/manifest.json"):
             manifest = json.loads(store.get(f"{folder}/manifest.json"))
-            yield from (entry["counts"] for entry in manifest["tables"].get(stage, {}).values())
+            yield from (
+                entry.get("counts", {}) for entry in manifest["tables"].get(stage, {}).values()
+            )
         else:
             for shard in store.names(f"{folder}/{stage}"):
                 with store.open(f"{folder}/{stage}/{shard}") as file:

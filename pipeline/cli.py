@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -71,7 +72,42 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     catalog.add_argument("--path", help="a local copy of the data: a folder or a file")
+    _add_build(verbs)
     return parser
+
+
+def _add_build(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    build = verbs.add_parser("build", help="make a data set from a knowledge base")
+    sets = build.add_subparsers(dest="set", required=True, metavar="set")
+    kamel = sets.add_parser("kamel", help="from triples, labels and questions (docs/data.md)")
+    kamel.add_argument("--triples", type=Path, required=True, help="Parquet or JSONL")
+    kamel.add_argument("--labels", type=Path, required=True, help="Parquet or JSONL")
+    kamel.add_argument(
+        "--questions", type=Path, required=True, help="lines: P36, question with [S]"
+    )
+    kamel.add_argument("--out", type=Path, required=True, help="a new folder")
+    kamel.add_argument("--seed", type=int, default=0)
+    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; 10")
+    sizes = "queries of train, dev and test; 1000 200 200"
+    kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
+
+
+def _build(asked: argparse.Namespace) -> int:
+    from operators.construction.kamel import Sizes
+    from pipeline.build import build_kamel
+
+    done = build_kamel(
+        asked.triples,
+        asked.labels,
+        asked.questions,
+        asked.out,
+        seed=asked.seed,
+        sizes=Sizes(*asked.sizes),
+        max_answers=asked.max_answers,
+    )
+    for line in done:
+        print(line)
+    return 0
 
 
 def _run(asked: argparse.Namespace) -> int:
@@ -180,6 +216,7 @@ _COMMANDS = {
     "score": _score,
     "why": _why,
     "catalog": _catalog,
+    "build": _build,
 }
 
 if __name__ == "__main__":

@@ -26,10 +26,15 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
     Raises:
         DamagedFileError: a file is no text.
     """
-    return {f"{path.parent.name}/{path.name}": _text(path) for path in paths}
+    return {f"{path.parent.name}/{path.name}": text(path) for path in paths}
 
 
-def _text(path: Path) -> str:
+def text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        DamagedFileError: it is none.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

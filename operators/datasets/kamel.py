@@ -82,7 +82,7 @@ def facts_from_files(
         if path.endswith(".jsonl")
         for row in _lines(PurePosixPath(path), content)
     )
-    return _facts(rows, _questions(named[QUESTIONS], files[named[QUESTIONS]]), relation_labels)
+    return _facts(rows, questions_of(named[QUESTIONS], files[named[QUESTIONS]]), relation_labels)
 
 
 def facts_from_rows(
@@ -140,8 +140,12 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
         yield _Row(where, relation_id, split, fields)
 
 
-def _questions(path: str, content: str) -> dict[str, str]:
-    """The question of each relation; there is no header, and a question may hold commas."""
+def questions_of(path: str, content: str) -> dict[str, str]:
+    """The question of each relation; there is no header, and a question may hold commas.
+
+    Raises:
+        InputError: a line without a relation, a comma or [S], or a relation that stands twice.
+    """
     questions: dict[str, str] = {}
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 import polars as pl
@@ -39,19 +38,17 @@ def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
     return list(json.loads(next(rows, "{}").partition("\n")[0]))
 
 
-READERS: Mapping[str, Reader] = MappingProxyType(
-    {
-        "myriadlama": Reader(
-            content="rows",
-            facts=myriadlama.facts_from_rows,
-            columns=lambda rows: rows.collect_schema().names(),
-            figures=_myriadlama_figures,
-        ),
-        "kamel": Reader(
-            content="texts",
-            facts=kamel.facts_from_files,
-            columns=_kamel_columns,
-            figures=lambda _texts, facts: kamel.counts(facts),
-        ),
-    }
-)
+READERS: Mapping[str, Reader] = {
+    "myriadlama": Reader(
+        content="rows",
+        facts=myriadlama.facts_from_rows,
+        columns=lambda rows: rows.collect_schema().names(),
+        figures=_myriadlama_figures,
+    ),
+    "kamel": Reader(
+        content="texts",
+        facts=kamel.facts_from_files,
+        columns=_kamel_columns,
+        figures=lambda _texts, facts: kamel.counts(facts),
+    ),
+}

@@ -40,23 +40,19 @@ def _report(result: Result) -> Report:
         "relations": tables.by_relation(metrics, labels, published),
         "extremes": tables.extremes(metrics, labels),
         "lama": tables.lama(metrics, published),
-        "cardinality": by_cardinality,
-        "kind": by_kind,
+        "years": tables.years(metrics, labels),
+        "cardinality": tables.in_percent(by_cardinality),
+        "kind": tables.in_percent(by_kind),
     }
     return Report(found, _figures(by_cardinality, by_kind))
 
 
 def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, Figure]:
     """Figures 1a and 1b, of strict matching with all labels."""
-    title = "{} by number of right answers", "{} of entities and literals"
-    draw = cardinality_figure, kind_figure
-    names = "cardinality", "kind"
     models = ", ".join(by_kind["model"].unique(maintain_order=True))
     return {
-        name: figure(_in_series(rows), text.format(models))
-        for name, figure, text, rows in zip(
-            names, draw, title, (by_cardinality, by_kind), strict=True
-        )
+        "cardinality": cardinality_figure(_in_series(by_cardinality), models),
+        "kind": kind_figure(_in_series(by_kind), models),
     }
 
 

@@ -25,6 +25,9 @@ def card(
     rows = overall.select(
         metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
         setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
-        number=pl.concat_str(digits(pl.col("value")).fill_null("–"), interval.fill_null("")),
+        number=pl.concat_str(
+            digits(pl.col("value")).fill_null("–"),
+            pl.when(pl.col("ci_low").is_not_null()).then(interval).otherwise(pl.lit("")),
+        ),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)

@@ -203,7 +203,7 @@ def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.Dat
 def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, as numbers.
 
-    Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n.
+    Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n (queries).
 
     >>> metrics = pl.DataFrame({
     ...     "model": ["m"] * 2, "benchmark": ["kamel"] * 2, "setting": ["10-shot"] * 2,
@@ -219,10 +219,55 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     rows = metrics.filter(mine).with_columns(part.alias(name))
     number = pl.col(name).cast(pl.Int64, strict=False)
     return rows.sort(*_NAMES, number, name).select(
-        *_NAMES, name, "ci_low", "ci_high", "n", f1="value"
+        *_NAMES, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
     )
 
 
+def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """The error in years of each relation of dates, and of all (section 4.2): mean and median.
+
+    `with a year` counts the answers that name one, `without` the other queries.
+
+    >>> names = {"model": "m", "benchmark": "kamel", "setting": "10-shot", "variant": None}
+    >>> metrics = pl.DataFrame([
+    ...     {**names, "slice": "relation=P569", "metric": f"year_error_{metric}", "value": value,
+    ...      "n": 190, "n_failed": 10}
+    ...     for metric, value in (("mean", 59.0), ("median", 12.5))
+    ... ])
+    >>> years(metrics, {"P569": "date of birth"}).row(0)[3:]
+    (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
+    """
+    rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
+    relation = pl.col("slice").str.strip_prefix("relation=")
+    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    text = pl.col("value").round(1).cast(pl.String).fill_null("–")
+    found = rows.select(
+        *_NAMES,
+        relation.fill_null("all").alias("ID"),
+        label.fill_null("all").alias("Label"),
+        pl.col("metric").str.strip_prefix("year_error_"),
+        text.alias("text"),
+        pl.col("n").alias("with a year"),
+        pl.col("n_failed").alias("without"),
+    )
+    keys = [*_NAMES, "ID", "Label", "with a year", "without"]
+    wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
+    missing = [pl.lit("–").alias(name) for name in ("mean", "median") if name not in wide.columns]
+    return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])
+
+
+def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
+    """The slices (`by_slice`) as they are printed: F1 and the ends of its interval as texts."""
+    return slices.with_columns(percent(pl.col(name)) for name in ("f1", "ci_low", "ci_high"))
+
+
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
-    return card_of(metrics, _ON_CARD, percent, own=("matching", "labels"))
+    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting.
+
+    The baseline's stands there once, in strict matching with all labels.
+    """
+    other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
+    baseline = pl.col("metric").str.starts_with("baseline_")
+    return card_of(
+        metrics.filter(~(baseline & other)), _ON_CARD, percent, own=("matching", "labels")
+    )
