@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 import yaml
 
+from operators.tables.belief import markdown
 from operators.tables.kamel import PUBLISHED
-from operators.tables.published import PLACE
+from operators.tables.published import PLACE, contradictions
 
 ROOT = Path(__file__).parents[3]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}
@@ -98,3 +99,13 @@ def test_published_models_have_their_size(published: pl.DataFrame) -> None:
     rows = published.filter(metric="billions_of_parameters", table="000:15")
     for model, value in rows.select("model", "value").iter_rows():
         assert MODELS[model]["billions_of_parameters"] == pytest.approx(value, rel=0.05), model
+
+
+def test_published_contradictions_are_those_of_the_page(published: pl.DataFrame) -> None:
+    columns = ["model", "setting", "variant", "metric", "value", pl.col("table").alias("tables")]
+    page = (ROOT / "docs/published.md").read_text()
+    assert markdown(contradictions(published).select(columns)) in page
+
+
+def test_published_page_counts_the_numbers(published: pl.DataFrame) -> None:
+    assert f"{published.height:,} numbers" in (ROOT / "docs/published.md").read_text()
