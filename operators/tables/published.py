@@ -1,8 +1,8 @@
-"""Published numbers: the columns of data_catalog/published/*.csv."""
+"""A run beside what was published of the same model and setting."""
 
 import polars as pl
 
-# `table` says where in the paper a number stands.
+# The columns of data_catalog/published/*.csv; `table` says where in the paper a number stands.
 PUBLISHED = pl.Schema(
     {
         "model": pl.String,
@@ -15,3 +15,65 @@ PUBLISHED = pl.Schema(
         "table": pl.String,
     }
 )
+# What tells one number of the metrics table from another.
+PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
+
+
+def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
+    """One row for each measured number that was published, and table that has it.
+
+    `published` has the columns `PUBLISHED`. Columns: model, benchmark, setting, variant, slice,
+    metric, table, measured, ci_low, ci_high, published, difference (measured − published).
+
+    >>> place = {"model": "m", "benchmark": "b", "setting": "zero-shot", "variant": None,
+    ...     "slice": None, "metric": "acc_at_1"}
+    >>> metrics = pl.DataFrame([{**place, "value": 0.35, "ci_low": 0.3, "ci_high": 0.4}])
+    >>> paper = pl.DataFrame([{**place, "value": 0.25, "table": "000:3"}])
+    >>> beside(metrics, paper).select("table", "measured", "published", "difference").row(0)
+    ('000:3', 0.35, 0.25, 0.1)
+    """
+    theirs = published.rename({"value": "published"}).cast(dict.fromkeys(PLACE, pl.String))
+    ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
+    # Papers print four digits; more would be the noise of floating point.
+    difference = (pl.col("measured") - pl.col("published")).round(6)
+    return (
+        theirs.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
+        .with_columns(difference=difference)
+        .select(*PLACE, "table", "measured", "ci_low", "ci_high", "published", "difference")
+    )
+
+
+def contradictions(published: pl.DataFrame) -> pl.DataFrame:
+    """The numbers that were printed more than once and differently: a row a value.
+
+    `published` has the columns `PUBLISHED`; so has the result, with all tables of a value joined by
+    commas in `table`.
+    """
+    values = published.group_by(*PLACE, "value", maintain_order=True).agg(
+        pl.col("table").str.join(", ")
+    )
+    differ = values.filter(pl.len().over(*PLACE) > 1)
+    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED.names())
+
+
+def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
+    """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
+
+    The papers draw for each prompt, which here is the variant `scope=prompt`; without it in the
+    variant, its numbers stand beside theirs. Runs without demonstrations belong to both.
+
+    >>> runs = pl.DataFrame({
+    ...     "setting": ["zero-shot", "4-random", "4-random"],
+    ...     "variant": [None, None, "templates=manual,scope=prompt"],
+    ... })
+    >>> asked_with(runs, "prompt")["variant"].to_list()
+    [None, 'templates=manual']
+    >>> asked_with(runs, "shared")["variant"].to_list()
+    [None, None]
+    """
+    parts = pl.col("variant").fill_null("").str.split(",")
+    by_prompt = parts.list.contains("scope=prompt")
+    chosen = by_prompt if scope == "prompt" else ~by_prompt
+    bare = ~pl.col("setting").str.contains(r"^\d").fill_null(False)
+    rest = parts.list.filter(pl.element() != "scope=prompt").list.join(",")
+    return metrics.filter(chosen | bare).with_columns(variant=pl.when(rest != "").then(rest))
