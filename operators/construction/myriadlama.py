@@ -19,6 +19,7 @@ from operators.schemas import empty
 
 # Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id"), pl.String()))
+_NO_TEMPLATE = "relation_without_template"
 
 
 class Built(NamedTuple):
@@ -50,7 +51,7 @@ def build(
 ) -> Built:
     """Make a set from facts (FACTS), names (LABELS, the main one first) and templates (MANUAL).
 
-    A subject and relation of `facts` is a pair; relations without a manual template are left out.
+    A subject and relation of `facts` is a pair; those without a manual template are left out.
     A pair's objects are those of `facts`, then all others that `knowledge` (FACTS) has for it. The
     names of subjects and objects are their labels and aliases. `fits` says of an object's main
     label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
@@ -70,8 +71,8 @@ def build(
     ):
         _check_columns(table, schema, name)
     templates = _templates(manual, paraphrases)
-    asked = facts.filter(pl.col("relation_id").is_in(templates["relation_id"].unique().implode()))
-    triples = _with_reasons(_named(_extended(asked, knowledge), labels), fits)
+    named = _named(_extended(facts, knowledge), labels)
+    triples = _with_reasons(named, templates["relation_id"].unique(), fits)
     pairs = _pairs(triples)
     if pairs.is_empty():
         raise InputError(
@@ -160,12 +161,16 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_reasons(triples: pl.DataFrame, fits: Callable[[str], bool] | None) -> pl.DataFrame:
+def _with_reasons(
+    triples: pl.DataFrame, relations: pl.Series, fits: Callable[[str], bool] | None
+) -> pl.DataFrame:
     first = pl.col("labels").list.first()
     distinct = triples.select(first.unique()).to_series().drop_nulls()
     refused = [] if fits is None else [label for label in distinct if not fits(label)]
     return triples.with_columns(
-        reason=pl.when(pl.col("subjects").is_null())
+        reason=pl.when(~pl.col("relation_id").is_in(relations.implode()))
+        .then(pl.lit(_NO_TEMPLATE))
+        .when(pl.col("subjects").is_null())
         .then(pl.lit("subject_without_label"))
         .when(is_literal(pl.col("object_id")))
         .then(pl.lit("literal"))
@@ -188,8 +193,12 @@ def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
 
 def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
     """The triples left out, by reason, and the pairs of which no triple stayed."""
+    reason = pl.col("reason")
     gone = triples.group_by("relation_id", "subject_id").agg(
-        reason=pl.when(pl.col("reason").is_not_null().all()).then(pl.lit("no_object_left"))
+        reason=pl.when((reason == _NO_TEMPLATE).all())
+        .then(pl.lit(_NO_TEMPLATE))
+        .when(reason.is_not_null().all())
+        .then(pl.lit("no_object_left"))
     )
     counts = [
         rows.drop_nulls("reason")

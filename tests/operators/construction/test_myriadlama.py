@@ -106,6 +106,8 @@ def test_build_unfit_triples_are_counted_by_reason() -> None:
         ("P1303", "triple", "object_does_not_fit", 1),
         ("P1303", "triple", "object_without_label", 2),
         ("P1303", "triple", "subject_without_label", 1),
+        ("P9", "pair", "relation_without_template", 1),
+        ("P9", "triple", "relation_without_template", 1),
     ]
     assert built.facts.pairs["pair_id"].to_list() == ["P1303.S1"]
 
