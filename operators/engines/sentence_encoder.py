@@ -72,8 +72,9 @@ class SentenceEncoder:
                     f"choose one that has only {', '.join(_STEPS)}."
                 )
         limits = self._read("sentence_bert_config.json") or {}
+        pooling = self._read(f"{steps['Pooling']}/config.json") if "Pooling" in steps else None
         return Recipe(
-            self._pooling(self._read(f"{steps['Pooling']}/config.json") or {}),
+            self._pooling(pooling or {}),
             "Normalize" in steps,
             limits.get("max_seq_length"),
             bool(limits.get("do_lower_case")),
