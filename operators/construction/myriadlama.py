@@ -195,7 +195,7 @@ def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
     """The triples left out, by reason, and the pairs of which no triple stayed."""
     reason = pl.col("reason")
     gone = triples.group_by("relation_id", "subject_id").agg(
-        reason=pl.when((reason == _NO_TEMPLATE).all())
+        reason=pl.when(reason.eq_missing(_NO_TEMPLATE).all())
         .then(pl.lit(_NO_TEMPLATE))
         .when(reason.is_not_null().all())
         .then(pl.lit("no_object_left"))

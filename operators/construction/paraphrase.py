@@ -4,7 +4,7 @@ Source: BELIEF, appendix A.2, step 2, "Paraphrasing templates using GPT-4".
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -122,9 +122,11 @@ def wording(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(" .")
 
 
-def as_table(results: list[Paraphrased]) -> pl.DataFrame:
+def as_table(results: Iterable[Paraphrased]) -> pl.DataFrame:
     """One row a paraphrase: PARAPHRASES."""
-    rows = [(each.relation_id, each.template, text) for each in results for text in each[2]]
+    rows = [
+        (each.relation_id, each.template, text) for each in results for text in each.paraphrases
+    ]
     return pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
 
 

@@ -87,6 +87,10 @@ def test_build_entity_that_is_named_twice_keeps_its_first_names() -> None:
     assert built.facts.pairs["subjects"].to_list() == [["John"]]
 
 
+def test_build_without_loss_drops_nothing() -> None:
+    assert made([("P1303", "S1", "O1"), ("P1303", "S2", "O2")]).dropped.is_empty()
+
+
 def test_build_unfit_triples_are_counted_by_reason() -> None:
     built = made(
         [
