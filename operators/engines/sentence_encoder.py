@@ -109,7 +109,7 @@ class SentenceEncoder:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.model)
-            return tokenizer, AutoModel.from_pretrained(self.model).eval()
+            return tokenizer, AutoModel.from_pretrained(self.model)
         except (OSError, ValueError) as error:
             raise self._unloadable(error) from error
 

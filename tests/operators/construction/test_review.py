@@ -46,6 +46,11 @@ def test_review_sheet_later_of_two_close_paraphrases_is_marked() -> None:
     assert rows["reason"].to_list() == ["", "close to: Life ended for [X] near [Y]."]
 
 
+def test_review_sheet_at_the_very_distance_is_far_enough() -> None:
+    assert sheet("[Y] [X]", min_distance=0.5)["keep"].item() == "yes"
+    assert sheet("[Y] [X]", min_distance=0.51)["reason"].item() == f"close to: {DIED}"
+
+
 def test_review_sheet_an_unusable_text_is_close_to_nothing() -> None:
     assert sheet("[X] passed away [X].", "[X] passed away, [Y].")["keep"].to_list() == ["no", "yes"]
 
