@@ -1,0 +1,222 @@
+"""A set like MyriadLAMA: facts, a knowledge base, names and templates → rows of its format.
+
+Source: BELIEF, section 4.1, "Dataset construction", and appendix A.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from operators.construction.kamel import LABELS
+from operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
+from operators.datasets.facts import Facts, checked
+from operators.datasets.kamel import is_literal
+from operators.datasets.myriadlama import rows_from_facts
+from operators.datasets.templates import numbered
+from operators.errors import InputError
+from operators.schemas import empty
+
+# Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
+FACTS = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id"), pl.String()))
+_NO_TEMPLATE = "relation_without_template"
+
+
+class Built(NamedTuple):
+    """The set, what was left out, and what its templates lack.
+
+    dropped: relation_id, unit (triple, pair), reason, count. missing: relation_id, n_manual,
+    n_paraphrases, n_missing (paraphrases short of `n_paraphrases` a manual template).
+    """
+
+    facts: Facts
+    dropped: pl.DataFrame
+    missing: pl.DataFrame
+
+    def rows(self) -> pl.DataFrame:
+        """The rows of MyriadLAMA's format (docs/data.md)."""
+        return rows_from_facts(self.facts)
+
+
+def build(
+    facts: pl.DataFrame,
+    labels: pl.DataFrame,
+    manual: pl.DataFrame,
+    *,
+    knowledge: pl.DataFrame | None = None,
+    paraphrases: pl.DataFrame | None = None,
+    n_paraphrases: int = N_PARAPHRASES,
+    fits: Callable[[str], bool] | None = None,
+    relation_labels: Mapping[str, str] | None = None,
+) -> Built:
+    """Make a set from facts (FACTS), names (LABELS, the main one first) and templates (MANUAL).
+
+    A subject and relation of `facts` is a pair; those without a manual template are left out.
+    A pair's objects are those of `facts`, then all others that `knowledge` (FACTS) has for it. The
+    names of subjects and objects are their labels and aliases. `fits` says of an object's main
+    label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
+    (PARAPHRASES) stand behind their manual template; without them the set has the manual ones.
+
+    Raises:
+        InputError: a missing column, paraphrases of an unknown template, or no pair is left.
+    """
+    knowledge = facts.clear() if knowledge is None else knowledge
+    paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases
+    for name, table, schema in (
+        ("facts", facts, FACTS),
+        ("knowledge", knowledge, FACTS),
+        ("labels", labels, LABELS),
+        ("manual templates", manual, MANUAL),
+        ("paraphrases", paraphrases, PARAPHRASES),
+    ):
+        _check_columns(table, schema, name)
+    templates = _templates(manual, paraphrases)
+    named = _named(_extended(facts, knowledge), labels)
+    triples = _with_reasons(named, templates["relation_id"].unique(), fits)
+    pairs = _pairs(triples)
+    if pairs.is_empty():
+        raise InputError(
+            "no fact has a manual template, a subject and an object with labels; "
+            "give the labels and templates of the facts' relations."
+        )
+    return Built(
+        _facts(pairs, templates, relation_labels or {}),
+        _dropped(triples),
+        missing(templates, n_paraphrases),
+    )
+
+
+def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.DataFrame:
+    """Count the paraphrases that each relation lacks.
+
+    Columns in: relation_id, group, origin (of the canonical templates). Columns out: relation_id,
+    n_manual, n_paraphrases, n_missing. Too many paraphrases of one manual template make up for no
+    other's lack.
+
+    >>> templates = pl.DataFrame({
+    ...     "relation_id": ["P36", "P36", "P36"],
+    ...     "group": [0, 0, 1],
+    ...     "origin": ["manual", "paraphrase", "manual"],
+    ... })
+    >>> missing(templates).row(0)
+    ('P36', 2, 1, 37)
+    """
+    found = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
+    groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=found)
+    return groups.group_by("relation_id", maintain_order=True).agg(
+        n_manual=pl.len().cast(pl.Int64),
+        n_paraphrases=pl.sum("n"),
+        n_missing=(n_paraphrases - pl.col("n")).clip(lower_bound=0).sum(),
+    )
+
+
+def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
+    for column, dtype in schema.items():
+        found = table.schema.get(column)
+        if found not in (dtype, pl.Null):
+            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
+
+
+def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
+    """The canonical templates: each manual one, then its paraphrases; each text once a relation."""
+    key = ["relation_id", "template"]
+    heads = manual.select(key).unique(maintain_order=True).with_row_index("place")
+    heads = heads.with_columns(group=pl.int_range(pl.len()).over("relation_id"))
+    strays = paraphrases.join(heads, on=key, how="anti")
+    if not strays.is_empty():
+        raise InputError(
+            "paraphrases: relation {relation_id} has no manual template {template!r}; "
+            "add it or drop its paraphrases.".format(**strays.row(0, named=True))
+        )
+    tails = paraphrases.join(heads, on=key, how="left", maintain_order="left")
+    texts = pl.concat(
+        rows.select("relation_id", "place", "group", text=text, origin=pl.lit(origin))
+        for rows, text, origin in (
+            (heads, "template", "manual"),
+            (tails, "paraphrase", "paraphrase"),
+        )
+    )
+    distinct = texts.unique(["relation_id", "text"], keep="first", maintain_order=True)
+    return numbered(distinct.sort("place", maintain_order=True))
+
+
+def _extended(facts: pl.DataFrame, knowledge: pl.DataFrame) -> pl.DataFrame:
+    """The facts, then what else the knowledge base has of their pairs; each triple once."""
+    names = list(FACTS)
+    known = knowledge.select(names).join(facts, on=names[:2], how="semi").sort(names)
+    return pl.concat([facts.select(names), known]).unique(maintain_order=True)
+
+
+def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """The triples with the names of both ends: `subjects` and `labels`."""
+    filled = pl.element().filter(pl.element().str.strip_chars() != "")
+    first = labels.unique("entity_id", keep="first", maintain_order=True)
+    names = first.select(
+        "entity_id", pl.col("labels").list.eval(filled).list.unique(maintain_order=True)
+    ).filter(pl.col("labels").list.len() > 0)
+    subjects = names.rename({"entity_id": "subject_id", "labels": "subjects"})
+    objects = names.rename({"entity_id": "object_id"})
+    return triples.join(subjects, on="subject_id", how="left", maintain_order="left").join(
+        objects, on="object_id", how="left", maintain_order="left"
+    )
+
+
+def _with_reasons(
+    triples: pl.DataFrame, relations: pl.Series, fits: Callable[[str], bool] | None
+) -> pl.DataFrame:
+    first = pl.col("labels").list.first()
+    distinct = triples.select(first.unique()).to_series().drop_nulls()
+    refused = [] if fits is None else [label for label in distinct if not fits(label)]
+    return triples.with_columns(
+        reason=pl.when(~pl.col("relation_id").is_in(relations.implode()))
+        .then(pl.lit(_NO_TEMPLATE))
+        .when(pl.col("subjects").is_null())
+        .then(pl.lit("subject_without_label"))
+        .when(is_literal(pl.col("object_id")))
+        .then(pl.lit("literal"))
+        .when(pl.col("labels").is_null())
+        .then(pl.lit("object_without_label"))
+        .when(first.is_in(refused))
+        .then(pl.lit("object_does_not_fit"))
+    )
+
+
+def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
+    kept = triples.filter(pl.col("reason").is_null())
+    pairs = kept.group_by("relation_id", "subject_id", maintain_order=True).agg(
+        pl.col("subjects").first(), objects=pl.struct("object_id", "labels")
+    )
+    return pairs.with_columns(
+        pair_id=pl.format("{}.{}", "relation_id", "subject_id"), split=pl.lit(None, pl.String)
+    )
+
+
+def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
+    """The triples left out, by reason, and the pairs of which no triple stayed."""
+    reason = pl.col("reason")
+    gone = triples.group_by("relation_id", "subject_id").agg(
+        reason=pl.when(reason.eq_missing(_NO_TEMPLATE).all())
+        .then(pl.lit(_NO_TEMPLATE))
+        .when(reason.is_not_null().all())
+        .then(pl.lit("no_object_left"))
+    )
+    counts = [
+        rows.drop_nulls("reason")
+        .group_by("relation_id", "reason")
+        .len("count")
+        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
+        for unit, rows in (("triple", triples), ("pair", gone))
+    ]
+    return pl.concat(counts).sort("relation_id", "unit", "reason")
+
+
+def _facts(
+    pairs: pl.DataFrame, templates: pl.DataFrame, relation_labels: Mapping[str, str]
+) -> Facts:
+    left = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
+    ids = left["relation_id"].unique(maintain_order=True).to_list()
+    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
+    schema = empty("relations").schema
+    return checked(
+        Facts(pl.DataFrame(relations, schema=schema), left, pairs.select(empty("pairs").columns))
+    )

@@ -1,0 +1,149 @@
+"""Paraphrases of manual templates, asked of a language model.
+
+Source: BELIEF, appendix A.2, step 2, "Paraphrasing templates using GPT-4".
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+SLOTS = ("[X]", "[Y]")
+N_PARAPHRASES = 19
+MANUAL = pl.Schema(dict.fromkeys(("relation_id", "template"), pl.String()))
+PARAPHRASES = pl.Schema(dict.fromkeys(("relation_id", "template", "paraphrase"), pl.String()))
+
+Ask = Callable[[str], str]
+
+# The paper's words.
+_INSTRUCTION = (
+    "You are a professional tool that can paraphrase sentences into natural sentences that can "
+    "correctly represent the relationship between [X] and [Y], without repetition. Make the "
+    "paraphrase as diverse as possible using simple words. Please paraphrase the given sentence "
+    "{n} times."
+)
+_ITEM = re.compile(r"^\s*(?:\(?\d+[.):]|[-*•–])\s+(?=\S)")
+_QUOTES = "\"'“”„‘’«»`*"
+
+
+class Paraphrased(NamedTuple):
+    """A manual template, its paraphrases, and what was asked for them.
+
+    `n_unfit` lines lacked [X] or [Y] or doubled them, `n_repeated` said what was there already.
+    """
+
+    relation_id: str
+    template: str
+    paraphrases: tuple[str, ...]
+    n_rounds: int
+    n_unfit: int
+    n_repeated: int
+
+
+def paraphrased(
+    ask: Ask,
+    manual: pl.DataFrame,
+    *,
+    n: int = N_PARAPHRASES,
+    max_rounds: int = 10,
+    hints: Mapping[str, str] | None = None,
+) -> Iterator[Paraphrased]:
+    r"""Ask for n paraphrases of each manual template (MANUAL), one template after the other.
+
+    What is unfit or said before in the relation is removed, and the same instruction asked again,
+    up to `max_rounds` times a template; then it has fewer. `hints` has a sentence a relation on
+    what its entities are (`category_hint`).
+
+    >>> manual = pl.DataFrame({"relation_id": ["P36"], "template": ["[Y] is the capital of [X]."]})
+    >>> answer = "1. [X] has its capital in [Y].\n2. [X] is it.\n3. [X]'s capital is [Y]."
+    >>> (first,) = paraphrased(lambda prompt: answer, manual, n=2)
+    >>> first.paraphrases, first.n_rounds, first.n_unfit
+    (('[X] has its capital in [Y].', "[X]'s capital is [Y]."), 1, 1)
+    """
+    hints = hints or {}
+    said: dict[str, set[str]] = {}
+    for relation_id, template in manual.select(list(MANUAL)).iter_rows():
+        said.setdefault(relation_id, set()).add(wording(template))
+    for relation_id, template in manual.select(list(MANUAL)).iter_rows():
+        prompt = instruction(template, n=n, hint=hints.get(relation_id))
+        result = _until_enough(ask, prompt, said[relation_id], n, max_rounds)
+        yield Paraphrased(relation_id, template, *result)
+
+
+def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = None) -> str:
+    """The prompt for n paraphrases of a template: the paper's instruction, hint and sentence.
+
+    >>> print(instruction("[X] died in [Y].", hint="Be aware that [Y] is the city."))
+    ... # doctest: +ELLIPSIS
+    You are a professional tool ... paraphrase the given sentence 19 times.
+    Be aware that [Y] is the city.
+    [X] died in [Y].
+    """
+    return "\n".join(filter(None, (_INSTRUCTION.format(n=n), hint, template)))
+
+
+def category_hint(slot: str, category: str, *, but_not: str | None = None) -> str:
+    """Say what stands in a slot, in the words of the paper's example.
+
+    >>> category_hint("[Y]", "geographic location", but_not="company or organization")
+    'Be aware that [Y] is the geographic location but NOT company or organization.'
+    """
+    return f"Be aware that {slot} is the {category}{f' but NOT {but_not}' if but_not else ''}."
+
+
+def candidates(answer: str) -> list[str]:
+    r"""The sentences of an answer: its list's items, or its lines where it has no list.
+
+    >>> candidates("Here they are:\n1. “[X] died in [Y].”\n2) [Y] saw [X] die.\n")
+    ['[X] died in [Y].', '[Y] saw [X] die.']
+    """
+    lines = [line for line in answer.splitlines() if line.strip()]
+    items = [line for line in lines if _ITEM.match(line)]
+    bare = (_ITEM.sub("", line).strip().strip(_QUOTES).strip() for line in items or lines)
+    return [text for text in bare if text]
+
+
+def has_slots(text: str) -> bool:
+    """Whether a text has [X] once and [Y] once.
+
+    >>> has_slots("[X] died in [Y]."), has_slots("[X] and [X] died in [Y].")
+    (True, False)
+    """
+    return all(text.count(slot) == 1 for slot in SLOTS)
+
+
+def wording(text: str) -> str:
+    """A text as it is told from others: without case, extra spaces and its last full stop.
+
+    >>> wording("[X]  died in [Y] .") == wording("[X] Died in [Y]")
+    True
+    """
+    return " ".join(text.casefold().split()).rstrip(" .")
+
+
+def as_table(results: Iterable[Paraphrased]) -> pl.DataFrame:
+    """One row a paraphrase: PARAPHRASES."""
+    rows = [
+        (each.relation_id, each.template, text) for each in results for text in each.paraphrases
+    ]
+    return pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
+
+
+def _until_enough(
+    ask: Ask, prompt: str, said: set[str], n: int, max_rounds: int
+) -> tuple[tuple[str, ...], int, int, int]:
+    """The paraphrases, rounds, unfit and repeated lines; what is taken is added to `said`."""
+    kept: list[str] = []
+    n_rounds = n_unfit = n_repeated = 0
+    while len(kept) < n and n_rounds < max_rounds:
+        n_rounds += 1
+        for text in candidates(ask(prompt)):
+            if not has_slots(text):
+                n_unfit += 1
+            elif wording(text) in said:
+                n_repeated += 1
+            elif len(kept) < n:
+                said.add(wording(text))
+                kept.append(text)
+    return tuple(kept), n_rounds, n_unfit, n_repeated

@@ -1,0 +1,112 @@
+"""The sheet on which a person keeps or drops each paraphrase, and what it says when it is back.
+
+Source: BELIEF, section 4.1: "all templates are filtered by human reviewers". The paper shows no
+sheet; this one is ours.
+"""
+
+import polars as pl
+
+from operators.construction.paraphrase import MANUAL, PARAPHRASES, SLOTS, has_slots, wording
+from operators.datasets.templates import style
+from operators.errors import InputError
+from operators.metrics.lexical_diversity import words
+
+SHEET = pl.Schema(
+    dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())
+)
+_ANSWERS = {"yes": True, "y": True, "true": True, "1": True, "x": True}
+_ANSWERS |= {"no": False, "n": False, "false": False, "0": False}
+
+
+def review_sheet(
+    manual: pl.DataFrame, paraphrases: pl.DataFrame, *, min_distance: float = 0.25
+) -> pl.DataFrame:
+    """The sheet (SHEET) of paraphrases (PARAPHRASES) of manual templates (MANUAL).
+
+    `keep` is "no" where the paraphrase cannot be used (a slot missing or doubled, a repetition),
+    empty where a person must decide, and else "yes". `reason` says why: another style than the
+    manual template, or a Jaccard distance of words below `min_distance` from an earlier template
+    of the relation.
+
+    >>> manual = pl.DataFrame({"relation_id": ["P20"], "template": ["[X] died in [Y]."]})
+    >>> said = pl.DataFrame({"paraphrase": ["[X] died there.", "[Y] saw the last days of [X]."]})
+    >>> sheet = review_sheet(manual, said.select(pl.lit("P20").alias("relation_id"),
+    ...                                          pl.lit("[X] died in [Y].").alias("template"),
+    ...                                          "paraphrase"))
+    >>> sheet.select("paraphrase", "keep", "reason").rows()
+    [('[X] died there.', 'no', '[Y] stands 0 times'), ('[Y] saw the last days of [X].', 'yes', '')]
+    """
+    earlier: dict[str, list[str]] = {}
+    for relation_id, template in manual.select(list(MANUAL)).iter_rows():
+        earlier.setdefault(relation_id, []).append(template)
+    rows = []
+    for relation_id, template, text in paraphrases.select(list(PARAPHRASES)).iter_rows():
+        before = earlier.setdefault(relation_id, [])
+        keep, reason = _first_look(text, template, before, min_distance)
+        if keep != "no":
+            before.append(text)
+        rows.append((relation_id, template, text, keep, reason))
+    return pl.DataFrame(rows, schema=SHEET, orient="row")
+
+
+def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
+    """The paraphrases (PARAPHRASES) that the sheet keeps; their texts may have been mended in it.
+
+    `keep` is yes or no (y, n, true, false, 1, 0, x; in any case). A row that is gone is not kept.
+
+    Raises:
+        InputError: a column is missing, a row is undecided, or a kept text has not [X] and [Y] once
+            each; rows are counted as in a spreadsheet, the first after the header is 2.
+    """
+    for column in (*PARAPHRASES, "keep"):
+        if column not in sheet.columns:
+            raise InputError(
+                f"review sheet: column {column} is missing; it has {', '.join(SHEET)}."
+            )
+    # A spreadsheet may turn yes into a Boolean, and a reader into a null what is empty.
+    rows = sheet.select(
+        pl.col(*PARAPHRASES, "keep").cast(pl.String).fill_null("").str.strip_chars()
+    )
+    kept = []
+    for number, (*texts, keep) in enumerate(rows.iter_rows(), start=2):
+        answer = _ANSWERS.get(keep.casefold())
+        if answer is None:
+            raise InputError(
+                f"review sheet, row {number}: keep is {keep!r}; write yes or no for {texts[2]!r}."
+            )
+        if answer and not has_slots(texts[2]):
+            raise InputError(
+                f"review sheet, row {number}: {texts[2]!r} must have [X] once and [Y] once; "
+                "mend it or write no."
+            )
+        if answer:
+            kept.append(texts)
+    return pl.DataFrame(kept, schema=PARAPHRASES, orient="row")
+
+
+def _first_look(
+    text: str, template: str, before: list[str], min_distance: float
+) -> tuple[str, str]:
+    """What to write under `keep` and `reason`."""
+    counts = {slot: text.count(slot) for slot in SLOTS}
+    wrong = [f"{slot} stands {count} times" for slot, count in counts.items() if count != 1]
+    if wrong:
+        return "no", "; ".join(wrong)
+    if wording(text) in map(wording, before):
+        return "no", "a repetition"
+    reasons = []
+    if _style(text) != _style(template):
+        reasons.append(f"a {_style(text)}, where the manual template is a {_style(template)}")
+    near = min(before, key=lambda other: _distance(text, other), default=None)
+    if near is not None and _distance(text, near) < min_distance:
+        reasons.append(f"close to: {near}")
+    return ("" if reasons else "yes"), "; ".join(reasons)
+
+
+def _distance(one: str, other: str) -> float:
+    a, b = words(one), words(other)
+    return 1 - len(a & b) / len(a | b)
+
+
+def _style(text: str) -> str:
+    return str(pl.select(style(pl.lit(text))).item())

@@ -1,0 +1,142 @@
+"""Wikidata's JSON dumps → the tables from which sets are made: triples and labels.
+
+A dump is one JSON array with an entity a line (Wikidata, "Database download", JSON dumps). The
+lines may come from any stream, so that a dump of a terabyte is read in the memory of a chunk.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from operators.construction.kamel import LABELS, TRIPLES
+from operators.datasets.kamel import DATE, NUMBER
+from operators.errors import InputError
+
+_Triple = tuple[str, str, str, str | None]
+
+
+class Chunk(NamedTuple):
+    """What some lines of a dump hold: `triples` (TRIPLES) and `labels` (LABELS)."""
+
+    triples: pl.DataFrame
+    labels: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is taken from a dump.
+
+    `languages`: labels and aliases of these, the first that has a label gives the main one
+    (("en", "mul"), since Wikidata keeps many names under "mul"). `properties`: statements of
+    these. `subjects` and `labelled`: statements, and names, of these entities; null takes all.
+    """
+
+    languages: Sequence[str]
+    properties: Collection[str]
+    subjects: Collection[str] | None = None
+    labelled: Collection[str] | None = None
+
+
+def read(
+    lines: Iterable[str | bytes], take: Filter, *, lines_per_chunk: int = 50_000
+) -> Iterator[Chunk]:
+    r"""Read the lines of a dump, a chunk of them at a time.
+
+    The array's brackets, trailing commas and empty lines are passed over. Deprecated statements,
+    those without a value, and values that are neither entity nor date nor number are not taken. An
+    entity without a label in the languages is in no row of `labels`.
+
+    Raises:
+        InputError: a line is no entity; the message has its number.
+
+    >>> line = (
+    ...     '{"id": "Q142", "labels": {"en": {"value": "France"}}, "aliases": {}, "claims": {"P36":'
+    ...     ' [{"rank": "normal", "mainsnak": {"snaktype": "value", "datavalue": {"type":'
+    ...     ' "wikibase-entityid", "value": {"id": "Q90"}}}}]}},'
+    ... )
+    >>> (chunk,) = read(["[\n", line, "]\n"], Filter(["en"], ["P36"]))
+    >>> chunk.triples.row(0)
+    ('P36', 'Q142', 'Q90', None)
+    >>> chunk.labels.row(0)
+    ('Q142', ['France'])
+    """
+    numbered = enumerate(lines, start=1)
+    while some := list(islice(numbered, lines_per_chunk)):
+        triples: list[_Triple] = []
+        labels: list[tuple[str, list[str]]] = []
+        for number, entity in _entities(some):
+            try:
+                triples += _triples(entity, take)
+                if names := _names(entity, take):
+                    labels.append((entity["id"], names))
+            except (AttributeError, KeyError, TypeError) as error:
+                raise InputError(
+                    f"line {number} of the dump has labels, aliases or claims of another layout "
+                    "than Wikidata's; drop the line."
+                ) from error
+        yield Chunk(
+            pl.DataFrame(triples, schema=TRIPLES, orient="row"),
+            pl.DataFrame(labels, schema=LABELS, orient="row"),
+        )
+
+
+def _entities(
+    numbered: Iterable[tuple[int, str | bytes]],
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in numbered:
+        try:
+            text = (line.decode() if isinstance(line, bytes) else line).strip(" \t\r\n,\ufeff")
+            entity = json.loads(text) if text not in ("", "[", "]") else None
+        except ValueError as error:
+            raise InputError(
+                f"line {number} of the dump is no JSON ({error}); "
+                "fetch the dump anew or drop the line."
+            ) from error
+        if entity is None:
+            continue
+        if not isinstance(entity, dict) or not isinstance(entity.get("id"), str):
+            raise InputError(
+                f"line {number} of the dump is no entity (a JSON object with an id); drop the line."
+            )
+        yield number, entity
+
+
+def _triples(entity: dict[str, Any], take: Filter) -> Iterator[_Triple]:
+    subject = entity["id"]
+    if take.subjects is not None and subject not in take.subjects:
+        return
+    # PHP writes an empty map as an empty list.
+    claims = entity.get("claims") or {}
+    for relation in take.properties:
+        for statement in claims.get(relation, ()):
+            if statement.get("rank") != "deprecated" and (value := _value(statement)):
+                yield relation, subject, *value
+
+
+def _value(statement: dict[str, Any]) -> tuple[str, str | None] | None:
+    """The object's id, and a literal's value; None where there is no such value."""
+    snak = statement.get("mainsnak") or {}
+    match snak.get("datavalue"):
+        case {"type": "wikibase-entityid", "value": {"id": str(entity)}}:
+            return entity, None
+        case {"type": "time", "value": {"time": str(time)}}:
+            return DATE, time
+        case {"type": "quantity", "value": {"amount": str(amount)}}:
+            return NUMBER, amount
+        case _:
+            return None
+
+
+def _names(entity: dict[str, Any], take: Filter) -> list[str]:
+    """The main label, then all other labels and aliases, each name once."""
+    if take.labelled is not None and entity["id"] not in take.labelled:
+        return []
+    labels, aliases = entity.get("labels") or {}, entity.get("aliases") or {}
+    mains = [labels[each] for each in take.languages if each in labels]
+    others = [alias for each in take.languages for alias in aliases.get(each, ())]
+    names = (name["value"].strip() for name in (*mains, *others)) if mains else ()
+    return list(dict.fromkeys(filter(None, names)))

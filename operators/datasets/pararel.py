@@ -1,0 +1,114 @@
+"""ParaRel's files → the canonical tables.
+
+The layout (ParaRel, TACL 2021; the facts are those of LAMA's T-REx):
+
+    patterns/P19.jsonl  {"pattern": "[X] was born in [Y].", "tense": "past"}       a template a line
+    facts/P19.jsonl     {"sub_label": "Henry Heras", "obj_label": "Barcelona"}     a triple a line
+
+Other fields and other files are ignored. There are no ids and no aliases: a subject is its label,
+and so is an object. Two subjects of one label are one here, with the objects of both.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+import polars as pl
+
+from operators.datasets.facts import Facts, checked
+from operators.datasets.templates import numbered
+from operators.errors import InputError
+from operators.schemas import empty
+
+_PATTERN = ("pattern",)
+_TRIPLE = ("sub_label", "obj_label")
+
+
+def facts_from_files(
+    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
+) -> Facts:
+    """The canonical tables of ParaRel's files: their path in the set → their content.
+
+    Relations that have no patterns, or no facts, are left out. A relation's label is its id where
+    `relation_labels` does not name it.
+
+    Raises:
+        InputError: an unfit line, or what `checked` refuses.
+    """
+    templates, pairs = templates_from_files(files), _pairs(_rows(files, "facts", _TRIPLE))
+    templates, pairs = (
+        one.join(other, on="relation_id", how="semi", maintain_order="left")
+        for one, other in ((templates, pairs), (pairs, templates))
+    )
+    ids = templates["relation_id"].unique(maintain_order=True)
+    labels = [(relation_labels or {}).get(each, each) for each in ids]
+    relations = pl.DataFrame({"relation_id": ids, "label": pl.Series(labels, dtype=pl.String)})
+    return checked(Facts(relations, templates, pairs))
+
+
+def templates_from_files(files: Mapping[str, str]) -> pl.DataFrame:
+    """The canonical templates of ParaRel's pattern files: their path in the set → their content.
+
+    Every pattern is a manual template, with a group of its own.
+
+    Raises:
+        InputError: a line is no JSON object with a pattern.
+
+    >>> files = {"patterns/P19.jsonl": '{"pattern": "[X] was born in [Y].", "tense": "past"}'}
+    >>> templates_from_files(files).select("template_id", "text", "origin").row(0)
+    ('P19.000', '[X] was born in [Y].', 'manual')
+    """
+    texts = _rows(files, "patterns", _PATTERN).unique(maintain_order=True)
+    group = pl.int_range(pl.len()).over("relation_id")
+    return numbered(
+        texts.select("relation_id", text="pattern", origin=pl.lit("manual"), group=group)
+    )
+
+
+def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
+    labels = pl.concat_list("obj_label")
+    objects = pl.struct(object_id="obj_label", labels=labels).unique(maintain_order=True)
+    pairs = triples.group_by("relation_id", subject_id="sub_label", maintain_order=True).agg(
+        objects=objects
+    )
+    return pairs.select(
+        pair_id=pl.format("{}.{}", "relation_id", "subject_id"),
+        relation_id="relation_id",
+        subject_id="subject_id",
+        subjects=pl.concat_list("subject_id"),
+        objects="objects",
+        split=pl.lit(None, pl.String),
+    ).cast(empty("pairs").schema)
+
+
+def _rows(files: Mapping[str, str], folder: str, fields: tuple[str, ...]) -> pl.DataFrame:
+    """The fields of all lines of the folder's files, in the order of the paths."""
+    rows = [
+        (path.stem, *_values(line, fields, f"{path}, line {number}"))
+        for path, content in sorted((PurePosixPath(each), text) for each, text in files.items())
+        if path.parent.name == folder and path.suffix == ".jsonl"
+        for number, line in _lines(content)
+    ]
+    return pl.DataFrame(
+        rows, schema=dict.fromkeys(("relation_id", *fields), pl.String), orient="row"
+    )
+
+
+def _lines(content: str) -> Iterator[tuple[int, str]]:
+    # Not splitlines: a label may hold a character that Unicode counts as a line end.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def _values(line: str, fields: tuple[str, ...], where: str) -> list[str]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: no JSON ({error}); correct or drop the line.") from error
+    found = row if isinstance(row, dict) else {}
+    for field in fields:
+        value = found.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
+    return [found[field] for field in fields]

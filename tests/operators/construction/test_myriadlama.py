@@ -1,0 +1,205 @@
+"""Sets like MyriadLAMA made from facts, a knowledge base, names and templates."""
+
+from collections.abc import Callable
+from itertools import product
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.construction.kamel import LABELS
+from operators.construction.myriadlama import FACTS, Built, build, missing
+from operators.construction.paraphrase import MANUAL, PARAPHRASES
+from operators.datasets.facts import counts
+from operators.datasets.myriadlama import facts_from_rows
+from operators.errors import InputError
+
+NAMES = {
+    "S1": ["John Lennon", "Lennon"],
+    "S2": ["Ringo Starr"],
+    "O1": ["guitar"],
+    "O2": ["piano", "pianoforte", " ", "piano"],
+    "O3": ["drum kit", "drums"],
+    "empty": [],
+}
+PLAYS = "[X] plays [Y]."
+WHAT = "What does [X] play? [Y]."
+MANUALS = [("P1303", PLAYS), ("P1303", WHAT)]
+
+
+def triples(*rows: tuple[str, str, str]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=FACTS, orient="row")
+
+
+def made(
+    facts: list[tuple[str, str, str]],
+    knowledge: list[tuple[str, str, str]] | None = None,
+    paraphrases: list[tuple[str, str, str]] | None = None,
+    manual: list[tuple[str, str]] = MANUALS,
+    fits: Callable[[str], bool] | None = None,
+) -> Built:
+    return build(
+        triples(*facts),
+        pl.DataFrame(list(NAMES.items()), schema=LABELS, orient="row"),
+        pl.DataFrame(manual, schema=MANUAL, orient="row"),
+        knowledge=triples(*knowledge) if knowledge else None,
+        paraphrases=pl.DataFrame(paraphrases, schema=PARAPHRASES, orient="row")
+        if paraphrases
+        else None,
+        n_paraphrases=2,
+        fits=fits,
+    )
+
+
+def objects(built: Built, subject: str) -> list[str]:
+    (found,) = built.facts.pairs.filter(subject_id=subject)["objects"].to_list()
+    return [each["object_id"] for each in found]
+
+
+def test_build_extends_a_pair_by_what_else_the_knowledge_base_has() -> None:
+    built = made(
+        [("P1303", "S1", "O2")],
+        [
+            ("P1303", "S1", "O3"),
+            ("P1303", "S1", "O1"),
+            ("P1303", "S1", "O2"),
+            ("P1303", "S2", "O3"),  # no pair of the facts
+            ("P27", "S1", "O3"),  # another relation
+        ],
+    )
+    assert built.facts.pairs["pair_id"].to_list() == ["P1303.S1"]
+    assert objects(built, "S1") == ["O2", "O1", "O3"]
+
+
+def test_build_names_are_labels_and_aliases_once_each() -> None:
+    pair = made([("P1303", "S1", "O2")]).facts.pairs.row(0, named=True)
+    assert pair["subjects"] == ["John Lennon", "Lennon"]
+    assert pair["objects"] == [{"object_id": "O2", "labels": ["piano", "pianoforte"]}]
+
+
+def test_build_entity_that_is_named_twice_keeps_its_first_names() -> None:
+    twice = pl.DataFrame(
+        [("S1", ["John"]), ("O1", ["guitar"]), ("S1", ["Paul"])], schema=LABELS, orient="row"
+    )
+    manual = pl.DataFrame(MANUALS, schema=MANUAL, orient="row")
+    built = build(triples(("P1303", "S1", "O1")), twice, manual)
+    assert built.facts.pairs["subjects"].to_list() == [["John"]]
+
+
+def test_build_without_loss_drops_nothing() -> None:
+    assert made([("P1303", "S1", "O1"), ("P1303", "S2", "O2")]).dropped.is_empty()
+
+
+def test_build_unfit_triples_are_counted_by_reason() -> None:
+    built = made(
+        [
+            ("P1303", "S1", "O1"),
+            ("P1303", "S1", "O3"),
+            ("P1303", "S1", "nameless"),
+            ("P1303", "S1", "XMLSchema#decimal"),
+            ("P1303", "nameless", "O1"),
+            ("P1303", "S2", "empty"),
+            ("P9", "S1", "O1"),  # has no template
+        ],
+        fits=lambda label: " " not in label,
+    )
+    assert built.dropped.rows() == [
+        ("P1303", "pair", "no_object_left", 2),
+        ("P1303", "triple", "literal", 1),
+        ("P1303", "triple", "object_does_not_fit", 1),
+        ("P1303", "triple", "object_without_label", 2),
+        ("P1303", "triple", "subject_without_label", 1),
+        ("P9", "pair", "relation_without_template", 1),
+        ("P9", "triple", "relation_without_template", 1),
+    ]
+    assert built.facts.pairs["pair_id"].to_list() == ["P1303.S1"]
+
+
+def test_build_paraphrases_follow_their_manual_template() -> None:
+    said = [
+        ("P1303", WHAT, "[X] plays what? [Y]."),
+        ("P1303", PLAYS, "[X] performs on [Y]."),
+        ("P1303", PLAYS, WHAT),  # is a manual template
+        ("P1303", WHAT, "[X] performs on [Y]."),  # said under another one
+    ]
+    built = made([("P1303", "S1", "O1")], paraphrases=said)
+    assert built.facts.templates.select(
+        "template_id", "text", "origin", "group", "style"
+    ).rows() == [
+        ("P1303.000", PLAYS, "manual", 0, "statement"),
+        ("P1303.001", "[X] performs on [Y].", "paraphrase", 0, "statement"),
+        ("P1303.002", WHAT, "manual", 1, "question"),
+        ("P1303.003", "[X] plays what? [Y].", "paraphrase", 1, "question"),
+    ]
+    assert built.missing.rows() == [("P1303", 2, 2, 2)]
+
+
+def test_build_without_paraphrases_says_how_many_are_missing() -> None:
+    built = made([("P1303", "S1", "O1")])
+    assert built.missing.rows() == [("P1303", 2, 0, 4)]
+    assert built.facts.templates["text"].to_list() == [PLAYS, WHAT]
+
+
+def test_missing_too_many_of_one_template_make_up_for_no_other() -> None:
+    groups = {"relation_id": ["P1"] * 5, "group": [0, 0, 0, 0, 1]}
+    origins = ["manual", *["paraphrase"] * 3, "manual"]
+    rows = missing(pl.DataFrame({**groups, "origin": origins}), n_paraphrases=2).rows()
+    assert rows == [("P1", 2, 3, 2)]
+
+
+def test_build_counts_are_the_products_of_the_paper() -> None:
+    built = made([("P1303", "S1", "O2"), ("P1303", "S2", "O1")], [("P1303", "S1", "O3")])
+    figures = counts(built.facts)
+    assert figures["unique_triples"] == 3
+    assert figures["prompts"] == 2 * 2 + 1 * 2
+    assert figures["derived_triples"] == 2 * (2 + 2) * 2 + 1 * 1 * 2
+
+
+@given(
+    st.lists(
+        st.sampled_from(list(product(["P1303", "P27"], ["S1", "S2"], ["O1", "O2", "O3"]))),
+        min_size=1,
+    ),
+    st.lists(st.sampled_from(list(product(["P1303", "P27"], ["S1", "S2"], ["O1", "O2", "O3"])))),
+)
+def test_build_gives_back_what_its_rows_say(
+    facts: list[tuple[str, str, str]], knowledge: list[tuple[str, str, str]]
+) -> None:
+    manual = [(r, t) for r in ("P27", "P1303") for t in (PLAYS, WHAT)]
+    said = [(r, t, f"So: {t}") for r, t in manual]
+    built = made(facts, knowledge, said, manual)
+    again = facts_from_rows(built.rows().lazy())
+    key = ["relation_id", "template_id"]
+    assert again.templates.sort(key).equals(built.facts.templates.sort(key))
+    assert again.pairs.sort("pair_id").equals(built.facts.pairs.sort("pair_id"))
+    expected = {
+        (r, s): {o for table in (facts, knowledge) for a, b, o in table if (a, b) == (r, s)}
+        for r, s, _ in facts
+    }
+    found = {
+        (row["relation_id"], row["subject_id"]): {each["object_id"] for each in row["objects"]}
+        for row in built.facts.pairs.iter_rows(named=True)
+    }
+    assert found == expected
+
+
+def test_build_paraphrase_of_an_unknown_template_is_refused() -> None:
+    with pytest.raises(InputError, match=r"P1303 has no manual template '\[X\] sings \[Y\].'"):
+        made([("P1303", "S1", "O1")], paraphrases=[("P1303", "[X] sings [Y].", "a [X] [Y]")])
+
+
+def test_build_manual_template_without_its_slot_is_refused() -> None:
+    with pytest.raises(InputError, match=r"P1303.000 .* has no \[Y\]"):
+        made([("P1303", "S1", "O1")], manual=[("P1303", "[X] plays.")])
+
+
+def test_build_without_any_pair_says_what_to_give() -> None:
+    with pytest.raises(InputError, match=r"no fact has a manual template, .* give the labels"):
+        made([("P1303", "nameless", "O1")])
+
+
+def test_build_missing_column_is_named_with_its_type() -> None:
+    facts, manual = triples().drop("object_id"), MANUAL.to_frame()
+    with pytest.raises(InputError, match=r"facts: column object_id must be String, found None"):
+        build(facts, LABELS.to_frame(), manual)

@@ -1,0 +1,104 @@
+"""Reading ParaRel's files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from operators.datasets.facts import counts
+from operators.datasets.pararel import facts_from_files, templates_from_files
+from operators.errors import InputError
+from operators.metrics.diversity import diversity
+
+
+def lines(*rows: dict[str, object]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def patterns(*texts: str) -> str:
+    return lines(*({"pattern": text, "tense": "past"} for text in texts))
+
+
+def triples(*pairs: tuple[str, str]) -> str:
+    return lines(*({"sub_label": s, "obj_label": o, "uuid": "1"} for s, o in pairs))
+
+
+def test_templates_are_numbered_in_their_relation_and_keep_their_text() -> None:
+    files = {
+        "set/patterns/P20.jsonl": patterns("[X] died in [Y] .", "Where died [X]? [Y]."),
+        "set/patterns/P19.jsonl": patterns("[X] is from [Y]", "[X] is from [Y]"),
+        "set/patterns/README.md": "text",
+    }
+    columns = ["template_id", "text", "origin", "group", "style"]
+    assert templates_from_files(files).select(columns).rows() == [
+        ("P19.000", "[X] is from [Y]", "manual", 0, "statement"),
+        ("P20.000", "[X] died in [Y] .", "manual", 0, "statement"),
+        ("P20.001", "Where died [X]? [Y].", "manual", 1, "question"),
+    ]
+
+
+def test_facts_rows_of_one_subject_are_its_objects() -> None:
+    files = {
+        "patterns/P19.jsonl": patterns("[X] is from [Y]"),
+        "facts/P19.jsonl": triples(
+            ("Ann", "Rome"), ("Bob", "Bonn"), ("Ann", "Oslo"), ("Ann", "Rome")
+        ),
+    }
+    facts = facts_from_files(files, {"P19": "place of birth"})
+    assert facts.relations.rows() == [("P19", "place of birth")]
+    assert facts.pairs.select("pair_id", "subjects", "objects").rows() == [
+        (
+            "P19.Ann",
+            ["Ann"],
+            [{"object_id": "Rome", "labels": ["Rome"]}, {"object_id": "Oslo", "labels": ["Oslo"]}],
+        ),
+        ("P19.Bob", ["Bob"], [{"object_id": "Bonn", "labels": ["Bonn"]}]),
+    ]
+
+
+def test_facts_relations_without_patterns_or_facts_are_left_out() -> None:
+    files = {
+        "patterns/P1.jsonl": patterns("[X] [Y]"),
+        "patterns/P2.jsonl": patterns("[X] [Y]"),
+        "facts/P2.jsonl": triples(("Ann", "Rome")),
+        "facts/P3.jsonl": triples(("Ann", "Rome")),
+    }
+    facts = facts_from_files(files)
+    for table in (facts.relations, facts.templates, facts.pairs):
+        assert table["relation_id"].to_list() == ["P2"]
+
+
+def test_facts_a_label_may_hold_what_unicode_calls_a_line_end() -> None:
+    line = '{"sub_label": "A\u2028B", "obj_label": "Rome"}\r\n\n'
+    files = {"patterns/P1.jsonl": patterns("[X] [Y]"), "facts/P1.jsonl": line}
+    assert facts_from_files(files).pairs["subject_id"].to_list() == ["A\u2028B"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"patterns/P1.jsonl, line 2: no JSON"),
+        ("[1]", r"patterns/P1.jsonl, line 2: pattern must be a text; correct or drop the line"),
+        ('{"pattern": " "}', r"line 2: pattern must be a text"),
+        ('{"pattern": 1}', r"line 2: pattern must be a text"),
+    ],
+)
+def test_templates_unfit_line_is_named(line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        templates_from_files({"patterns/P1.jsonl": patterns("[X] [Y]") + line})
+
+
+def test_facts_pattern_without_its_slot_is_refused() -> None:
+    files = {"patterns/P1.jsonl": patterns("[X] is"), "facts/P1.jsonl": triples(("Ann", "Rome"))}
+    with pytest.raises(InputError, match=r"P1.000 .* has no \[Y\]"):
+        facts_from_files(files)
+
+
+def test_facts_of_the_authors_files_are_all_there(shared_data: Path) -> None:
+    folder = shared_data / "trex"
+    files = {str(each.relative_to(folder)): each.read_text() for each in folder.glob("*/*.jsonl")}
+    facts = facts_from_files(files)
+    figures = counts(facts)
+    assert (figures["relations"], figures["templates"]) == (39, 329)
+    # BELIEF, Table 8, has .4860; it does not say what a word is.
+    assert diversity(facts)["lexicon"][-1] == pytest.approx(0.4860, abs=0.001)
