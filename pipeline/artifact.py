@@ -258,6 +258,21 @@ def _counts(metadata: Mapping[bytes, bytes] | None) -> Counts:
     return cast(Counts, json.loads((metadata or {}).get(b"factsweep.counts", b"{}")))
 
 
+def opened(store: Store, folder: str) -> Artifact:
+    """The artifact that lies in a folder of the store.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        content = json.loads(store.get(f"{folder}/recipe.json"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{store.where(folder)} is gone; run again: what is missing is made anew."
+        ) from error
+    return Artifact(store, Recipe(**content))
+
+
 def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
     """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
 

@@ -72,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     catalog.add_argument("--path", help="a local copy of the data: a folder or a file")
+    report = verbs.add_parser("report", help="put the tables and figures of past runs together")
+    report.add_argument("runs", nargs="*", help="names of runs; none: all that there are")
+    report.add_argument("--results", default="results", help="where the results of runs lie")
+    report.add_argument("--out", help="where to write; results/report")
     _add_build(verbs)
     return parser
 
@@ -90,6 +94,14 @@ def _add_build(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     kamel.add_argument("--max-answers", type=int, default=10, help="of a query; 10")
     sizes = "queries of train, dev and test; 1000 200 200"
     kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
+
+
+def _report(asked: argparse.Namespace) -> int:
+    from pipeline.stages.report import write_past
+
+    for line in write_past(asked.runs, asked.results, asked.out or f"{asked.results}/report"):
+        print(line)
+    return 0
 
 
 def _build(asked: argparse.Namespace) -> int:
@@ -217,6 +229,7 @@ _COMMANDS = {
     "why": _why,
     "catalog": _catalog,
     "build": _build,
+    "report": _report,
 }
 
 if __name__ == "__main__":

