@@ -19,7 +19,7 @@ class Matched(NamedTuple):
 
 
 def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFrame) -> Matched:
-    """Say which predictions are right; a token is right if some label of some object is that token.
+    r"""Say which predictions are right: those whose token is a label of an object of the pair.
 
     `predictions` has a row a prompt (or a row for all prompts of one text, see
     `for_each_prompt`): prompt_id, token_id, token, probability. `prompts` is the canonical table.
@@ -41,7 +41,7 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
     >>> labels = pl.DataFrame({"relation_id": ["P36"], "pair_id": ["t"], "token_id": [7]})
     >>> answers, calibration, _ = matched(predictions, prompts, labels)
     >>> answers.select("key", "n_lemmas", "correct").row(0)
-    ('\\x1fparis\\x1f', 1, True)
+    ('\x1fparis\x1f', 1, True)
     >>> calibration.select("confidence", "correct").row(0)
     (0.5, True)
     """
