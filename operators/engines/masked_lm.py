@@ -68,9 +68,9 @@ class MaskedLM:
             candidates = probabilities.gather(1, asked).tolist()
         tokens = self._tokenizer.convert_ids_to_tokens(best.indices.tolist())
         columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
-        for request, token_id, token, probability, row in zip(batch, *columns, strict=True):
-            row = row[: len(request.candidate_ids)]
-            yield Prediction(request.request_id, token_id, token, probability, row)
+        for request, token_id, token, probability, padded in zip(batch, *columns, strict=True):
+            own = padded[: len(request.candidate_ids)]
+            yield Prediction(request.request_id, token_id, token, probability, own)
 
     def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""

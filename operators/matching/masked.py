@@ -83,6 +83,48 @@ def for_each_prompt(predictions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
     return texts.join(own, on="text", maintain_order="left").drop("text")
 
 
+def label_probabilities(
+    predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFrame, candidates: pl.DataFrame
+) -> pl.DataFrame:
+    """The probability of each right label that is a single token, under each prompt of its pair.
+
+    `predictions` has prompt_id and probabilities: one for each of the relation's candidates, in the
+    order of the table `candidates`. Columns: relation_id, pair_id, template_id, subject_index,
+    object_id, label_index, probability. Of an object's labels that are the same token, the first
+    stands for all. Made for a relation at a time.
+
+    >>> ids = {"relation_id": ["P36"], "pair_id": ["t"], "object_id": ["Q90"]}
+    >>> labels = pl.DataFrame({**ids, "label_index": [0], "token_id": [7]})
+    >>> candidates = pl.DataFrame({"relation_id": ["P36", "P36"], "token_id": [5, 7]})
+    >>> predictions = pl.DataFrame({"prompt_id": ["p"], "probabilities": [[0.25, 0.5]]})
+    >>> prompts = pl.DataFrame({
+    ...     "prompt_id": ["p"], "pair_id": ["t"], "template_id": ["P36.000"], "subject_index": [0],
+    ... })
+    >>> label_probabilities(predictions, prompts, labels, candidates).row(0)
+    ('P36', 't', 'P36.000', 0, 'Q90', 0, 0.5)
+    """
+    place = pl.int_range(pl.len()).over("relation_id")
+    places = candidates.select("relation_id", "token_id", place=place)
+    distinct = labels.drop_nulls("token_id").unique(
+        ["pair_id", "object_id", "token_id"], keep="first", maintain_order=True
+    )
+    asked = prompts.select("prompt_id", "pair_id", "template_id", "subject_index")
+    return (
+        distinct.join(places, on=["relation_id", "token_id"], maintain_order="left")
+        .join(asked, on="pair_id", maintain_order="left_right")
+        .join(predictions, on="prompt_id", maintain_order="left")
+        .select(
+            "relation_id",
+            "pair_id",
+            "template_id",
+            "subject_index",
+            "object_id",
+            "label_index",
+            probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
+        )
+    )
+
+
 def _as_table(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     schema = empty(name).schema
     return rows.select(pl.col(column).cast(schema[column]) for column in SCHEMAS[name].names)

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from polars import selectors
 from numpy.typing import NDArray
+from polars import selectors
 
 from operators.matching.key import key_length
 from operators.matching.match import contains
