@@ -34,6 +34,17 @@ _GENERATIONS = pa.schema(
     ]
 )
 
+_PREDICTIONS = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("token_id", pa.int64()),
+        ("token", pa.string()),
+        ("probability", pa.float64()),
+        # Of the single tokens among the relation's right answers (operators.prompts.candidates).
+        ("candidate_probabilities", pa.list_(pa.float32())),
+    ]
+)
+
 SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
     {
         "relations": pa.schema([("relation_id", pa.string()), ("label", pa.string())]),
@@ -67,8 +78,11 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
         "prompts": _PROMPTS,
         "ranked": _PROMPTS,  # those that may be sampled: one a pair
+        "content_free": _PROMPTS,  # without a subject or a pair: what a template says by itself
         "generations": _GENERATIONS,
         "canary": _GENERATIONS,  # of prompts that are decoded twice, the second time
+        "masked": _PREDICTIONS,  # what an encoder model says at the mask
+        "priors": _PREDICTIONS,  # and what it says to content-free prompts
         "samples": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -114,6 +128,13 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("correct", pa.bool_()),
             ]
         ),
+        "biases": pa.schema(  # what a template says to a prompt without a subject
+            [
+                ("relation_id", pa.string()),
+                ("template_id", pa.string()),
+                ("probabilities", pa.list_(pa.float32())),
+            ]
+        ),
         "metrics": pa.schema(
             [
                 ("model", pa.string()),
@@ -152,6 +173,9 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "pairs": "pair_id",
         "prompts": "prompt_id",
         "ranked": "prompt_id",
+        "content_free": "prompt_id",
+        "masked": "prompt_id",
+        "priors": "prompt_id",
         "generations": "prompt_id",
         "canary": "prompt_id",
         "samples": "prompt_id",

@@ -36,8 +36,8 @@ def _admitted(plan: Plan, branch: Branch, loaded: Any) -> Any:
 
 def _measured(plan: Plan, branch: Branch, decoded: Any) -> Any:
     run = plan.run
-    answers = (branch.facts, branch.prompts, branch.greedy, branch.blocks, run.matching)
-    matched = _task([decoded], match.make, branch.matched, *answers)
+    answers = (branch.facts, branch.prompts, branch.greedy, branch.blocks)
+    matched = _task([decoded], match.make, branch.matched, *answers, run.matching, plan.weights)
     n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
     evidence = (branch.setting, branch.facts, branch.prompts, branch.matched, n_sampled)
     decoded_twice = (branch.greedy, branch.canary)

@@ -18,7 +18,7 @@ from pipeline.plan import Branch, Plan, planned
 from pipeline.progress import clock
 from pipeline.settings import Run
 from pipeline.stages import facts as facts_stage
-from pipeline.stages.decode import n_canary
+from pipeline.stages.generate import n_canary
 
 _PROMPTS_AT_ONCE = 4096
 

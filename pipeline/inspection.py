@@ -12,6 +12,7 @@ from pipeline import lease, progress
 from pipeline.artifact import Artifact, Counts, decode
 from pipeline.plan import Branch, planned
 from pipeline.settings import Run
+from pipeline.stages.decode import SOURCES
 
 
 def status(settings: Run) -> Iterator[str]:
@@ -27,7 +28,7 @@ def _state(artifact: Artifact, branch: Branch) -> str:
         return "done"
     if artifact not in branch.decoded() or not branch.prompts.is_complete():
         return "partial" if artifact.store.names(artifact.folder) else "missing"
-    source = "prompts" if artifact == branch.greedy else "ranked"
+    source = SOURCES[artifact.stage]
     done, shards = artifact.shards(artifact.stage), branch.prompts.rows(source)
     chunks = _chunks(artifact)
     if not done and not chunks:
@@ -136,9 +137,9 @@ def _unanswered(branch: Branch) -> Iterator[str]:
 
 def _asked(branch: Branch, artifact: Artifact) -> pl.DataFrame:
     """The prompts that an engine was to answer."""
-    is_first = artifact == branch.greedy
-    prompts = branch.prompts.read_all("prompts" if is_first else "ranked")
-    if not is_first:
+    source = SOURCES[artifact.stage]
+    prompts = branch.prompts.read_all(source)
+    if source == "ranked":
         n_prompts = artifact.recipe.fields["n_prompts"]
         prompts = prompts.filter(pl.col("calibration_rank") < n_prompts)
     if artifact.stage != "samples":

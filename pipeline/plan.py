@@ -8,7 +8,7 @@ facts → prompts → admitted → generations ─┬→ matched ─┬→ metri
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from operators.methods.method import Asked
 from pipeline import models
@@ -16,8 +16,10 @@ from pipeline.artifact import Artifact, Recipe
 from pipeline.cluster import hardware
 from pipeline.models import Weights
 from pipeline.settings import Run
-from pipeline.stages import admit, aggregate, decode, expand, facts, match
-from pipeline.stages.decode import Work
+from pipeline.stages import admit, aggregate, expand, facts, fill, generate, match
+from pipeline.stages.decode import SOURCES, Task, Work
+from pipeline.stages.fill import Fill
+from pipeline.stages.generate import Generate
 from pipeline.store import Store
 
 
@@ -43,10 +45,10 @@ class Branch:
     def decoded(self) -> Iterator[Artifact]:
         """Those that an engine writes."""
         yield self.greedy
-        yield from self.ranked()
+        yield from self.further()
 
-    def ranked(self) -> Iterator[Artifact]:
-        """Those that an engine writes for ranked prompts alone."""
+    def further(self) -> Iterator[Artifact]:
+        """Those that an engine writes beside the answers to all prompts."""
         if self.canary is not None:
             yield self.canary
         yield from self.blocks
@@ -85,33 +87,50 @@ def planned(run: Run) -> Plan:
 
 
 def _branch(run: Run, setting: Asked, facts_recipe: Recipe, weights: Weights) -> Branch:
-    decoding, samples = run.decoding, run.decoding.samples
     method = run.benchmark.method
     prompts = expand.recipe(facts_recipe, method, setting, run.seed)
-    admitted = admit.recipe(prompts, weights, decoding.max_tokens)
-    greedy = decode.greedy_recipe(admitted, weights, decoding)
-    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
-    blocks = [
-        decode.block_recipe(admitted, weights, decoding, block, run.seed)
-        for block in range(n_blocks)
-    ]
-    canary = (
-        decode.canary_recipe(admitted, weights, decoding) if decode.n_canary(decoding) else None
-    )
-    matched = match.recipe(greedy, blocks, method, run.matching, samples.n_prompts)
+    admitted = admit.recipe(prompts, weights, run.decoding.max_tokens)
+    decoded = _decoded(run, admitted, weights)
+    n_prompts = run.decoding.samples.n_prompts
+    matched = match.recipe(decoded.greedy, decoded.blocks, method, run.matching, n_prompts)
     names = (run.model.name, run.benchmark.name, setting, run.seed)
-    metrics = aggregate.recipe(matched, canary, run.metrics, *names)
+    metrics = aggregate.recipe(matched, decoded.canary, run.metrics, *names)
     at = partial(Artifact, Store(run.artifacts))
     return Branch(
         setting=setting,
         facts=at(facts_recipe),
         prompts=at(prompts),
         admitted=at(admitted),
-        greedy=at(greedy),
-        canary=None if canary is None else at(canary),
-        blocks=tuple(map(at, blocks)),
+        greedy=at(decoded.greedy),
+        canary=None if decoded.canary is None else at(decoded.canary),
+        blocks=tuple(map(at, decoded.blocks)),
         matched=at(matched),
         metrics=at(metrics),
+    )
+
+
+class _Decoded(NamedTuple):
+    """The recipes of what an engine writes."""
+
+    greedy: Recipe
+    canary: Recipe | None
+    blocks: list[Recipe]
+
+
+def _decoded(run: Run, admitted: Recipe, weights: Weights) -> _Decoded:
+    if run.method.ability == "fill":
+        masked, priors = (fill.recipe(stage, admitted, weights) for stage in ("masked", "priors"))
+        return _Decoded(masked, None, [priors])
+    decoding, samples = run.decoding, run.decoding.samples
+    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
+    n_canary = generate.n_canary(decoding)
+    return _Decoded(
+        generate.greedy_recipe(admitted, weights, decoding),
+        generate.canary_recipe(admitted, weights, decoding) if n_canary else None,
+        [
+            generate.block_recipe(admitted, weights, decoding, block, run.seed)
+            for block in range(n_blocks)
+        ],
     )
 
 
@@ -121,37 +140,42 @@ def work(plan: Plan) -> list[Work]:
 
 
 def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
-    common: dict[str, Any] = {
-        "prompts": branch.prompts,
-        "admitted": branch.admitted,
-        "model": run.model.name,
-        "rows_per_chunk": run.cluster.rows_per_chunk,
-        "max_deaths": run.cluster.max_deaths,
-        "max_failed_share": run.decoding.max_failed_share,
-        "hardware": hardware(run),
-        "chat_template": run.model.chat_template,
-    }
-    sampling = decode.greedy_sampling(run.decoding)
-    for shard in _missing(branch.greedy, branch.prompts, "generations", "prompts"):
-        yield Work(artifact=branch.greedy, shard=shard, sampling=sampling, **common)
+    for artifact, task, n_ranked in _tasks(run, branch):
+        for shard in _missing(artifact, branch.prompts):
+            yield Work(
+                artifact=artifact,
+                prompts=branch.prompts,
+                admitted=branch.admitted,
+                shard=shard,
+                model=run.model.name,
+                task=task,
+                rows_per_chunk=run.cluster.rows_per_chunk,
+                max_deaths=run.cluster.max_deaths,
+                max_failed_share=run.decoding.max_failed_share,
+                hardware=hardware(run),
+                n_ranked=n_ranked,
+            )
+
+
+def _tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | None]]:
+    """What is asked for each artifact that an engine writes, and of how many ranked prompts."""
+    if run.method.ability == "fill":
+        for artifact in branch.decoded():
+            yield artifact, Fill(branch.facts), None
+        return
+    decoding, chat_template = run.decoding, run.model.chat_template
+    yield branch.greedy, Generate(generate.greedy_sampling(decoding), chat_template), None
     if branch.canary is not None:
-        sampling = decode.canary_sampling(run.decoding)
-        ranked = {**common, "n_ranked": decode.n_canary(run.decoding)}
-        for shard in _missing(branch.canary, branch.prompts, "canary", "ranked"):
-            yield Work(artifact=branch.canary, shard=shard, sampling=sampling, **ranked)
-    sampling = decode.block_sampling(run.decoding)
+        sampling = generate.canary_sampling(decoding)
+        yield branch.canary, Generate(sampling, chat_template), generate.n_canary(decoding)
     for number, block in enumerate(branch.blocks):
-        seeded: dict[str, Any] = {
-            "n_ranked": run.decoding.samples.n_prompts,
-            "block": number,
-            "seed": run.seed,
-        }
-        for shard in _missing(block, branch.prompts, "samples", "ranked"):
-            yield Work(artifact=block, shard=shard, sampling=sampling, **common, **seeded)
+        sampling = generate.block_sampling(decoding)
+        seeded = Generate(sampling, chat_template, block=number, seed=run.seed)
+        yield block, seeded, decoding.samples.n_prompts
 
 
-def _missing(output: Artifact, prompts: Artifact, table: str, source: str) -> list[str]:
+def _missing(output: Artifact, prompts: Artifact) -> list[str]:
     if output.is_complete():
         return []
-    done = set(output.shards(table))
-    return [shard for shard in prompts.shards(source) if shard not in done]
+    done = set(output.shards(output.stage))
+    return [shard for shard in prompts.shards(SOURCES[output.stage]) if shard not in done]

@@ -16,11 +16,12 @@ from uuid import uuid4
 
 import ray
 
+from operators.engines.masked_lm import MaskedLM
 from operators.engines.protocol import Engine
 from operators.errors import DecodingError, FactsweepError, StoppedError
-from operators.prompts.tokens import encode, visible
+from operators.prompts.tokens import visible
 from pipeline import models
-from pipeline.cluster import FAKE_ENGINE, placement
+from pipeline.cluster import FAKE_ENGINE, device, placement
 from pipeline.models import Weights
 from pipeline.plan import Plan, work
 from pipeline.settings import Run
@@ -45,11 +46,11 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
     """Say how much there is to do, and show the first prompt as the model reads it."""
-    answers = [decode.n_left(item) * item.sampling.n for item in items]
+    answers = [decode.n_left(item) * item.task.answers_per_prompt for item in items]
     tally.add.remote({"all_shards": len(items), "all_answers": sum(answers)})
     tokenizer = models.tokenizer(plan.weights)
     text = decode.todo(items[0])["text"].head(1).to_list()
-    for ids in encode(tokenizer, text, chat_template=plan.run.model.chat_template):
+    for ids in items[0].task.token_ids(tokenizer, text):
         tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
 
@@ -118,7 +119,7 @@ class Decoder:
         return None
 
     @cached_property
-    def _loaded(self) -> tuple[Engine, Any]:
+    def _loaded(self) -> tuple[Any, Any]:
         """The engine and its tokenizer.
 
         Loaded in the thread that decodes: OpenMP's threads, and the cores that vLLM binds them to,
@@ -148,8 +149,10 @@ class Decoder:
         self._stopping = True
 
 
-def engine(run: Run, weights: Weights) -> Engine:
+def engine(run: Run, weights: Weights) -> Any:
     """The engine that the configuration names, with the model loaded."""
+    if run.model.architecture == "encoder":
+        return _masked_lm(run, weights)
     if run.decoding.engine == "fake":
         return _fake_engine()
     from operators.engines.vllm import VllmEngine, VllmSettings
@@ -167,6 +170,19 @@ def engine(run: Run, weights: Weights) -> Engine:
             trust_remote_code=model.trust_remote_code,
         )
     )
+
+
+def _masked_lm(run: Run, weights: Weights) -> MaskedLM:
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    model = AutoModelForMaskedLM.from_pretrained(
+        models.location(weights),
+        revision=weights.revision if weights.model.source == "hub" else None,
+        dtype=getattr(torch, weights.model.dtype),
+        trust_remote_code=weights.model.trust_remote_code,
+    )
+    return MaskedLM(model, models.tokenizer(weights), device=device(run.cluster))
 
 
 def _fake_engine() -> Engine:

@@ -84,7 +84,8 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
     if not branch.greedy.is_complete():
         _take(branch, _given(path, branch.prompts))
     if not branch.matched.is_complete():
-        match.make(branch.matched, branch.facts, branch.prompts, branch.greedy, (), run.matching)
+        given = (branch.greedy, (), run.matching, Weights(run.model, "answers"))
+        match.make(branch.matched, branch.facts, branch.prompts, *given)
     if not branch.metrics.is_complete():
         evidence = (branch.setting, branch.facts, branch.prompts, branch.matched, 0)
         aggregate.make(branch.metrics, *evidence)

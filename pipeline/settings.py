@@ -1,7 +1,7 @@
 """Configuration at the edge: Hydra's YAML becomes frozen dataclasses, checked once, here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
@@ -182,10 +182,11 @@ def load(overrides: Sequence[str]) -> Run:
     prompts = [config["prompt"]] if names is None else [_prompt(overrides, name) for name in names]
     if "templates" in sweep:
         prompts = [{**prompt, "templates": sweep["templates"]} for prompt in prompts]
-    settings = tuple(_setting(prompt, given.benchmark) for prompt in prompts)
+    benchmark = _benchmark(given)
+    settings = tuple(_setting(prompt, benchmark) for prompt in prompts)
     run = Run(
         model=given.model,
-        benchmark=given.benchmark,
+        benchmark=benchmark,
         settings=settings,
         decoding=given.decoding,
         matching=given.matching,
@@ -198,7 +199,13 @@ def load(overrides: Sequence[str]) -> Run:
         answers=given.answers,
     )
     _check(run)
-    return run
+    return replace(run, decoding=_filling(run.decoding)) if run.method.ability == "fill" else run
+
+
+def _filling(decoding: Decoding) -> Decoding:
+    """What is left of the decoding where one token is predicted, and nothing sampled."""
+    samples = replace(decoding.samples, n_prompts=0)
+    return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
 
 
 def choices(group: str) -> list[str]:
@@ -226,10 +233,12 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _sweep_plan(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sweep's part for a model of this size."""
-    sweep = dict(config["sweep"])
-    large = sweep.pop("over_8b", None)
-    return large if large and config["model"]["billions_of_parameters"] > 8 else sweep
+    """The sweep's part for a model of this kind and size."""
+    sweep, model = dict(config["sweep"]), config["model"]
+    large, encoders = (sweep.pop(part, None) for part in ("over_8b", "encoders"))
+    if encoders and model["architecture"] == "encoder":
+        return dict(encoders)
+    return dict(large) if large and model["billions_of_parameters"] > 8 else sweep
 
 
 def _prompt(overrides: Sequence[str], name: str) -> dict[str, Any]:
@@ -237,19 +246,40 @@ def _prompt(overrides: Sequence[str], name: str) -> dict[str, Any]:
     return prompt
 
 
-def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
+def _benchmark(given: _Config) -> Benchmark:
+    """The benchmark, with the method that goes with the model's architecture."""
+    benchmark, model = given.benchmark, given.model
     if benchmark.method not in METHODS:
         known = ", ".join(METHODS)
         raise InputError(f"benchmark.method={benchmark.method}; it must be one of {known}.")
+    if model.architecture == "decoder":
+        return benchmark
+    masked = METHODS[benchmark.method].masked
+    if masked is None:
+        raise InputError(
+            f"model={model.name} is an encoder, and benchmark={benchmark.name} asks for answers "
+            "that only decoders give; choose one of them, or another benchmark."
+        )
+    return replace(benchmark, method=masked)
+
+
+def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
     kind = METHODS[benchmark.method].setting
     unknown = [name for name in prompt if name not in {each.name for each in fields(kind)}]
     if unknown:
         raise InputError(
             f"prompt.{unknown[0]} is nothing that benchmark={benchmark.name} can be asked with; "
-            f"choose prompt={' or '.join(benchmark.paper['prompts'])}."
+            f"choose prompt={' or '.join(_prompts_of(benchmark))}."
         )
     setting: Asked = build(kind, prompt, "prompt")
     return setting
+
+
+def _prompts_of(benchmark: Benchmark) -> list[str]:
+    """The prompts of the benchmark's paper."""
+    fill = METHODS[benchmark.method].ability == "fill"
+    plan = benchmark.paper["encoders"] if fill else benchmark.paper
+    return list(plan["prompts"])
 
 
 def _default_name(config: Mapping[str, Any], settings: Sequence[Asked], sweep: bool) -> str:
@@ -260,11 +290,6 @@ def _default_name(config: Mapping[str, Any], settings: Sequence[Asked], sweep: b
 
 
 def _check(run: Run) -> None:
-    if run.model.architecture == "encoder":
-        raise InputError(
-            f"model={run.model.name} is an encoder, and masked models are not decoded yet; "
-            "choose a decoder: the files in conf/model/ say which are."
-        )
     for limit, (names, holds) in _LIMITS.items():
         for name in names.split():
             value = attrgetter(name)(run)

@@ -57,6 +57,12 @@ def real_rows(shared_data: Path, mini: Facts) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="session")
+def tiny_bert(mini: Facts) -> Any:
+    """A small masked model (`model`, `tokenizer`) that knows some of myriadlama-mini."""
+    return runpy.run_path(str(ROOT / "tests/tiny_bert.py"))["train"](mini)
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Weights:
     """The packaged weights; the first use on a machine converts them, which takes half a minute."""
     return models.resolve(load(["model=smollm2-135m"]).model)

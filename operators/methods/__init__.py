@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
-from operators.methods import belief, kamel
+from operators.methods import belief, belief_masked, kamel
 from operators.methods.method import Method
 
-METHODS: Mapping[str, Method] = {"belief": belief.METHOD, "kamel": kamel.METHOD}
+METHODS: Mapping[str, Method] = {
+    "belief": belief.METHOD,
+    "belief-masked": belief_masked.METHOD,
+    "kamel": kamel.METHOD,
+}

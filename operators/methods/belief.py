@@ -1,6 +1,7 @@
 """BELIEF and BELIEF-ICL: many prompts a fact, matched by lemmas, with confidence from samples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -23,14 +24,14 @@ from operators.tables.paper_table import fill
 from operators.tables.published import asked_with
 
 
-def _matcher(facts: Facts, pipeline: str) -> Matcher:
+def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     normaliser = Normaliser(pipeline)
     labels = _labels(facts, normaliser)
 
-    def match(answers: pl.DataFrame, samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
         matched = correct(_normalised(answers, normaliser), labels)
-        sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        keys = _normalised(samples, normaliser).select("prompt_id", "key")
+        sampled = matched.join(further, on="prompt_id", how="semi", maintain_order="left")
+        keys = _normalised(further, normaliser).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         return {"answers": matched, "calibration": rows}
@@ -69,7 +70,8 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     return {"metrics": metrics, "bins": bins(calibration, evidence.n_bins)}
 
 
-def _report(result: Result) -> Report:
+def report(result: Result) -> Report:
+    """The headline, the papers' tables, the calibration; of decoders and encoders."""
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
     tables |= _paper_tables(metrics, result)
@@ -118,7 +120,9 @@ METHOD = Method(
     versions=lambda pipeline: Normaliser(pipeline).versions,
     measured=("metrics", "bins"),
     measure=_measure,
-    report=_report,
+    report=report,
     card=card,
     main_metric="acc_at_1",
+    published="belief",
+    masked="belief-masked",
 )

@@ -1,6 +1,7 @@
 """KAMEL: one question a fact after k examples, whose answer is a set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -14,9 +15,9 @@ from operators.tables import kamel as tables
 from operators.tables.kamel_figures import cardinality_figure, kind_figure
 
 
-def _matcher(_facts: Facts, _pipeline: str) -> Matcher:
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     """Answers are sets, which the metrics read both ways: there is nothing to normalise before."""
-    return lambda answers, _samples: {"given": answers}
+    return lambda answers, _further: {"given": answers}
 
 
 def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
@@ -75,4 +76,5 @@ METHOD = Method(
     report=_report,
     card=tables.card,
     main_metric="f1",
+    published="kamel",
 )

@@ -6,7 +6,7 @@ this with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -40,11 +40,12 @@ class Expand(Protocol):
 class Matcher(Protocol):
     """Holds answers against facts."""
 
-    def __call__(self, answers: pl.DataFrame, samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-        """The matched tables of a relation, from its greedy and its sampled answers.
+    def __call__(self, answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        """The matched tables of a relation, from its answers.
 
-        `answers` has prompt_id, relation_id, pair_id, template_id, subject_index and text,
-        `samples` prompt_id and text, a row an answer.
+        `answers` has prompt_id, relation_id, pair_id, template_id, subject_index, and what the
+        engine wrote (`text`, or the columns of `masked`). `further` are a decoder's samples
+        (prompt_id, text; a row an answer), or an encoder's `priors`.
         """
         ...
 
@@ -94,20 +95,28 @@ class Report:
 class Method:
     """A benchmark's own way.
 
-    `matched` names the tables that `matcher` gives: the first has a row an answered prompt, the
-    second, if there is one, a row a sampled prompt. `versions` says what it depends on beside its
-    code. `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
+    `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
+    `versions` says what it depends on beside its code. `matched` names the tables that it gives:
+    the first has a row an answered prompt, the second, if there is one, a row a sampled prompt;
+    `errors` are prompts that the model cannot answer, which are left out and not failed.
+    `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
     `card` is the summary that a terminal shows. Every answered prompt enters `main_metric`.
+    `published` names the file of the paper's numbers. `ability` is what is needed of an engine: to
+    generate answers, or to fill a mask. `masked` names the method that takes this one's place where
+    the model is an encoder; null: there is none.
     """
 
     setting: type[Any]
     sliced: Callable[[Facts, Slice], Facts]
     expand: Expand
     matched: tuple[str, ...]
-    matcher: Callable[[Facts, str], Matcher]
+    matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
     versions: Callable[[str], Mapping[str, str]]
     measured: tuple[str, ...]
     measure: Callable[[Evidence], Mapping[str, pl.DataFrame]]
     report: Callable[[Result], Report]
     card: Callable[[pl.DataFrame], pl.DataFrame]
     main_metric: str
+    published: str
+    ability: Literal["generate", "fill"] = "generate"
+    masked: str | None = None

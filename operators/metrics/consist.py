@@ -1,18 +1,20 @@
 """Consist: how often two prompts of a pair get matching answers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars import selectors
 
 from operators.matching.key import key_length
 from operators.matching.match import contains
 from operators.metrics.terms import pair_terms, ratio
 
 By = Literal["match", "equality"]
+_PAIR = ("relation_id", "pair_id")
 _COMPARISONS_PER_BLOCK = 4_000_000
 
 
@@ -46,33 +48,69 @@ def pair_consist(answers: pl.DataFrame, *, by: By = "match") -> pl.DataFrame:
     return terms.select("relation_id", "pair_id", consist="numerator")
 
 
-def consist_terms(answers: pl.DataFrame, *, by: By = "match") -> pl.DataFrame:
-    """Give each pair with two prompts or more its consistency, over 1."""
-    counts = _answer_counts(answers)
+def consist_terms(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Give each pair with two comparable prompts or more its consistency, over 1.
+
+    `within` names columns: only prompts of a pair that agree in them are compared.
+    """
+    return share_of_matches(match_counts(answers, by=by, within=within))
+
+
+def share_of_matches(counts: pl.DataFrame) -> pl.DataFrame:
+    """Turn the counts of `match_counts` into terms: the matching share of each pair, over 1."""
+    compared = counts.filter(pl.col("n_compared") > 0)
+    return pair_terms(compared, pl.sum("n_matches") / pl.sum("n_compared"), pl.lit(1.0))
+
+
+def match_counts(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    r"""Count for each pair the unordered prompt pairs, and those whose answers match.
+
+    Columns: relation_id, pair_id, n_matches, n_compared; sorted by the text of the ids. Only
+    prompts that agree in the columns of `within` are compared.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4, "pair_id": ["t1"] * 4, "template_id": ["a", "a", "b", "b"],
+    ...     "key": ["\x1fguitar\x1f", "\x1fguitar\x1f", "\x1fguitar\x1f", None],
+    ... })
+    >>> match_counts(answers).row(0)
+    ('P1', 't1', 3, 6)
+    >>> match_counts(answers, within=["template_id"]).row(0)
+    ('P1', 't1', 1, 2)
+    """
+    group = [*_PAIR, *within]
+    counts = _answer_counts(answers, group)
     same = pl.when(pl.col("key").is_not_null()).then(_unordered(pl.col("n")))
     found = counts.with_columns(n_matches=same.fill_null(0))
     if by == "match":
-        found = found.with_columns(pl.col("n_matches") + _containments(counts))
-    n_pairs = _unordered(pl.sum("n"))
-    terms = pair_terms(found, pl.sum("n_matches") / n_pairs, n_pairs > 0)
-    return terms.filter(pl.col("denominator") > 0)
+        found = found.with_columns(pl.col("n_matches") + _containments(counts, group))
+    groups = found.group_by(group).agg(pl.sum("n_matches"), n_compared=_unordered(pl.sum("n")))
+    pairs = groups.group_by(_PAIR).agg(pl.sum("n_matches", "n_compared"))
+    return pairs.with_columns(pl.col(_PAIR).cast(pl.String)).sort(_PAIR)
 
 
-def _answer_counts(answers: pl.DataFrame) -> pl.DataFrame:
-    # Sorted so that the answers which one answer can contain, the ones of fewer lemmas, stand
-    # before it in its pair, side by side.
-    counts = answers.group_by("relation_id", "pair_id", "key").agg(n=pl.len().cast(pl.Int64))
-    lengths = counts.with_columns(n_lemmas=key_length(pl.col("key")))
-    return lengths.sort("relation_id", "pair_id", "n_lemmas", nulls_last=True)
+def _answer_counts(answers: pl.DataFrame, group: list[str]) -> pl.DataFrame:
+    # Millions of rows are grouped and sorted faster by a number for each text than by the texts.
+    coded = answers.select(*group, "key").with_columns(selectors.string().cast(pl.Categorical))
+    counts = coded.group_by(*group, "key").agg(n=pl.len().cast(pl.Int64))
+    lengths = counts.with_columns(pl.col("key").cast(pl.String)).with_columns(
+        n_lemmas=key_length(pl.col("key"))
+    )
+    # The answers that one answer can contain, the ones of fewer lemmas, come to stand before it in
+    # its group, side by side.
+    return lengths.sort(pl.col(group).to_physical(), "n_lemmas", nulls_last=True)
 
 
 def _unordered(n: pl.Expr) -> pl.Expr:
     return n * (n - 1) // 2
 
 
-def _containments(counts: pl.DataFrame) -> pl.Series:
+def _containments(counts: pl.DataFrame, group: list[str]) -> pl.Series:
     """For each distinct answer, the prompt pairs in which it contains a shorter answer."""
-    first, n_shorter = _shorter_answers(counts)
+    first, n_shorter = _shorter_answers(counts, group)
     parts = [
         _block_containments(counts, first, n_shorter, start, stop)
         for start, stop in _blocks(n_shorter)
@@ -80,15 +118,21 @@ def _containments(counts: pl.DataFrame) -> pl.Series:
     return pl.Series(np.concatenate(parts) if parts else [], dtype=pl.Int64)
 
 
-def _shorter_answers(counts: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each row's pair, and how many rows from there have fewer lemmas."""
-    pair = ("relation_id", "pair_id")
-    # The index is a column of its own: an int_range inside `over` would count within the pair.
-    ranked = counts.with_row_index("row").select(
-        first=pl.col("row").min().over(pair).cast(pl.Int64),
-        n_shorter=(pl.col("n_lemmas").rank("min").over(pair).cast(pl.Int64) - 1).fill_null(0),
-    )
-    return ranked["first"].to_numpy(), ranked["n_shorter"].to_numpy()
+def _shorter_answers(
+    counts: pl.DataFrame, group: list[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each row's group, and how many rows from there have fewer lemmas."""
+    first = _run_starts(counts, group)
+    as_long = _run_starts(counts, [*group, "n_lemmas"])
+    empty = counts["n_lemmas"].is_null().to_numpy()
+    return first, np.where(empty, 0, as_long - first)
+
+
+def _run_starts(rows: pl.DataFrame, columns: list[str]) -> NDArray[np.int64]:
+    """For each row of a sorted table, the first of the rows that agree with it in the columns."""
+    values = pl.col(columns).to_physical()
+    starts = rows.select(pl.any_horizontal(values.ne_missing(values.shift()))).to_series()
+    return np.maximum.accumulate(np.where(starts.to_numpy(), np.arange(rows.height), 0))
 
 
 def _blocks(n_shorter: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

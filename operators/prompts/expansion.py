@@ -16,11 +16,15 @@ from operators.prompts.setting import Setting, eligible, filled, query
 
 @dataclass(frozen=True)
 class Expansion:
-    """The tables `prompts`, in prefix order, and `contexts` of one relation."""
+    """The tables of one relation: `prompts`, in prefix order, and the `contexts` that they use.
+
+    `content_free` has the prompts that a masked model is asked beside them.
+    """
 
     relation_id: str
     prompts: pl.DataFrame
     contexts: pl.DataFrame
+    content_free: pl.DataFrame | None = None
 
 
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
@@ -33,7 +37,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
         InputError: a relation has no usable template, or too few pairs to demonstrate with.
     """
     pool = demonstrations.pool(facts, setting)
-    ranks = _calibration_ranks(facts, setting, seed)
+    ranks = calibration_ranks(facts, setting, seed)
     earlier = _Earlier()
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
@@ -54,9 +58,9 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
             f"relation {relation_id} has no template for prompt.style={setting.style}, "
             f"prompt.templates={setting.templates}; add one or leave the relation out."
         )
-    names = _names(facts.pairs)
+    named = names(facts.pairs)
     number = pl.col("template_id").str.slice(len(relation_id) + 1)
-    return templates.join(names, how="cross").select(
+    return templates.join(named, how="cross").select(
         pl.format("{}.{}.{}", "pair_id", number, "subject_index").alias("prompt_id"),
         "pair_id",
         "template_id",
@@ -65,7 +69,7 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
     )
 
 
-def _names(pairs: pl.DataFrame) -> pl.DataFrame:
+def names(pairs: pl.DataFrame) -> pl.DataFrame:
     """One row a name: pair_id, subject_index, name."""
     return pairs.select(
         "pair_id",
@@ -146,7 +150,7 @@ def _family_contexts(
     return demonstrations.contexts(pool, setting, ids, draw).with_columns(owners)
 
 
-def _calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
+def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
     """One prompt of each pair, with the pair's place in a seeded order.
 
     The sampled prompts are those of the lowest ranks, so a larger sample contains a smaller one.

@@ -17,11 +17,12 @@ HEADINGS = {
     "one_word_ratio": "one-word",
     "coverage_maximum": "maximum",
     "coverage_oracle": "oracle",
+    "bias_level": "bias level",
     "flip_rate": "flip rate",
 }
 _NAMES = ("model", "benchmark", "setting", "variant")
 _SCOPE = (
-    pl.when(pl.col("setting") == "zero-shot")
+    pl.when(~pl.col("setting").str.contains(r"^\d"))
     .then(pl.lit("–"))
     .when(pl.col("variant").fill_null("").str.contains("scope=prompt"))
     .then(pl.lit("prompt"))
@@ -66,13 +67,13 @@ def _digits(number: pl.Expr) -> pl.Expr:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: a row a metric, a column a setting."""
-    numbers = card_of(metrics, HEADINGS, _digits, own=("draw",))
+    numbers = card_of(metrics, HEADINGS, _digits, own=("draw", "prompts"))
     scopes = {setting: _scope(setting) for setting in numbers.columns[1:]}
     return pl.concat([pl.DataFrame([{"metric": "scope", **scopes}]), numbers])
 
 
 def _scope(setting: str) -> str:
     """For how many prompts a demonstration was drawn, from a setting and its variant."""
-    if setting.startswith("zero-shot"):
+    if not setting[0].isdigit():
         return "–"
     return "prompt" if "scope=prompt" in setting else "shared"

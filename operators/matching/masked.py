@@ -1,0 +1,139 @@
+"""Predictions of a masked model → matched answers and their confidence."""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from operators.matching.key import SEPARATOR
+from operators.schemas import SCHEMAS, empty
+
+REASON = "no_single_token_label"
+
+
+class Matched(NamedTuple):
+    """The canonical tables `answers` and `calibration`, and `errors` of what cannot be answered."""
+
+    answers: pl.DataFrame
+    calibration: pl.DataFrame
+    errors: pl.DataFrame
+
+
+def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFrame) -> Matched:
+    r"""Say which predictions are right: those whose token is a label of an object of the pair.
+
+    `predictions` has a row a prompt (or a row for all prompts of one text, see
+    `for_each_prompt`): prompt_id, token_id, token, probability. `prompts` is the canonical table.
+    `labels` comes from `operators.prompts.candidates.label_tokens`: relation_id, pair_id, token_id.
+    An answer's key is its token as it stands in the vocabulary; its n_lemmas is 1. Confidence is
+    the token's probability, and every answer has one.
+
+    A pair none of whose labels is a single token cannot be answered: its prompts stand in `errors`,
+    reason "no_single_token_label", and not in the other tables.
+
+    Source: BELIEF, sections 2.1 and 2.4, and footnote 6.
+
+    >>> predictions = pl.DataFrame({
+    ...     "prompt_id": ["p"], "token_id": [7], "token": ["paris"], "probability": [0.5]
+    ... })
+    >>> prompts = pl.DataFrame({
+    ...     "prompt_id": ["p"], "pair_id": ["t"], "template_id": ["P36.000"], "subject_index": [0],
+    ... })
+    >>> labels = pl.DataFrame({"relation_id": ["P36"], "pair_id": ["t"], "token_id": [7]})
+    >>> answers, calibration, _ = matched(predictions, prompts, labels)
+    >>> answers.select("key", "n_lemmas", "correct").row(0)
+    ('\x1fparis\x1f', 1, True)
+    >>> calibration.select("confidence", "correct").row(0)
+    (0.5, True)
+    """
+    relations = labels.select("pair_id", "relation_id").unique()
+    right = labels.drop_nulls("token_id").select("pair_id", "token_id").unique()
+    asked = prompts.select("prompt_id", "pair_id", "template_id", "subject_index")
+    answerable = asked.join(right, on="pair_id", how="semi", maintain_order="left")
+    rows = (
+        answerable.join(predictions, on="prompt_id", maintain_order="left")
+        .join(relations, on="pair_id", how="left", maintain_order="left")
+        .join(
+            right.with_columns(correct=pl.lit(True)),
+            on=["pair_id", "token_id"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(
+            pl.col("correct").fill_null(False),
+            key=pl.concat_str(pl.lit(SEPARATOR), "token", pl.lit(SEPARATOR)),
+            n_lemmas=pl.lit(1),
+            confidence="probability",
+        )
+    )
+    unanswerable = asked.join(right, on="pair_id", how="anti", maintain_order="left")
+    return Matched(
+        _as_table(rows, "answers"), _as_table(rows, "calibration"), _errors(unanswerable)
+    )
+
+
+def for_each_prompt(predictions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    """The predictions of all prompts, those that share the text of another one (`same_as`) too.
+
+    >>> prompts = pl.DataFrame({"prompt_id": ["p", "q"], "same_as": [None, "p"]})
+    >>> for_each_prompt(pl.DataFrame({"prompt_id": ["p"], "token_id": [7]}), prompts).rows()
+    [('p', 7), ('q', 7)]
+    """
+    texts = prompts.select("prompt_id", text=pl.coalesce("same_as", "prompt_id"))
+    own = predictions.rename({"prompt_id": "text"})
+    return texts.join(own, on="text", maintain_order="left").drop("text")
+
+
+def label_probabilities(
+    predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFrame, candidates: pl.DataFrame
+) -> pl.DataFrame:
+    """The probability of each right label that is a single token, under each prompt of its pair.
+
+    `predictions` has prompt_id and probabilities: one for each of the relation's candidates, in the
+    order of the table `candidates`. Columns: relation_id, pair_id, template_id, subject_index,
+    object_id, label_index, probability. Of an object's labels that are the same token, the first
+    stands for all. Made for a relation at a time.
+
+    >>> ids = {"relation_id": ["P36"], "pair_id": ["t"], "object_id": ["Q90"]}
+    >>> labels = pl.DataFrame({**ids, "label_index": [0], "token_id": [7]})
+    >>> candidates = pl.DataFrame({"relation_id": ["P36", "P36"], "token_id": [5, 7]})
+    >>> predictions = pl.DataFrame({"prompt_id": ["p"], "probabilities": [[0.25, 0.5]]})
+    >>> prompts = pl.DataFrame({
+    ...     "prompt_id": ["p"], "pair_id": ["t"], "template_id": ["P36.000"], "subject_index": [0],
+    ... })
+    >>> label_probabilities(predictions, prompts, labels, candidates).row(0)
+    ('P36', 't', 'P36.000', 0, 'Q90', 0, 0.5)
+    """
+    place = pl.int_range(pl.len()).over("relation_id")
+    places = candidates.select("relation_id", "token_id", place=place)
+    distinct = labels.drop_nulls("token_id").unique(
+        ["pair_id", "object_id", "token_id"], keep="first", maintain_order=True
+    )
+    asked = prompts.select("prompt_id", "pair_id", "template_id", "subject_index")
+    return (
+        distinct.join(places, on=["relation_id", "token_id"], maintain_order="left")
+        .join(asked, on="pair_id", maintain_order="left_right")
+        .join(predictions, on="prompt_id", maintain_order="left")
+        .select(
+            "relation_id",
+            "pair_id",
+            "template_id",
+            "subject_index",
+            "object_id",
+            "label_index",
+            probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
+        )
+    )
+
+
+def _as_table(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    schema = empty(name).schema
+    return rows.select(pl.col(column).cast(schema[column]) for column in SCHEMAS[name].names)
+
+
+def _errors(prompts: pl.DataFrame) -> pl.DataFrame:
+    return prompts.select(
+        "prompt_id",
+        stage=pl.lit("match"),
+        reason=pl.lit(REASON),
+        detail=pl.format("no label of {} is a single token of the model", "pair_id"),
+    )

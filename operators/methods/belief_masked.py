@@ -1,0 +1,78 @@
+"""BELIEF of encoder models: one mask a prompt, and the probability of what they put there."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from operators.datasets.facts import Facts, sliced
+from operators.matching.masked import matched
+from operators.methods import belief
+from operators.methods.method import Evidence, Matcher, Method
+from operators.metrics.belief import belief as belief_metrics
+from operators.metrics.bias_level import bias_level
+from operators.metrics.calibration import bins
+from operators.prompts.candidates import label_tokens
+from operators.prompts.masked import Masked, expand
+from operators.tables.belief import card
+
+
+def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
+    labels = label_tokens(facts, tokenizer())
+
+    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        found = matched(answers, answers, labels)
+        return {
+            "answers": found.answers,
+            "calibration": found.calibration,
+            "errors": found.errors,
+            "biases": _biases(further),
+        }
+
+    return match
+
+
+def _biases(priors: pl.DataFrame) -> pl.DataFrame:
+    """What the content-free prompts say of the candidates: the table `biases`."""
+    parts = pl.col("prompt_id").str.split(".")
+    relation_id, number = parts.list.first(), parts.list.get(2)
+    return priors.select(
+        relation_id=relation_id,
+        template_id=pl.concat_str(relation_id, number, separator="."),
+        probabilities="candidate_probabilities",
+    )
+
+
+def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+    calibration = evidence.tables["calibration"]
+    metrics = belief_metrics(
+        evidence.tables["answers"],
+        calibration,
+        evidence.n_failed,
+        seed=evidence.seed,
+        n_draws=evidence.n_draws,
+        n_rounds=evidence.n_rounds,
+        n_bins=evidence.n_bins,
+        by="equality",
+        n_failed_samples=evidence.n_failed,
+    )
+    one_token = metrics.filter(pl.col("metric") != "one_word_ratio")  # there is nothing to count
+    rows = [one_token, bias_level(evidence.tables["biases"])]
+    return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
+
+
+METHOD = Method(
+    setting=Masked,
+    sliced=sliced,
+    expand=expand,
+    matched=("answers", "calibration", "errors", "biases"),
+    matcher=_matcher,
+    versions=lambda _pipeline: {},
+    measured=("metrics", "bins"),
+    measure=_measure,
+    report=belief.report,
+    card=card,
+    main_metric="acc_at_1",
+    published="belief",
+    ability="fill",
+)

@@ -1,0 +1,117 @@
+"""A BERT of two layers that has read some of myriadlama-mini: right on some prompts, not on all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import torch
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from operators.datasets.facts import Facts
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class TinyBert(NamedTuple):
+    """A trained model and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+    def save(self, folder: Path) -> None:
+        """Write both, so that transformers loads them from the folder."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def sentences(facts: Facts) -> pl.DataFrame:
+    """Each fact by its first name and label under each template: query with [MASK], label."""
+    label = pl.col("objects").list.first().struct.field("labels").list.first()
+    pairs = facts.pairs.select("relation_id", name=pl.col("subjects").list.first(), label=label)
+    asked = pl.col("text").str.replace_all("[Y]", "[MASK]", literal=True)
+    return facts.templates.join(pairs, on="relation_id", maintain_order="left_right").select(
+        "label", query=asked.str.replace_all("[X]", pl.col("name"), literal=True)
+    )
+
+
+def tokenizer(texts: list[str], vocabulary: int = 2500) -> Any:
+    """An uncased WordPiece tokenizer learned from the texts; rare words stay in pieces."""
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False
+    )
+    backend.train_from_iterator(texts, trainer)
+    ends = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, **dict(zip(names, SPECIAL, strict=True)), model_max_length=128
+    )
+
+
+def train(facts: Facts, *, n_steps: int = 300, batch: int = 32, seed: int = 0) -> TinyBert:
+    """Teach a new model to fill in the labels that are one token, on half of the sentences."""
+    with one_thread():
+        return _train(facts, n_steps, batch, seed)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """On a busy machine, threads that wait for each other make small matrices slow."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(facts: Facts, n_steps: int, batch: int, seed: int) -> TinyBert:
+    torch.manual_seed(seed)
+    rows = sentences(facts)
+    filled = [q.replace("[MASK]", label) for q, label in rows.select("query", "label").iter_rows()]
+    reads = tokenizer(filled)
+    labels = reads(rows["label"].to_list(), add_special_tokens=False).input_ids
+    known = [i for i, ids in enumerate(labels) if len(ids) == 1 and i % 2]
+    queries = [rows["query"][i] for i in known]
+    targets = torch.tensor([labels[i][0] for i in known])
+    model = BertForMaskedLM(_config(len(reads)))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    model.train()
+    for _ in range(n_steps):
+        chosen = torch.randint(len(queries), (batch,))
+        inputs = reads([queries[i] for i in chosen], padding=True, return_tensors="pt")
+        at_mask = inputs.input_ids == reads.mask_token_id
+        wanted = torch.full_like(inputs.input_ids, -100)
+        wanted[at_mask] = targets[chosen]
+        model(
+            input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, labels=wanted
+        ).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    return TinyBert(model.eval(), reads)
+
+
+def _config(vocabulary: int) -> Any:
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=128,
+    )
