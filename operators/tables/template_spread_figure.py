@@ -20,7 +20,7 @@ def spread_by_relation(
 
     >>> rows = pl.DataFrame({
     ...     "slice": ["relation=P36"] * 3 + [None],
-    ...     "metric": [f"template_accuracy_{x}" for x in ("min", "mean", "max", "max")],
+    ...     "metric": [f"template_spread_{x}" for x in ("min", "mean", "max", "max")],
     ...     "value": [0.1, 0.4, 0.6, 0.5],
     ... })
     >>> spread_by_relation(rows, {"P36": "capital"}).row(0)
@@ -30,11 +30,11 @@ def spread_by_relation(
     label = relation.replace_strict(dict(relation_labels), default="", return_dtype=pl.String)
     rows = metrics.filter(
         pl.col("slice").str.starts_with("relation="),
-        pl.col("metric").is_in([f"template_accuracy_{part}" for part in _PARTS]),
+        pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS]),
     ).select(
         "value",
         relation=pl.format("{} {}", relation, label).str.strip_chars(),
-        part=pl.col("metric").str.strip_prefix("template_accuracy_"),
+        part=pl.col("metric").str.strip_prefix("template_spread_"),
     )
     # A part that no row has is a column of nulls all the same.
     wide = rows.group_by("relation", maintain_order=True).agg(

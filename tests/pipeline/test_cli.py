@@ -56,7 +56,7 @@ BAD_INPUT = {
     "nope=1": "nope",
     "decoding.max_tokens=ten": "decoding.max_tokens='ten'",
     "prompt.shots=0": "prompt.shots=0",
-    "model=bert-base-uncased": "is an encoder",
+    "prompt=masked": "prompt.context is missing",
 }
 
 

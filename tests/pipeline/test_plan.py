@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
 from pipeline.models import resolve
 from pipeline.plan import Plan, planned, work
 from pipeline.settings import Run
@@ -61,7 +60,10 @@ def test_work_more_samples_reuse_the_blocks_there_are(
     plan = planned(small_settings("decoding.samples.n_answers=100"))
     (many,) = plan.branches
     assert (many.greedy, many.blocks[:2]) == (few.greedy, few.blocks)
-    assert {(item.table, item.block) for item in work(plan)} == {("samples", 2), ("samples", 3)}
+    assert {(item.table, getattr(item.task, "block", None)) for item in work(plan)} == {
+        ("samples", 2),
+        ("samples", 3),
+    }
 
 
 def test_work_more_samples_change_no_file_that_is_there(
@@ -134,11 +136,6 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
     prompts.set_aside(f"{prompts.folder}/prompts/{shards[0]}.parquet")
     assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
     assert prompts.shards("prompts") == shards
-
-
-def test_planned_encoder_model_says_not_yet(small_settings: Settings) -> None:
-    with pytest.raises(InputError, match="is an encoder, and masked models are not decoded yet"):
-        planned(small_settings("model.architecture=encoder"))
 
 
 def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:

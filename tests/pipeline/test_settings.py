@@ -13,12 +13,19 @@ from pipeline.settings import CONF, Model, Run, build, choices, load
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 MODELS = {
-    name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text()) for name in choices("model")
+    name: {
+        key: value
+        for key, value in yaml.safe_load((CONF / f"model/{name}.yaml").read_text()).items()
+        if key != "defaults"
+    }
+    for name in choices("model")
 }
 ENCODERS = [name for name, model in MODELS.items() if model["architecture"] == "encoder"]
 DECODERS = sorted({*MODELS} - {*ENCODERS})
-SET_OF = {f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)}
-FILES = [f"{g}={name}" for g in GROUPS for name in choices(g) if name not in ENCODERS]
+SET_OF = {"prompt=masked": ["model=bert-base-uncased"]} | {
+    f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)
+}
+FILES = [f"{g}={name}" for g in GROUPS for name in choices(g)]
 TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking"} | {
     *("albert-base-v2", "albert-xxlarge-v2", "phi3-mini", "phi3-small", "phi3-medium"),
     *(f"llama2-{size}{tuned}" for size, tuned in product(("7b", "13b", "70b"), ("", "-it"))),
@@ -40,9 +47,11 @@ def test_conf_every_model_is_one_of_that_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_load_encoder_says_not_yet(name: str) -> None:
-    with pytest.raises(InputError, match=f"model={name} is an encoder, and .* not decoded yet"):
-        load([f"model={name}"])
+def test_load_encoder_brings_its_prompt_and_samples_nothing(name: str) -> None:
+    for sweep in ("single", "paper"):
+        run = load([f"model={name}", f"sweep={sweep}"])
+        assert [setting.name for setting in run.settings] == ["masked"]
+    assert (run.benchmark.method, run.decoding.samples.n_prompts) == ("belief-masked", 0)
 
 
 def test_conf_has_every_model_of_the_papers() -> None:
@@ -102,7 +111,10 @@ def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
             "prompt.context is nothing that benchmark=kamel can be asked with; "
             "choose prompt=1-shot or 5-shot or 10-shot.",
         ),
-        (["benchmark.method=lama"], "benchmark.method=lama; it must be one of belief, kamel."),
+        (
+            ["benchmark.method=lama"],
+            "benchmark.method=lama; it must be one of belief, belief-masked, kamel.",
+        ),
     ],
 )
 def test_load_prompt_and_method_must_go_with_the_benchmark(

@@ -8,7 +8,7 @@ from operators.tables.template_spread_figure import spread_by_relation, template
 
 def rows(**relations: list[float | None]) -> pl.DataFrame:
     table = [
-        {"slice": f"relation={name}", "metric": f"template_accuracy_{part}", "value": value}
+        {"slice": f"relation={name}", "metric": f"template_spread_{part}", "value": value}
         for name, values in relations.items()
         for part, value in zip(("min", "mean", "max"), values, strict=True)
     ]

@@ -16,7 +16,8 @@ from pipeline.models import tokenizer
 from pipeline.plan import Plan, planned, work
 from pipeline.settings import Run
 from pipeline.stages import decode
-from pipeline.stages.decode import Work, engine_version
+from pipeline.stages.decode import Work
+from pipeline.stages.generate import engine_version
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

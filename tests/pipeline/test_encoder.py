@@ -1,0 +1,192 @@
+"""Encoder models: through the same shards, artifacts and resume as the decoders, by a real BERT."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from transformers import FillMaskPipeline
+
+from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
+from operators.errors import InputError
+from operators.prompts.candidates import candidates, label_tokens
+from pipeline.inspection import verify
+from pipeline.plan import Branch, Plan
+from pipeline.run import run
+from pipeline.settings import Run, load
+from pipeline.stages import facts, report
+from pipeline.stages.expand import with_text
+
+Compute = Callable[..., Plan]
+
+
+@pytest.fixture(scope="module")
+def encoder_settings(
+    tiny_bert: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Run]:
+    """Loads a run of the tiny BERT on a part of the mini set; artifacts lie in the named folder."""
+    folder = tmp_path_factory.mktemp("encoder")
+    tiny_bert.save(folder / "model")
+
+    def settings(name: str, *overrides: str) -> Run:
+        return load(
+            [
+                "model=bert-base-uncased",
+                "model.name=tiny-bert",
+                "model.source=path",
+                f"model.id={folder}/model",
+                "model.max_model_len=128",
+                "benchmark.relations=[P27,P30]",
+                "benchmark.pairs_per_relation=12",
+                "metrics.n_draws=200",
+                "metrics.n_rounds=20",
+                "cluster.num_cpus=2",
+                "cluster.rows_per_shard=100",
+                "cluster.rows_per_chunk=32",
+                f"artifacts={folder}/{name}",
+                f"results={folder}/results",
+                f"run_name={name}",
+                *overrides,
+            ]
+        )
+
+    return settings
+
+
+Settings = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def done(encoder_settings: Settings, tiny_bert: Any, compute_here: Compute) -> Plan:
+    return compute_here(encoder_settings("done"), MaskedLM(*tiny_bert))
+
+
+@pytest.fixture(scope="module")
+def branch(done: Plan) -> Branch:
+    (branch,) = done.branches
+    return branch
+
+
+def texts(branch: Branch) -> pl.DataFrame:
+    shards = branch.prompts.shards("prompts")
+    return pl.concat([with_text(branch.prompts, "prompts", shard) for shard in shards])
+
+
+def value(metrics: pl.DataFrame, metric: str, variant: str | None = None) -> float:
+    rows = metrics.filter(pl.col("slice").is_null(), metric=metric)
+    return float(rows.filter(pl.col("variant").eq_missing(pl.lit(variant)))["value"].item())
+
+
+def test_encoder_predictions_are_those_of_the_fill_mask_pipeline(
+    branch: Branch, tiny_bert: Any
+) -> None:
+    found = branch.greedy.read_all("masked").sample(60, seed=0)
+    rows = texts(branch).join(found, on="prompt_id", maintain_order="right")
+    peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
+    for row in rows.iter_rows(named=True):
+        best = peer(row["text"], top_k=1)[0]
+        assert (row["token_id"], row["token"]) == (best["token"], best["token_str"])
+        assert row["probability"] == pytest.approx(best["score"], rel=1e-4)
+
+
+def test_encoder_candidates_probabilities_stand_in_their_order(
+    branch: Branch, tiny_bert: Any
+) -> None:
+    tokens = candidates(label_tokens(facts.load(branch.facts), tiny_bert.tokenizer))
+    prompt = texts(branch).filter(pl.col("prompt_id").str.starts_with("P30.")).head(1)
+    (row,) = branch.greedy.read_all("masked").join(prompt, on="prompt_id").to_dicts()
+    ids = tokens.filter(relation_id="P30")["token_id"].to_list()
+    peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
+    scores = {each["token"]: each["score"] for each in peer(row["text"], top_k=len(peer.tokenizer))}
+    assert row["candidate_probabilities"] == pytest.approx([scores[i] for i in ids], rel=1e-3)
+
+
+def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
+    branch: Branch, tiny_bert: Any
+) -> None:
+    right: dict[str, set[str]] = {}
+    for pair in facts.load(branch.facts).pairs.iter_rows(named=True):
+        labels = {label.lower() for each in pair["objects"] for label in each["labels"]}
+        right[pair["pair_id"]] = labels & set(tiny_bert.tokenizer.get_vocab())
+    prompts = branch.prompts.read_all("prompts").with_columns(
+        decoded=pl.coalesce("same_as", "prompt_id")
+    )
+    tokens = branch.greedy.read_all("masked").select(decoded="prompt_id", token="token")
+    hits: dict[str, list[bool]] = {}
+    for pair_id, token in prompts.join(tokens, on="decoded").select("pair_id", "token").rows():
+        if right[pair_id]:
+            hits.setdefault(pair_id, []).append(token in right[pair_id])
+    expected = sum(sum(each) / len(each) for each in hits.values()) / len(hits)
+    metrics = branch.metrics.read_all("metrics")
+    assert value(metrics, "acc_at_1") == pytest.approx(expected)
+    assert 0 < expected < 1
+    assert len(hits) < len(right)  # some objects are no single token
+    assert metrics["n_failed"].sum() == 0  # and are left out, not failed
+
+
+def test_encoder_bias_level_is_between_none_and_one(branch: Branch) -> None:
+    metrics = branch.metrics.read_all("metrics")
+    assert 0 < value(metrics, "bias_level") < 1
+    assert 0 < value(metrics, "bias_level", "prompts=multi") < 1
+    asked = branch.prompts.read_all("content_free")
+    assert (
+        branch.blocks[0].read_all("priors")["prompt_id"].to_list() == asked["prompt_id"].to_list()
+    )
+
+
+class Dying(MaskedLM):
+    """Dies after so many predictions; remembers what it predicted."""
+
+    lives: int
+    seen: list[str]
+
+    def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
+        for each in islice(super().predictions(requests), self.lives):
+            self.seen.append(each.request_id)
+            self.lives -= 1
+            yield each
+        if not self.lives:
+            raise RuntimeError("the engine died")
+
+
+def test_encoder_that_died_goes_on_from_its_chunks(
+    encoder_settings: Settings, tiny_bert: Any, compute_here: Compute, branch: Branch
+) -> None:
+    settings = encoder_settings("dies")
+    first, second = Dying(*tiny_bert), Dying(*tiny_bert)
+    first.lives, first.seen, second.lives, second.seen = 250, [], 10**6, []
+    with pytest.raises(RuntimeError, match="died"):
+        compute_here(settings, first)
+    (again,) = compute_here(settings, second).branches
+    n = branch.greedy.read_all("masked").height + branch.blocks[0].read_all("priors").height
+    assert len(second.seen) <= n - 250 + 32  # of the last chunk, what was in flight
+    one, other = again.metrics.read_all("metrics"), branch.metrics.read_all("metrics")
+    assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.timeout(300)
+def test_encoder_run_from_the_command_line_is_whole(
+    encoder_settings: Settings, branch: Branch
+) -> None:
+    settings = encoder_settings("ray")
+    metrics = run(settings)
+    own = branch.metrics.read_all("metrics")
+    assert value(metrics, "acc_at_1") == value(own, "acc_at_1")
+    checked, problems = verify(settings)
+    assert (checked > 10, problems) == (True, [])
+
+
+def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
+    report.write(done, {"total": 0})
+    folder = Path(done.run.results) / "done"
+    table = pl.read_csv(folder / "tables" / "table-3.csv")
+    ours = table.filter(PLM="tiny-bert", source="measured")
+    assert ours.height == 1
+    assert ours["Acc@1"].item() != "–"
+
+
+def test_encoder_is_not_asked_for_sets_of_answers(encoder_settings: Settings) -> None:
+    with pytest.raises(InputError, match="asks for answers that only decoders give"):
+        encoder_settings("kamel", "benchmark=kamel-mini", "benchmark.relations=null")
