@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import polars as pl
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
