@@ -20,7 +20,8 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
       over the relation's templates; over all, the mean over relations.
 
     `n` counts content-free prompts, `n_failed` (relation_id, n_failed) those without a prediction.
-    A relation with fewer than two candidates has none and is left out.
+    A relation with fewer than two candidates has none and is left out, and so is a prompt under
+    which all candidates have probability 0.
 
     Source: BELIEF, section 5.4. In which order to average and to renormalise is not said there.
 
@@ -67,7 +68,7 @@ def _mean_distributions(content_free: pl.DataFrame) -> pl.DataFrame:
         place=pl.int_ranges(pl.col("probabilities").list.len()),
         p=pl.col("probabilities").cast(pl.List(pl.Float64)).list.eval(share),
     )
-    known = prompts.filter(pl.col("p").list.len() > 0).explode("place", "p")
+    known = prompts.filter(pl.col("p").list.sum() > 0).explode("place", "p")
     return _mean(known, ["relation_id", "template_id"])
 
 

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.matching.masked import REASON, for_each_prompt, matched
+from operators.matching.masked import REASON, for_each_prompt, label_probabilities, matched
 from operators.schemas import conform
 
 TOKENS = {1: "rome", 2: "##s", 3: "▁oslo"}
@@ -85,3 +85,25 @@ def test_for_each_prompt_text_without_prediction_gives_none() -> None:
     prompts = pl.DataFrame({"prompt_id": ["p", "q", "r"], "same_as": [None, "p", None]})
     predictions = pl.DataFrame({"prompt_id": ["r"], "token_id": [3]})
     assert for_each_prompt(predictions, prompts).rows() == [("r", 3)]
+
+
+def test_label_probabilities_are_those_of_the_right_labels() -> None:
+    prompts = prompt_table(["P1.a", "P1.b", "P1.b"])
+    labels = pl.DataFrame(
+        {
+            "relation_id": "P1",
+            "pair_id": ["P1.a", "P1.a", "P1.a", "P1.b", "P1.b"],
+            "object_id": ["O0", "O0", "O0", "O0", "O1"],
+            "label_index": [0, 1, 2, 0, 0],
+            "token_id": [3, None, 3, 1, 2],
+        }
+    )
+    candidates = pl.DataFrame({"relation_id": "P1", "token_id": [1, 2, 3]})
+    rows = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]
+    predictions = pl.DataFrame({"prompt_id": prompts["prompt_id"][:2], "probabilities": rows})
+    found = label_probabilities(predictions, prompts, labels, candidates)
+    assert found.select("pair_id", "object_id", "label_index", "probability").rows() == [
+        ("P1.a", "O0", 0, 0.3),
+        ("P1.b", "O0", 0, 0.4),
+        ("P1.b", "O1", 0, 0.5),
+    ]

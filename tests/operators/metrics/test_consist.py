@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics import consist as module
-from operators.metrics.consist import By, consist, pair_consist
+from operators.metrics.consist import By, consist, match_counts, pair_consist
 
 Key = str | None
 Tables = st.SearchStrategy[pl.DataFrame]
@@ -52,6 +52,24 @@ def test_consist_tiny_blocks_change_nothing(data: st.DataObject, answer_tables: 
         patch.setattr(module, "_COMPARISONS_PER_BLOCK", 2)
         blocked = consist(answers)
     assert blocked == consist(answers)
+
+
+@pytest.mark.parametrize("within", [["template_id"], ["subject_index"], ["template_id", "correct"]])
+@given(data=st.data())
+def test_match_counts_within_groups_compare_what_agrees(
+    within: list[str], data: st.DataObject, answer_tables: Tables
+) -> None:
+    answers = data.draw(answer_tables)
+    expected = {}
+    for pair in answers.partition_by("pair_id"):
+        compared = [
+            match(a["key"], b["key"])
+            for a, b in combinations(pair.to_dicts(), 2)
+            if all(a[name] == b[name] for name in within)
+        ]
+        expected[pair["pair_id"][0]] = (sum(compared), len(compared))
+    found = match_counts(answers, within=within).drop("relation_id")
+    assert {pair: (n, of) for pair, n, of in found.iter_rows()} == expected
 
 
 def answers_of(*keys: Key) -> pl.DataFrame:
