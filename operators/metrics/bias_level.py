@@ -63,13 +63,13 @@ def _rows(distributions: pl.DataFrame, counts: Counts, variant: str | None) -> l
 def _mean_distributions(content_free: pl.DataFrame) -> pl.DataFrame:
     """Each template's distribution: relation_id, template_id, place (of the candidate), p."""
     share = pl.element() / pl.element().sum()
-    prompts = content_free.select(
+    asked = content_free.filter(pl.col("probabilities").list.sum() > 0)
+    prompts = asked.select(
         pl.col("relation_id", "template_id").cast(pl.String),
         place=pl.int_ranges(pl.col("probabilities").list.len()),
         p=pl.col("probabilities").cast(pl.List(pl.Float64)).list.eval(share),
     )
-    known = prompts.filter(pl.col("p").list.sum() > 0).explode("place", "p")
-    return _mean(known, ["relation_id", "template_id"])
+    return _mean(prompts.explode("place", "p"), ["relation_id", "template_id"])
 
 
 def _mean(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
