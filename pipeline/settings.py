@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Asked, Method
+from operators.metrics.analyses import ANALYSES
 
 CONF = Path(__file__).parent.parent / "conf"
 T = TypeVar("T")
@@ -106,6 +107,7 @@ class Metrics:
     n_draws: int
     n_rounds: int
     n_bins: int
+    analyses: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,10 @@ def _check(run: Run) -> None:
             f"model.max_model_len={run.model.max_model_len}; it must be more than "
             f"decoding.max_tokens={run.decoding.max_tokens}."
         )
+    for name in run.metrics.analyses:
+        if name not in ANALYSES:
+            known = ", ".join(ANALYSES)
+            raise InputError(f"metrics.analyses names {name}; there are {known}.")
     if run.benchmark.relations == ():
         raise InputError("benchmark.relations=[]; it must be null or name a relation.")
 

@@ -11,6 +11,7 @@ from operators.matching.correct import correct
 from operators.matching.key import key
 from operators.matching.normalise import Normaliser
 from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
 from operators.metrics.confidence import confidence
@@ -67,7 +68,18 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         n_bins=evidence.n_bins,
         n_failed_samples=evidence.n_failed_samples,
     )
-    return {"metrics": metrics, "bins": bins(calibration, evidence.n_bins)}
+    further = analyses(
+        evidence.analyses,
+        evidence.tables["answers"],
+        evidence.facts.templates,
+        evidence.n_failed,
+        evidence.canary,
+        by="match",
+        seed=evidence.seed,
+        n_rounds=evidence.n_rounds,
+    )
+    in_bins = bins(calibration, evidence.n_bins)
+    return {"metrics": pl.concat([metrics, further]), "bins": in_bins}
 
 
 def report(result: Result) -> Report:

@@ -9,6 +9,7 @@ from operators.datasets.facts import Facts, sliced
 from operators.matching.masked import matched
 from operators.methods import belief
 from operators.methods.method import Evidence, Matcher, Method
+from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief as belief_metrics
 from operators.metrics.bias_level import bias_level
 from operators.metrics.calibration import bins
@@ -57,7 +58,17 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         n_failed_samples=evidence.n_failed,
     )
     one_token = metrics.filter(pl.col("metric") != "one_word_ratio")  # there is nothing to count
-    rows = [one_token, bias_level(evidence.tables["biases"])]
+    further = analyses(
+        evidence.analyses,
+        evidence.tables["answers"],
+        evidence.facts.templates,
+        evidence.n_failed,
+        evidence.canary,
+        by="equality",
+        seed=evidence.seed,
+        n_rounds=evidence.n_rounds,
+    )
+    rows = [one_token, further, bias_level(evidence.tables["biases"])]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
 
 

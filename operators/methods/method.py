@@ -56,6 +56,8 @@ class Evidence:
 
     `tables` are the matched ones, of all relations. `n_failed` (relation_id, n_failed) counts the
     prompts without an answer, `n_failed_samples` those without samples; null if none were asked.
+    `canary` are the greedy answers with log-probabilities; null if none were decoded twice.
+    `analyses` are the names of those that are wanted beside the metrics (conf/metrics/).
     """
 
     facts: Facts
@@ -63,6 +65,8 @@ class Evidence:
     tables: Mapping[str, pl.DataFrame]
     n_failed: pl.DataFrame
     n_failed_samples: pl.DataFrame | None
+    canary: pl.DataFrame | None
+    analyses: tuple[str, ...]
     seed: int
     n_draws: int
     n_rounds: int

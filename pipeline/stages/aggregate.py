@@ -55,11 +55,11 @@ def make(
     """Publish the metrics and what stands beside them, each table as one shard."""
     artifact.begin()
     method = METHODS[matched.recipe.fields["method"]]
-    measured = dict(
-        method.measure(_evidence(artifact, setting, facts, prompts, matched, n_sampled))
-    )
-    if greedy is not None and canary is not None:
-        measured["metrics"] = pl.concat([measured["metrics"], _flips(greedy, canary)])
+    again = None if canary is None else canary.read_all("canary")
+    evidence = _evidence(artifact, setting, facts, prompts, matched, n_sampled, again)
+    measured = dict(method.measure(evidence))
+    if greedy is not None and again is not None:
+        measured["metrics"] = pl.concat([measured["metrics"], _flips(greedy, again)])
     for table, rows in measured.items():
         artifact.write(table, "all", _named(rows, artifact.recipe))
     artifact.finish(method.measured)
@@ -72,6 +72,7 @@ def _evidence(
     prompts: Artifact,
     matched: Artifact,
     n_sampled: int,
+    canary: pl.DataFrame | None,
 ) -> Evidence:
     fields = artifact.recipe.fields
     method = METHODS[matched.recipe.fields["method"]]
@@ -94,6 +95,8 @@ def _evidence(
         tables=tables,
         n_failed=_missing(expected, answers),
         n_failed_samples=n_failed_samples,
+        canary=canary,
+        analyses=tuple(fields["analyses"]),
         seed=int(fields["seed"]),
         n_draws=int(fields["n_draws"]),
         n_rounds=int(fields["n_rounds"]),
@@ -110,9 +113,8 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
-def _flips(greedy: Artifact, canary: Artifact) -> pl.DataFrame:
+def _flips(greedy: Artifact, again: pl.DataFrame) -> pl.DataFrame:
     """The row of the flip rate, over the prompts that were decoded twice."""
-    again = canary.read_all("canary")
     first = pl.concat(
         [
             empty("generations"),
