@@ -128,6 +128,17 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("correct", pa.bool_()),
             ]
         ),
+        "gains": pa.schema(  # how often another name suits a masked model better than the label
+            [
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("metric", pa.string()),
+                ("n_units", pa.int64()),
+                ("n_gaining", pa.int64()),
+                ("n_aliases", pa.int64()),
+                ("n_gains", pa.int64()),
+            ]
+        ),
         "biases": pa.schema(  # what a template says to a prompt without a subject
             [
                 ("relation_id", pa.string()),

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
+from polars import selectors
 
 from operators.datasets.facts import Facts, sliced
 from operators.matching.correct import correct
@@ -15,14 +16,18 @@ from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
 from operators.metrics.confidence import confidence
+from operators.metrics.knowledge_sharing import knowledge_sharing
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief import card, headline
 from operators.tables.belief_paper import NAMES, TABLES, sizes
 from operators.tables.calibration_figure import calibration_figure
 from operators.tables.calibration_panels import calibration_panels
+from operators.tables.effects import effects
+from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure
 from operators.tables.paper_table import fill
 from operators.tables.published import asked_with
+from operators.tables.template_spread_figure import spread_by_relation, template_spread_figure
 
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
@@ -87,7 +92,17 @@ def report(result: Result) -> Report:
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
     tables |= _paper_tables(metrics, result)
-    return Report(tables, _figures(in_bins))
+    figures = {**_figures(in_bins), **_spreads(metrics, result.facts)}
+    if len(result.answers) > 1:
+        shares = knowledge_sharing((str(run), load()) for run, load in result.answers.items())
+        digits = selectors.float().round(4)
+        tables |= {
+            "knowledge-sharing": shares.with_columns(digits),
+            "effects": effects(result.answers).with_columns(digits),
+        }
+        squares = shares.rename({"sharing": "value"})
+        figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
+    return Report(tables, figures)
 
 
 def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
@@ -108,6 +123,21 @@ def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.Data
         each.missing.select(pl.lit(name).alias("table"), pl.all()) for name, each in shown.items()
     ]
     return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
+
+
+def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
+    """The spread of the templates' accuracy, a figure a run."""
+    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    names = ("model", "setting", "variant")
+    figures = {}
+    for names_of, rows in metrics.group_by(names, maintain_order=True):
+        run = " ".join(str(name) for name in names_of if name is not None)
+        spread = spread_by_relation(rows, labels)
+        if not spread.is_empty():
+            figures[f"template-spread-{run.replace(' ', '-')}"] = template_spread_figure(
+                spread, run
+            )
+    return figures
 
 
 def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:

@@ -6,14 +6,15 @@ from typing import Any
 import polars as pl
 
 from operators.datasets.facts import Facts, sliced
-from operators.matching.masked import matched
+from operators.matching.masked import label_probabilities, matched
 from operators.methods import belief
 from operators.methods.method import Evidence, Matcher, Method
 from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief as belief_metrics
 from operators.metrics.bias_level import bias_level
 from operators.metrics.calibration import bins
-from operators.prompts.candidates import label_tokens
+from operators.metrics.extended_entities import extended_entities, gains
+from operators.prompts.candidates import candidates, label_tokens
 from operators.prompts.masked import Masked, expand
 from operators.tables.belief import card
 
@@ -28,9 +29,17 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
             "calibration": found.calibration,
             "errors": found.errors,
             "biases": _biases(further),
+            "gains": gains(_label_probabilities(answers, labels)),
         }
 
     return match
+
+
+def _label_probabilities(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    mine = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
+    relation = labels.join(mine.select("relation_id").unique(), on="relation_id", how="semi")
+    predictions = answers.select("prompt_id", probabilities="candidate_probabilities")
+    return label_probabilities(predictions, answers, mine, candidates(relation))
 
 
 def _biases(priors: pl.DataFrame) -> pl.DataFrame:
@@ -68,7 +77,9 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         seed=evidence.seed,
         n_rounds=evidence.n_rounds,
     )
-    rows = [one_token, further, bias_level(evidence.tables["biases"])]
+    drawn = {"seed": evidence.seed, "n_rounds": evidence.n_rounds}
+    of_names = extended_entities(evidence.tables["gains"], **drawn)
+    rows = [one_token, further, bias_level(evidence.tables["biases"]), of_names]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
 
 
@@ -76,7 +87,7 @@ METHOD = Method(
     setting=Masked,
     sliced=sliced,
     expand=expand,
-    matched=("answers", "calibration", "errors", "biases"),
+    matched=("answers", "calibration", "errors", "biases", "gains"),
     matcher=_matcher,
     versions=lambda _pipeline: {},
     measured=("metrics", "bins"),

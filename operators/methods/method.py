@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
 from operators.prompts.expansion import Expansion
+from operators.tables.asking import Asking
 
 
 class Asked(Protocol):
@@ -77,12 +78,14 @@ class Evidence:
 class Result:
     """What was measured: `tables` has the metrics, and what `Method.measure` gave beside them.
 
-    Every table has model, benchmark, setting and variant. `published` are the numbers of the
-    benchmark's paper, `n_tokens` counts the tokens of texts; null where there are none.
+    Every table has model, benchmark, setting and variant. `answers` loads a run's first matched
+    table; there are none where runs are not compared with each other. `published` are the numbers
+    of the benchmark's paper, `n_tokens` counts the tokens of texts; null where there are none.
     """
 
     facts: Facts
     tables: Mapping[str, pl.DataFrame]
+    answers: Mapping[Asking, Callable[[], pl.DataFrame]] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
 

@@ -15,7 +15,7 @@ from operators.metrics.bootstrap import (
     bootstrap_ece,
     bootstrap_ratio,
 )
-from operators.metrics.calibration import brier_terms, ovconf_terms
+from operators.metrics.calibration import auroc, brier_terms, ece, ovconf_terms
 from operators.metrics.consist import By, consist_terms
 from operators.metrics.coverage import coverage_oracle_terms
 from operators.metrics.fluctuation import Draw, fluctuation
@@ -93,7 +93,9 @@ def belief(
     and correct. `calibration` has a row a sampled prompt (module `calibration`). `n_failed` and
     `n_failed_samples` (relation_id, n_failed) count the prompts without an answer, or without
     samples; without the latter, none failed. `n` of a row is the number of prompts behind it.
-    `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none.
+    `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none, and
+    neither have ECE and AUROC where a pair has several prompts in `calibration` (encoder models):
+    their rounds would resample prompts.
 
     Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
 
@@ -156,13 +158,17 @@ def _calibration_rows(
 ) -> list[Row]:
     ovconf = bootstrap_ratio(ovconf_terms(calibration), seed=seed, n_rounds=n_rounds)
     brier = bootstrap_ratio(brier_terms(calibration), seed=seed, n_rounds=n_rounds)
-    ece = bootstrap_ece(calibration, seed=seed, n_rounds=n_rounds, n_bins=n_bins)
-    auroc = bootstrap_auroc(calibration, seed=seed, n_rounds=n_rounds)
+    if calibration["pair_id"].is_duplicated().any():
+        in_bins = Estimate(ece(calibration, n_bins), None, None)
+        ranked = Estimate(auroc(calibration), None, None)
+    else:
+        in_bins = bootstrap_ece(calibration, seed=seed, n_rounds=n_rounds, n_bins=n_bins)
+        ranked = bootstrap_auroc(calibration, seed=seed, n_rounds=n_rounds)
     return [
         *counts.rows("ovconf", ovconf),
         counts.row("brier", brier.overall),
-        counts.row("ece", ece),
-        counts.row("auroc", auroc),
+        counts.row("ece", in_bins),
+        counts.row("auroc", ranked),
     ]
 
 

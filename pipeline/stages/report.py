@@ -10,12 +10,15 @@ report/<benchmark>/          the same tables and figures of several runs togethe
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from operators.methods import METHODS
 from operators.methods.method import Report, Result
+from operators.tables.asking import Asking
 from operators.tables.latex import latex
 from operators.tables.markdown import markdown
 from pipeline import catalog, models, past
@@ -55,7 +58,8 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
         method = branches[0].method
-        report = METHODS[method].report(_result(method, [each.artifacts for each in branches]))
+        result = _result(method, [each.artifacts for each in branches])
+        report = METHODS[method].report(replace(result, answers=_answers(branches)))
         _put(store, report)
         runs = sorted({each.run for each in branches})
         yield (
@@ -76,6 +80,16 @@ def _result(
         published=catalog.published(METHODS[method].published),
         n_tokens=n_tokens,
     )
+
+
+def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.DataFrame]]:
+    """What loads each run's answers."""
+    found: dict[Asking, Callable[[], pl.DataFrame]] = {}
+    for branch in branches:
+        matched, fields = branch.artifacts["matched"], branch.metrics.recipe.fields
+        run = Asking(fields["model"], fields["setting"], fields["variant"])
+        found[run] = partial(matched.read_all, METHODS[branch.method].matched[0])
+    return found
 
 
 def _token_counter(plan: Plan) -> Counter:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.extended_entities import EACH, extended_entities
+from operators.metrics.extended_entities import EACH, extended_entities, gains
 
 # (pair, template, name, object, label) → probability
 Cells = dict[tuple[int, int, int, int, int], float]
@@ -53,7 +53,9 @@ def naive_object(cells: Cells) -> list[list[bool]]:
 
 @given(cells=CELLS)
 def test_extended_entities_any_probabilities_equal_naive_comparison(cells: Cells) -> None:
-    rows = extended_entities(table(cells), seed=1, n_rounds=5).filter(pl.col("slice").is_null())
+    rows = extended_entities(gains(table(cells)), seed=1, n_rounds=5).filter(
+        pl.col("slice").is_null()
+    )
     found = {
         (metric, variant): v
         for metric, variant, v in rows.select("metric", "variant", "value").iter_rows()
@@ -66,7 +68,6 @@ def test_extended_entities_any_probabilities_equal_naive_comparison(cells: Cells
 
 
 def test_extended_entities_a_tie_is_no_gain() -> None:
-    found = extended_entities(
-        table({(0, 0, 0, 0, 0): 0.2, (0, 0, 1, 0, 0): 0.2, (0, 0, 0, 0, 1): 0.2}), seed=1
-    )
+    cells = {(0, 0, 0, 0, 0): 0.2, (0, 0, 1, 0, 0): 0.2, (0, 0, 0, 0, 1): 0.2}
+    found = extended_entities(gains(table(cells)), seed=1)
     assert set(found["value"]) == {0.0}

@@ -16,12 +16,19 @@ CORE = {
     *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
     *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate"),
 }
+ANALYSES = {
+    *(f"template_spread_{part}" for part in ("min", "mean", "max")),
+    *("subject_consist", "template_consist", "subject_acc_min", "subject_acc_max"),
+    *("template_acc_min", "template_acc_max"),
+    *("manual_rank", "inner_group_consist", "inter_group_consist"),
+}
 
 
 def test_aggregate_has_every_core_number_over_all_and_by_relation(finished: Plan) -> None:
     metrics = finished.branches[0].metrics.read_all("metrics")
     overall = metrics.filter(pl.col("slice").is_null())
-    assert set(overall["metric"]) == CORE
+    assert set(overall["metric"]) == CORE | ANALYSES
+    assert set(metrics.drop_nulls("slice")["slice"]) > {f"tokens={n}" for n in range(1, 6)}
     by_relation = metrics.filter(metric="acc_at_1").drop_nulls("slice")
     assert by_relation["slice"].to_list() == ["relation=P30", "relation=P36"]
     assert by_relation["n"].to_list() == [36, 36]
