@@ -104,7 +104,7 @@ class Bar:
 
     def close(self) -> None:
         """Print the last line for good, if there was anything to do."""
-        if not self._counts:
+        if not self._counts.get("all_answers"):
             return
         now = time.monotonic()
         seconds = now - (self._first or now)
