@@ -89,9 +89,8 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> pl.DataFrame:
     >>> import json
     >>> from operators.datasets.probelm import facts_from_files
     >>> prompts = "uses, <subject> uses <object>., What? <subject> <object>., <object>"
-    >>> row = {"subject": "Bo", "relation": "uses", "id": 1}
-    >>> others = [{"object": "tea", "label": 1, "rank": 1}, {"object": "tar", "label": 0, "rank": 2}]
-    >>> groups = json.dumps([[{**row, **each} for each in others]])
+    >>> row = {"subject": "Bo", "relation": "uses", "id": 1, "object": "tea", "label": 1, "rank": 1}
+    >>> groups = json.dumps([[row, {**row, "object": "tar", "label": 0, "rank": 2}]])
     >>> facts = facts_from_files({"112023.json": groups, "prompts.csv": prompts})
     >>> items = expand(facts, Plausibility("completion"), seed=0)
     >>> for item in items.select("context", "continuation", "entity_start").rows():
