@@ -185,6 +185,17 @@ def file_of_rows(rows: pl.DataFrame) -> str:
     return json.dumps([group.to_dicts() for group in groups], ensure_ascii=False) + "\n"
 
 
+def file_of_prompts(prompts: Iterable[Prompt]) -> str:
+    """The authors' prompts.csv.
+
+    >>> prompt = Prompt("uses", "<subject> uses <object>.", "<subject>? <object>", "object")
+    >>> file_of_prompts([prompt]).rstrip()
+    'uses, <subject> uses <object>., <subject>? <object>, <object>'
+    """
+    lines = (", ".join([*each[:3], f"<{each.asked}>"]) for each in prompts)
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
     """The prompt of each relation; there is no header, and no field holds a comma and a blank."""
     prompts: dict[str, Prompt] = {}

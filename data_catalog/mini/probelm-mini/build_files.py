@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.datasets.probelm import PROMPTS, ROWS, file_of_rows
+from operators.datasets.probelm import PROMPTS, ROWS, Prompt, file_of_prompts, file_of_rows
 
 HERE = Path(__file__).parent
 N_ALTERNATIVES = 10
@@ -27,11 +27,9 @@ def files() -> dict[str, str]:
     for relation in relations.values():
         for frame, pools in relation["groups"].items():
             groups[frame] += _groups(relation, pools)
-    lines = (
-        ", ".join((each["label"], each["statement"], each["question"], f"<{each['asked']}>"))
-        for each in relations.values()
-    )
-    content = {PROMPTS: "".join(f"{line}\n" for line in lines)}
+    fields = ("label", *Prompt._fields[1:])
+    prompts = (Prompt(*(each[name] for name in fields)) for each in relations.values())
+    content = {PROMPTS: file_of_prompts(prompts)}
     for frame, mine in groups.items():
         rows = [{"id": i, **row} for i, group in enumerate(mine) for row in group]
         content[f"{frame}.json"] = file_of_rows(pl.DataFrame(rows, ROWS))
