@@ -66,7 +66,7 @@ def test_mini_right_rankings_score_one_and_reversed_ones_nothing(probelm_mini: G
         table = probelm(scores, ranked, seed=0, n_rounds=2)
         found = table.filter(pl.col("metric") == "accuracy")
         assert found["value"].unique().to_list() == [accuracy]
-        assert found["slice"].n_unique() == 1 + 2 + 6  # all, the frames, the relations
+        assert found["slice"].n_unique() == 1 + 2 + 7  # all, the frames, the relations
 
 
 @pytest.mark.parametrize("frame", FRAMES)
