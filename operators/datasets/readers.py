@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from operators.datasets import facts as facts_of
-from operators.datasets import kamel, myriadlama
+from operators.datasets import kamel, myriadlama, probelm
 from operators.datasets.facts import Facts
 
 Relations = Mapping[str, str] | None
@@ -50,5 +50,11 @@ READERS: Mapping[str, Reader] = {
         facts=kamel.facts_from_files,
         columns=_kamel_columns,
         figures=lambda _texts, facts: kamel.counts(facts),
+    ),
+    "probelm": Reader(
+        content="texts",
+        facts=probelm.facts_from_files,
+        columns=lambda _: probelm.ROWS.names(),  # a row without one of them is refused
+        figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
     ),
 }

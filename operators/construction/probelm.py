@@ -1,0 +1,300 @@
+"""PRobELM made anew: two snapshots of Wikidata → groups of a new triple and less plausible ones.
+
+Source: PRobELM, section 3 and appendix B (Algorithm 1).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import polars as pl
+from rapidfuzz.distance import Levenshtein
+
+from operators import seeds
+from operators.datasets.probelm import ROWS, Prompt, Slot
+from operators.errors import InputError
+
+TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
+# The main label first.
+LABELS = pl.Schema([("entity_id", pl.String()), ("labels", pl.List(pl.String))])
+SUBCLASS_OF = "P279"
+_SLOTS: tuple[Slot, Slot] = ("subject", "object")
+_TRIPLE = list(TRIPLES)
+
+
+class Relation(NamedTuple):
+    """A relation of the whitelist: its prompt, and when a query is too general to be asked.
+
+    A query (the known entity and the relation) is general if it has more than `max_answers` right
+    answers: "Who is a citizen of Spain?". Null: none is.
+    """
+
+    prompt: Prompt
+    max_answers: int | None = None
+
+
+class Built(NamedTuple):
+    """The rows of the groups (`operators.datasets.probelm.ROWS`), and what was left out and why.
+
+    dropped: relation_id, unit (triple, alternative), reason, count.
+    """
+
+    rows: pl.DataFrame
+    dropped: pl.DataFrame
+
+
+def build(
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    labels: pl.DataFrame,
+    relations: Mapping[str, Relation],
+    *,
+    max_similarity: float,
+    seed: int,
+    max_groups: int | None = None,
+    n_alternatives: int = 10,
+    parents_by: Collection[str] = (SUBCLASS_OF,),
+) -> Built:
+    """Make groups of the triples (TRIPLES) that are in `after` and not in `before`.
+
+    `relations` is the whitelist, by id; `labels` (LABELS) names the entities. In this order are
+    dropped: triples with an entity without a label; general queries; triples with fewer than
+    `n_alternatives` alternatives in the asked slot; all but `max_groups`, drawn by seed. In the
+    other slot there may be fewer alternatives.
+
+    Alternatives are those of Algorithm 1 (`frequencies`) that are in neither snapshot, the most
+    frequent first, then by id. One whose label is more similar than `max_similarity` to that of the
+    plausible entity or of an earlier alternative is a paraphrase, and dropped.
+
+    Raises:
+        InputError: a missing column, or no triple is left.
+    """
+    for name, table, schema in (
+        ("before", before, TRIPLES),
+        ("after", after, TRIPLES),
+        ("labels", labels, LABELS),
+    ):
+        _check_columns(table, schema, name)
+    before, after = (each.select(_TRIPLE).unique() for each in (before, after))
+    known = pl.concat([before, after]).unique()
+    names = labels.select("entity_id", label=pl.col("labels").list.drop_nulls().list.first())
+    names = names.drop_nulls()
+    new = _new_triples(before, after, known, names, relations)
+    usable = new.filter(pl.col("reason").is_null())
+    found = {slot: _alternatives(usable, before, known, names, slot, parents_by) for slot in _SLOTS}
+    groups = _groups(usable, found, relations, max_similarity, n_alternatives)
+    kept, reasons = _drawn(groups, max_groups, seed)
+    if kept.is_empty():
+        raise InputError(
+            f"no new triple of {', '.join(relations)} has {n_alternatives} alternatives; "
+            "give larger snapshots, more relations or ask for fewer alternatives."
+        )
+    dropped = pl.concat(
+        [_counted(new, "triple"), _counted(reasons, "triple"), _paraphrases(groups)]
+    )
+    return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
+
+
+def frequencies(
+    triples: pl.DataFrame,
+    facts: pl.DataFrame,
+    varied: Slot,
+    parents_by: Collection[str] = (SUBCLASS_OF,),
+) -> pl.DataFrame:
+    """Algorithm 1: how often each entity stands in the slot `varied` under siblings of the other.
+
+    For a triple (s, r, o) and `varied` = object, the siblings of s share a parent with it; each
+    object that a sibling has under r counts once for that sibling. Columns: those of the triple,
+    entity_id, frequency. `triples` and `facts` have the columns TRIPLES; parents are in `facts`.
+
+    >>> facts = pl.DataFrame(
+    ...     [("cat", "P279", "pet"), ("dog", "P279", "pet"), ("dog", "eats", "meat")],
+    ...     schema=TRIPLES, orient="row",
+    ... )
+    >>> triple = pl.DataFrame([("cat", "eats", "fish")], schema=TRIPLES, orient="row")
+    >>> frequencies(triple, facts, "object").rows()
+    [('cat', 'eats', 'fish', 'meat', 1)]
+    """
+    fixed = "object" if varied == "subject" else "subject"
+    parents = facts.filter(pl.col("relation_id").is_in(list(parents_by))).select(
+        entity="subject_id", parent="object_id"
+    )
+    siblings = (
+        triples.select(_TRIPLE)
+        .join(parents, left_on=f"{fixed}_id", right_on="entity")
+        .join(parents.rename({"entity": "sibling"}), on="parent")
+        .filter(pl.col("sibling") != pl.col(f"{fixed}_id"))
+        .drop("parent")
+        .unique()
+    )
+    stated = facts.unique().select(
+        "relation_id", sibling=f"{fixed}_id", entity_id=pl.col(f"{varied}_id")
+    )
+    counted = siblings.join(stated, on=["relation_id", "sibling"])
+    return counted.group_by(*_TRIPLE, "entity_id").agg(frequency=pl.len().cast(pl.Int64))
+
+
+def is_paraphrase(label: str, others: Collection[str], max_similarity: float) -> bool:
+    """Whether a label is more similar than that to one of the others, upper and lower case alike.
+
+    Similarity is 1 − Levenshtein distance / length of the longer one. The paper names the distance
+    and no limit.
+
+    >>> is_paraphrase("time loops", ["Time loop", "tilt"], 0.8)
+    True
+    """
+    return any(
+        Levenshtein.normalized_similarity(label.lower(), other.lower()) > max_similarity
+        for other in others
+    )
+
+
+def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
+    for column, dtype in schema.items():
+        found = table.schema.get(column)
+        if found != dtype:
+            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
+
+
+def _asked(relations: Mapping[str, Relation]) -> pl.Expr:
+    slots = {relation_id: each.prompt.asked for relation_id, each in relations.items()}
+    return pl.col("relation_id").replace_strict(slots, return_dtype=pl.String)
+
+
+def _new_triples(
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    known: pl.DataFrame,
+    names: pl.DataFrame,
+    relations: Mapping[str, Relation],
+) -> pl.DataFrame:
+    """The new triples of the whitelist with the labels `subject` and `object`, and `reason`."""
+    limits = {relation_id: each.max_answers for relation_id, each in relations.items()}
+    limit = pl.col("relation_id").replace_strict(limits, return_dtype=pl.Int64)
+    rows = after.join(before, on=_TRIPLE, how="anti")
+    rows = rows.filter(pl.col("relation_id").is_in(list(relations))).sort("relation_id", *_TRIPLE)
+    for slot in _SLOTS:
+        named = names.select(pl.col("entity_id").alias(f"{slot}_id"), pl.col("label").alias(slot))
+        rows = rows.join(named, on=f"{slot}_id", how="left", maintain_order="left")
+        keys = [f"{slot}_id", "relation_id"]
+        answers = known.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
+        rows = rows.join(answers, on=keys, how="left", maintain_order="left")
+    n_answers = (
+        pl.when(_asked(relations) == "object")
+        .then(pl.col("answers_of_subject"))
+        .otherwise(pl.col("answers_of_object"))
+    )
+    return rows.select(
+        *_TRIPLE,
+        *_SLOTS,
+        reason=pl.when(pl.col("subject").is_null() | pl.col("object").is_null())
+        .then(pl.lit("entity_without_label"))
+        .when(n_answers > limit)
+        .then(pl.lit("general_query")),
+    )
+
+
+def _alternatives(
+    triples: pl.DataFrame,
+    before: pl.DataFrame,
+    known: pl.DataFrame,
+    names: pl.DataFrame,
+    slot: Slot,
+    parents_by: Collection[str],
+) -> dict[tuple[str, ...], list[str]]:
+    """The labels of each triple's alternatives in a slot, the most frequent entity first."""
+    stated = [f"{slot}_id" if name == f"{slot}_id" else name for name in _TRIPLE]
+    asked = ["entity_id" if name == f"{slot}_id" else name for name in _TRIPLE]
+    ordered = (
+        frequencies(triples, before, slot, parents_by)
+        .join(known, left_on=asked, right_on=stated, how="anti")
+        .join(names, on="entity_id")
+        .sort("frequency", "entity_id", descending=[True, False])
+    )
+    lists = ordered.group_by(_TRIPLE, maintain_order=True).agg("label")
+    return {tuple(key): found for *key, found in lists.iter_rows()}
+
+
+def _groups(
+    triples: pl.DataFrame,
+    found: Mapping[Slot, Mapping[tuple[str, ...], list[str]]],
+    relations: Mapping[str, Relation],
+    max_similarity: float,
+    n_alternatives: int,
+) -> pl.DataFrame:
+    """Each triple with its alternatives by slot, its `reason`, and how many paraphrases it lost."""
+    rows: list[dict[str, Any]] = []
+    for triple in triples.drop("reason").iter_rows(named=True):
+        key = tuple(triple[name] for name in _TRIPLE)
+        kept: dict[str, list[str]] = {}
+        n_paraphrases = 0
+        for slot in _SLOTS:
+            kept[slot] = [triple[slot]]
+            for label in found[slot].get(key, []):
+                if len(kept[slot]) > n_alternatives:
+                    break
+                if is_paraphrase(label, kept[slot], max_similarity):
+                    n_paraphrases += 1
+                else:
+                    kept[slot].append(label)
+        asked = relations[triple["relation_id"]].prompt.asked
+        few = len(kept[asked]) <= n_alternatives
+        rows.append(
+            {
+                **triple,
+                **{f"other_{slot}s": kept[slot][1:] for slot in _SLOTS},
+                "reason": "too_few_alternatives" if few else None,
+                "n_paraphrases": n_paraphrases,
+            }
+        )
+    others = {f"other_{slot}s": pl.List(pl.String) for slot in _SLOTS}
+    columns = [*_TRIPLE, *_SLOTS, *others, "reason"]
+    schema: dict[str, Any] = {**dict.fromkeys(columns, pl.String), **others}
+    return pl.DataFrame(rows, schema={**schema, "n_paraphrases": pl.Int64})
+
+
+def _drawn(
+    groups: pl.DataFrame, max_groups: int | None, seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The groups that are kept, and all groups with the reason why they are not."""
+    whole = groups.filter(pl.col("reason").is_null())
+    ids = (".".join(key) for key in whole.select(_TRIPLE).iter_rows())
+    random = pl.Series(seeds.keys(seed, "group", ids), dtype=pl.UInt64)
+    taken = pl.lit(True) if max_groups is None else random.rank("ordinal") <= max_groups
+    marked = whole.with_columns(reason=pl.when(~taken).then(pl.lit("not_drawn")))
+    kept = marked.filter(pl.col("reason").is_null())
+    return kept, pl.concat([groups.drop_nulls("reason"), marked])
+
+
+def _counted(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
+    counts = rows.drop_nulls("reason").group_by("relation_id", "reason").len("count")
+    return counts.select(
+        "relation_id", pl.lit(unit).alias("unit"), "reason", pl.col("count").cast(pl.Int64)
+    )
+
+
+def _paraphrases(groups: pl.DataFrame) -> pl.DataFrame:
+    counts = groups.group_by("relation_id").agg(count=pl.sum("n_paraphrases"))
+    named = {"unit": pl.lit("alternative"), "reason": pl.lit("near_paraphrase")}
+    return counts.filter(pl.col("count") > 0).select("relation_id", **named, count="count")
+
+
+def _rows(groups: pl.DataFrame, relations: Mapping[str, Relation]) -> pl.DataFrame:
+    """The groups as the authors' rows: the plausible one, other subjects, other objects."""
+    rows = (_rows_of(number, group, relations) for number, group in enumerate(groups.to_dicts()))
+    return pl.DataFrame(list(chain.from_iterable(rows)), schema=ROWS)
+
+
+def _rows_of(
+    number: int, group: Mapping[str, Any], relations: Mapping[str, Relation]
+) -> Iterator[dict[str, Any]]:
+    triple = {
+        "id": number,
+        "subject": group["subject"],
+        "relation": relations[group["relation_id"]].prompt.relation,
+        "object": group["object"],
+    }
+    yield {**triple, "label": 1, "rank": 1}
+    for slot in _SLOTS:
+        for rank, label in enumerate(group[f"other_{slot}s"], start=2):
+            yield {**triple, slot: label, "label": 0, "rank": rank}

@@ -1,0 +1,177 @@
+"""PRobELM's prompts: each candidate of a group, put into words in one of three ways (section 3).
+
+    statement     Marcelo has citizenship of Spain.
+    completion    Fill in the blank: Marcelo has citizenship of ____. Answer: Spain
+    question      Question: What citizenship does Marcelo have? Answer: Spain.
+
+An item is a text whose likelihood is asked for, in two parts: `context`, which the candidates of a
+group share, and `continuation`. The text is one followed by the other, and nothing between:
+
+    context             continuation
+    Marcelo has citizenship of| Spain.
+                                ‾‾‾‾‾ entity_start to entity_end
+
+**Tokens.** The context has no blank at its end: the blank is the continuation's, since most
+tokenizers make one token of a blank and the word behind it. The *text* is what is tokenised, never
+its parts one by one: the pieces of a word must not depend on where we cut. An engine may reuse the
+tokens that all texts of a group begin with, and these need not end where the context does.
+`entity_tokens` says which tokens of the text are the entity's.
+
+Where the asked entity stands first (`[Y] edits [X].`), the context is empty. Its first token then
+has a probability only where the model has a token for the beginning of a text.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import polars as pl
+
+from operators import seeds
+from operators.datasets.facts import Facts
+from operators.datasets.probelm import candidates
+from operators.errors import InputError
+
+PromptType = Literal["statement", "completion", "question"]
+PROMPT_TYPES: tuple[PromptType, ...] = get_args(PromptType)
+BLANK = "____"
+
+ITEMS = pl.Schema(
+    {
+        "item_id": pl.String,
+        "pair_id": pl.String,
+        "candidate_id": pl.String,
+        "setting": pl.String,
+        "context": pl.String,
+        "continuation": pl.String,
+        # Characters (code points) of the text, as tokenizers count their offsets.
+        "entity_start": pl.UInt32,
+        "entity_end": pl.UInt32,
+        # The group's place in a seeded order: groups of the lowest are scored twice.
+        "permutation_rank": pl.UInt32,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Plausibility:
+    """What determines the text of an item, beside the facts."""
+
+    prompt_type: PromptType
+
+    @property
+    def name(self) -> str:
+        """As the setting stands in tables: `statement`."""
+        return self.prompt_type
+
+    @property
+    def variant(self) -> None:
+        """There are no departures from the defaults."""
+        return
+
+
+class TokenSpan(NamedTuple):
+    """The tokens [start, end) of a text."""
+
+    start: int
+    end: int
+
+
+def expand(facts: Facts, setting: Plausibility, *, seed: int) -> pl.DataFrame:
+    """All items of a setting (columns: ITEMS), a relation after the other, groups together.
+
+    An item_id is the candidate's with the setting. The seed gives `permutation_rank` alone.
+
+    Raises:
+        InputError: a relation has no template of the style that the setting needs.
+
+    >>> import json
+    >>> from operators.datasets.probelm import facts_from_files
+    >>> prompts = "uses, <subject> uses <object>., What? <subject> <object>., <object>"
+    >>> row = {"subject": "Bo", "relation": "uses", "id": 1, "object": "tea", "label": 1, "rank": 1}
+    >>> groups = json.dumps([[row, {**row, "object": "tar", "label": 0, "rank": 2}]])
+    >>> facts = facts_from_files({"112023.json": groups, "prompts.csv": prompts})
+    >>> items = expand(facts, Plausibility("completion"), seed=0)
+    >>> for item in items.select("context", "continuation", "entity_start").rows():
+    ...     print(item)
+    ('Fill in the blank: Bo uses ____. Answer:', ' tea', 41)
+    ('Fill in the blank: Bo uses ____. Answer:', ' tar', 41)
+    """
+    known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
+    rows = candidates(facts.pairs).join(known, on="pair_id", maintain_order="left")
+    rows = rows.join(_permutation_ranks(facts.pairs, seed), on="pair_id", maintain_order="left")
+    items = [
+        _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, setting))
+        for relation_id in facts.relations["relation_id"]
+    ]
+    name = pl.lit(setting.name)
+    return (
+        pl.concat(items)
+        .with_columns(setting=name, item_id=pl.format("{}.{}", "candidate_id", name))
+        .select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
+    )
+
+
+def entity_tokens(
+    offsets: Sequence[tuple[int, int]], entity_start: int, entity_end: int
+) -> TokenSpan:
+    """The tokens that hold a character of the entity, by the offsets of the text's tokens.
+
+    A token of a blank and a word is the word's; one that reaches from the entity into what
+    follows is the entity's, too. Special tokens have the offset (0, 0) and are nobody's.
+
+    >>> offsets = [(0, 0), (0, 2), (2, 7), (7, 11), (11, 14), (14, 15)]  # <s>|Bo| uses| tea|pot|.
+    >>> entity_tokens(offsets, 8, 14)
+    TokenSpan(start=3, end=5)
+    """
+    places = [
+        place
+        for place, (start, end) in enumerate(offsets)
+        if start < entity_end and end > entity_start
+    ]
+    return TokenSpan(places[0], places[-1] + 1) if places else TokenSpan(0, 0)
+
+
+def _template(facts: Facts, relation_id: str, setting: Plausibility) -> str:
+    style = "question" if setting.prompt_type == "question" else "statement"
+    mine = facts.templates.filter(relation_id=relation_id, style=style).sort("template_id")
+    if mine.is_empty():
+        raise InputError(
+            f"relation {relation_id} has no {style} template for prompt type "
+            f"{setting.prompt_type}; add one or leave the relation out."
+        )
+    text: str = mine["text"][0]
+    if setting.prompt_type == "completion":
+        return f"Fill in the blank: {text.replace('[Y]', BLANK)} Answer: [Y]"
+    return text
+
+
+def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
+    """The parts of each candidate's text; names are put in together, so that none is put in twice.
+
+    Where the asked entity stands twice, the continuation begins at the first, and `entity_start`
+    is that of the last: the answer.
+    """
+    pieces = [piece for piece in re.split(r"(\[[XY]\])", template) if piece]
+    names = {"[X]": pl.col("known"), "[Y]": pl.col("label")}
+    parts = [names.get(piece, pl.lit(piece)) for piece in pieces]
+    first = pieces.index("[Y]")
+    last = len(pieces) - 1 - pieces[::-1].index("[Y]")
+    context = _joined(parts[:first]).str.strip_chars_end(" ")
+    entity_start = _joined(parts[:last]).str.len_chars()
+    return rows.with_columns(
+        context=context,
+        continuation=_joined(parts).str.slice(context.str.len_chars()),
+        entity_start=entity_start,
+        entity_end=entity_start + pl.col("label").str.len_chars(),
+    )
+
+
+def _joined(parts: Sequence[pl.Expr]) -> pl.Expr:
+    return pl.concat_str(pl.lit(""), *parts)
+
+
+def _permutation_ranks(pairs: pl.DataFrame, seed: int) -> pl.DataFrame:
+    random = pl.Series(seeds.keys(seed, "permutation", pairs["pair_id"]), dtype=pl.UInt64)
+    return pairs.select("pair_id", permutation_rank=random.rank("ordinal") - 1)

@@ -1,0 +1,183 @@
+"""PRobELM's items: three ways to ask, and where the entity stands in the text."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.datasets.facts import Facts
+from operators.datasets.probelm import candidates, facts_from_files
+from operators.errors import InputError
+from operators.prompts.plausibility import (
+    ITEMS,
+    PROMPT_TYPES,
+    Plausibility,
+    PromptType,
+    TokenSpan,
+    entity_tokens,
+    expand,
+)
+from operators.schemas import empty
+
+TEMPLATES = {
+    "cit": ("[X] has citizenship of [Y].", "Question: What is [X]? Answer: [Y]."),
+    "edits": ("[Y] is the editor of [X].", "Question: Who edits [X]? Answer: [Y]."),
+    "wins": ("[X] won [Y] twice.", "Question: In which [Y] did [X] win? Answer: [Y]."),
+}
+NAMES = st.text("ab [XY]é🙂_$.", min_size=1, max_size=6)
+
+
+def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
+    templates = [
+        (f"{relation}.00{i}", relation, text, "manual", 0, ("statement", "question")[i])
+        for relation in groups
+        for i, text in enumerate(TEMPLATES[relation])
+    ]
+    pairs = [
+        {
+            "pair_id": f"{relation}.2023-11.{i}",
+            "relation_id": relation,
+            "subject_id": f"2023-11.{i}",
+            "subjects": [known],
+            "objects": [{"object_id": str(k), "labels": [e]} for k, e in enumerate(entities, 1)],
+            "split": "2023-11",
+        }
+        for relation, each in groups.items()
+        for i, (known, entities) in enumerate(each)
+    ]
+    return Facts(
+        pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
+        pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
+        pl.DataFrame(pairs, schema=empty("pairs").schema),
+    )
+
+
+def texts(facts: Facts, prompt_type: PromptType) -> list[str]:
+    items = expand(facts, Plausibility(prompt_type), seed=0)
+    return (items["context"] + items["continuation"]).to_list()
+
+
+@pytest.mark.parametrize(
+    ("prompt_type", "expected"),
+    [
+        ("statement", "Marcelo has citizenship of Spain."),
+        ("completion", "Fill in the blank: Marcelo has citizenship of ____. Answer: Spain"),
+        ("question", "Question: What is Marcelo? Answer: Spain."),
+    ],
+)
+def test_expand_text_is_that_of_the_paper(prompt_type: PromptType, expected: str) -> None:
+    assert texts(facts_of({"cit": [("Marcelo", ["Spain"])]}), prompt_type) == [expected]
+
+
+def test_expand_asked_subject_leaves_a_statement_without_context() -> None:
+    facts = facts_of({"edits": [("Time", ["Ann", "Bo"])]})
+    statements = expand(facts, Plausibility("statement"), seed=0)
+    assert statements["context"].to_list() == ["", ""]
+    assert statements["continuation"][1] == "Bo is the editor of Time."
+    completion = expand(facts, Plausibility("completion"), seed=0)
+    assert completion["context"][0] == "Fill in the blank: ____ is the editor of Time. Answer:"
+
+
+def test_expand_entity_that_stands_twice_is_the_answer() -> None:
+    item = expand(facts_of({"wins": [("Bo", ["Derby"])]}), Plausibility("question"), seed=0)
+    assert item["context"].item() == "Question: In which"
+    text = (item["context"] + item["continuation"]).item()
+    assert text == "Question: In which Derby did Bo win? Answer: Derby."
+    assert item["entity_start"].item() == text.rindex("Derby")
+
+
+def naive_text(known: str, entity: str, template: str) -> str:
+    rest, text = template, ""
+    while rest:
+        for slot, name in (("[X]", known), ("[Y]", entity)):
+            if rest.startswith(slot):
+                rest, text = rest.removeprefix(slot), text + name
+                break
+        else:
+            rest, text = rest[1:], text + rest[0]
+    return text
+
+
+@given(
+    known=NAMES,
+    entities=st.lists(NAMES, min_size=1, max_size=3),
+    relation=st.sampled_from(list(TEMPLATES)),
+    prompt_type=st.sampled_from(PROMPT_TYPES),
+)
+def test_expand_any_names_stand_where_their_slots_are(
+    known: str, entities: list[str], relation: str, prompt_type: PromptType
+) -> None:
+    statement, question = TEMPLATES[relation]
+    template = {
+        "statement": statement,
+        "completion": f"Fill in the blank: {statement.replace('[Y]', '____')} Answer: [Y]",
+        "question": question,
+    }[prompt_type]
+    items = expand(facts_of({relation: [(known, entities)]}), Plausibility(prompt_type), seed=0)
+    assert items["context"].n_unique() == 1
+    assert not items["context"][0].endswith(" ")
+    for entity, item in zip(entities, items.iter_rows(named=True), strict=True):
+        text = item["context"] + item["continuation"]
+        assert text == naive_text(known, entity, template)
+        assert text[item["entity_start"] : item["entity_end"]] == entity
+        assert text[item["entity_end"] :] == template.rpartition("[Y]")[2].replace("[X]", known)
+
+
+def test_expand_items_of_all_types_have_ids_and_ranks_of_their_own() -> None:
+    groups = [("A", ["x", "y"]), ("B", ["x", "y", "z"]), ("C", ["z"])]
+    facts = facts_of({"cit": groups, "edits": groups})
+    items = pl.concat(expand(facts, Plausibility(each), seed=3) for each in PROMPT_TYPES)
+    assert items.schema == ITEMS
+    assert items["item_id"].is_unique().all()
+    assert set(items["candidate_id"]) == set(candidates(facts.pairs)["candidate_id"])
+    ranks = items.select("pair_id", "permutation_rank").unique()
+    assert sorted(ranks["permutation_rank"]) == list(range(6))
+    others = {
+        tuple(expand(facts, Plausibility("statement"), seed=seed)["permutation_rank"])
+        for seed in range(4)
+    }
+    assert len(others) > 1
+
+
+def test_expand_relation_without_a_question_is_refused() -> None:
+    facts = facts_of({"cit": [("A", ["x"])]})
+    less = Facts(facts.relations, facts.templates.head(1), facts.pairs)
+    assert texts(less, "completion") == ["Fill in the blank: A has citizenship of ____. Answer: x"]
+    with pytest.raises(InputError, match="cit has no question template"):
+        expand(less, Plausibility("question"), seed=0)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    special=st.booleans(),
+    start=st.integers(0, 40),
+    length=st.integers(1, 10),
+)
+def test_entity_tokens_are_those_that_share_a_character(
+    sizes: list[int], special: bool, start: int, length: int
+) -> None:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    offsets = [(0, 0)] * special + list(zip([0, *ends], ends, strict=False))
+    mine = set(range(start, start + length))
+    expected = [i for i, (a, b) in enumerate(offsets) if mine & set(range(a, b))]
+    found = entity_tokens(offsets, start, start + length)
+    assert list(range(*found)) == expected
+    assert expected or found == TokenSpan(0, 0)
+
+
+def test_authors_groups_share_their_context(shared_data: Path) -> None:
+    paths = [shared_data / "probelm" / each for each in ("112023.json", "prompts.csv")]
+    facts = facts_from_files({path.name: path.read_text() for path in paths})
+    for prompt_type in PROMPT_TYPES:
+        items = expand(facts, Plausibility(prompt_type), seed=0)
+        assert items.height == 5294
+        assert items.group_by("pair_id").agg(pl.col("context").n_unique())["context"].max() == 1
+        text = items["context"] + items["continuation"]
+        length = items["entity_end"] - items["entity_start"]
+        entities = items.select(text.str.slice(items["entity_start"], length))
+        ranked = candidates(facts.pairs).select("candidate_id", "label")
+        expected = items.join(ranked, on="candidate_id", maintain_order="left")["label"]
+        assert entities.to_series().to_list() == expected.to_list()
+        assert not text.str.contains(r"<subject>|<object>|\[[XY]\]").any()
