@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from operators.datasets.facts import Facts
+from operators.datasets.facts import Facts, labelled
 from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
 from operators.tables.published import PUBLISHED
@@ -101,6 +101,9 @@ def checksum(paths: list[Path]) -> str:
 def read(entry: Entry, path: str | None = None) -> Facts:
     """The facts of a data set.
 
+    Files under `path` may be a user's own: they may have relations that the entry does not name,
+    whose labels are their ids.
+
     Raises:
         InputError: its files are missing or unfit; the message names the file.
     """
@@ -108,7 +111,10 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     where = paths[0] if len(paths) == 1 else paths[0].parent
     try:
         reader = READERS[entry.reader]
-        return reader.facts(content(paths, reader.content), entry.relations or None)
+        found = content(paths, reader.content)
+        if path is None or not reader.names_ids:
+            return reader.facts(found, entry.relations or None)
+        return labelled(reader.facts(found, None), entry.relations)
     except DamagedFileError:
         raise  # it names the file
     except InputError as error:

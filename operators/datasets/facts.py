@@ -1,6 +1,7 @@
 """What every reader returns: the facts of a benchmark as three canonical tables."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -46,6 +47,14 @@ def counts(facts: Facts) -> dict[str, int]:
         "templates": facts.templates.height,
         **{name: int(value) for name, value in sums.row(0, named=True).items()},
     }
+
+
+def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
+    """The facts with these labels of relations, by id; those of other relations stay."""
+    known = pl.DataFrame(list(labels.items()), schema=["relation_id", "known"], orient="row")
+    known = known.cast(pl.String)
+    rows = facts.relations.join(known, on="relation_id", how="left", maintain_order="left")
+    return replace(facts, relations=rows.select("relation_id", label=pl.coalesce("known", "label")))
 
 
 def checked(facts: Facts) -> Facts:

@@ -20,12 +20,14 @@ class Reader:
 
     `content` says what it is handed: the rows of Parquet or JSONL files as one LazyFrame, or the
     texts of files by their last two path parts. `columns` are those that the files have.
+    `names_ids` says whether the files name relations by id, so that a label is one only.
     """
 
     content: Literal["rows", "texts"]
     facts: Callable[[Any, Relations], Facts]
     columns: Callable[[Any], Sequence[str]]
     figures: Callable[[Any, Facts], Mapping[str, int]]
+    names_ids: bool = True
 
 
 def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
@@ -56,5 +58,6 @@ READERS: Mapping[str, Reader] = {
         facts=probelm.facts_from_files,
         columns=lambda _: probelm.ROWS.names(),  # a row without one of them is refused
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
+        names_ids=False,
     ),
 }

@@ -215,13 +215,19 @@ def test_read_column_of_any_other_name_is_let_be(rows: pl.DataFrame, tmp_path: P
     assert catalog.read(MINI, str(tmp_path)).pairs.height == catalog.read(MINI).pairs.height
 
 
-def test_read_relation_that_the_entry_lacks_names_the_row(
+def test_read_own_files_may_have_relations_that_the_entry_lacks(
     rows: pl.DataFrame, tmp_path: Path
 ) -> None:
     rows.write_parquet(tmp_path / "rows.parquet")
-    entry = replace(REAL, relations={"P36": "capital"})
+    entry = replace(REAL, relations={"P36": "seat of government"})
+    labels = dict(catalog.read(entry, str(tmp_path)).relations.iter_rows())
+    assert (labels["P36"], labels["P17"]) == ("seat of government", "P17")
+
+
+def test_read_files_of_the_entry_with_another_relation_name_the_row() -> None:
+    entry = replace(MINI, relations={"P36": "capital"})
     with pytest.raises(InputError, match=r"rows\.parquet: row 0 .* does not name its relation"):
-        catalog.read(entry, str(tmp_path))
+        catalog.read(entry)
 
 
 def test_fetch_entry_that_ships_is_refused() -> None:
