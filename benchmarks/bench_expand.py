@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _compare(source: Artifact, setting: Setting, folder: Path) -> None:
-    prompts = Artifact(source.store, expand.recipe(source.recipe, setting, SEED))
+    prompts = Artifact(source.store, expand.recipe(source.recipe, "belief", setting, SEED))
     ours = alone(expand_facts, prompts, source, setting)
     holds = ours.seconds < TARGET_S and ours.peak_gib < TARGET_GIB
     target = f"target at scale 1: {TARGET_S:.0f} s, {TARGET_GIB:.0f} GiB"
