@@ -19,6 +19,7 @@ class PastBranch:
     benchmark: str
     method: str
     setting: str
+    billions_of_parameters: float
     artifacts: dict[str, Artifact]
 
     @property
@@ -67,6 +68,7 @@ def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
             benchmark=run["benchmark"]["name"],
             method=run["benchmark"]["method"],
             setting=setting,
+            billions_of_parameters=run["model"]["billions_of_parameters"],
             artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
         )
 

@@ -113,7 +113,8 @@ def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.Data
     (benchmark,) = metrics["benchmark"].unique()
     by_prompt = metrics["variant"].str.contains("scope=prompt").any()
     rows = asked_with(metrics, "prompt" if by_prompt else "shared")
-    rows = pl.concat([rows, sizes(result.facts, benchmark)], how="diagonal")
+    costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
+    rows = pl.concat([rows, costs, sizes(result.facts, benchmark)], how="diagonal")
     filled = {
         name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
         for name, table in TABLES.items()

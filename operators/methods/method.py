@@ -79,12 +79,15 @@ class Result:
     """What was measured: `tables` has the metrics, and what `Method.measure` gave beside them.
 
     Every table has model, benchmark, setting and variant. `answers` loads a run's first matched
-    table; there are none where runs are not compared with each other. `published` are the numbers
-    of the benchmark's paper, `n_tokens` counts the tokens of texts; null where there are none.
+    table; there are none where runs are not compared with each other. `costs` has rows of the
+    metrics table, too: runtime_hours of a setting, billions_of_parameters of a model. `published`
+    are the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts; null where
+    there are none.
     """
 
     facts: Facts
     tables: Mapping[str, pl.DataFrame]
+    costs: pl.DataFrame
     answers: Mapping[Asking, Callable[[], pl.DataFrame]] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None

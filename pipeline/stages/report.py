@@ -9,15 +9,17 @@ report/<benchmark>/          the same tables and figures of several runs togethe
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from operators.methods import METHODS
 from operators.methods.method import Report, Result
+from operators.schemas import empty
 from operators.tables.asking import Asking
 from operators.tables.latex import latex
 from operators.tables.markdown import markdown
@@ -37,7 +39,8 @@ def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
     n_tokens = None if plan.run.answers else _token_counter(plan)
     branches = [{each.stage: each for each in branch.artifacts()} for branch in plan.branches]
-    result = _result(plan.run.benchmark.method, branches, n_tokens)
+    sizes = {plan.run.model.name: plan.run.model.billions_of_parameters}
+    result = _result(plan.run.benchmark.method, branches, sizes, n_tokens)
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
     _put(store, plan.run.method.report(result))
@@ -58,7 +61,8 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
         method = branches[0].method
-        result = _result(method, [each.artifacts for each in branches])
+        sizes = {each.model: each.billions_of_parameters for each in branches}
+        result = _result(method, [each.artifacts for each in branches], sizes)
         report = METHODS[method].report(replace(result, answers=_answers(branches)))
         _put(store, report)
         runs = sorted({each.run for each in branches})
@@ -69,17 +73,37 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
 
 
 def _result(
-    method: str, branches: Sequence[dict[str, Artifact]], n_tokens: Counter | None = None
+    method: str,
+    branches: Sequence[dict[str, Artifact]],
+    sizes: Mapping[str, float],
+    n_tokens: Counter | None = None,
 ) -> Result:
+    """What was measured; `sizes` has the billions of parameters of each model."""
+    parameters = [
+        {"model": model, "metric": "billions_of_parameters", "value": billions}
+        for model, billions in sizes.items()
+    ]
     return Result(
         facts_stage.load(branches[0]["facts"]),
         {
             table: pl.concat([branch["metrics"].read_all(table) for branch in branches])
             for table in METHODS[method].measured
         },
+        costs=pl.DataFrame([*map(_runtime, branches), *parameters], schema=empty("metrics").schema),
         published=catalog.published(METHODS[method].published),
         n_tokens=n_tokens,
     )
+
+
+def _runtime(branch: dict[str, Artifact]) -> dict[str, Any]:
+    """The engine-hours of the answers to all prompts, as a row of the metrics table."""
+    names = {
+        name: branch["metrics"].recipe.fields[name] for name in ("model", "setting", "variant")
+    }
+    answers = next(branch[stage] for stage in ("generations", "masked") if stage in branch)
+    seconds = [each.get("seconds") for each in answers.counts(answers.stage).values()]
+    known = [float(each) for each in seconds if each is not None]
+    return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
 
 
 def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.DataFrame]]:
