@@ -20,8 +20,12 @@ _PROMPTS = pa.schema(
         ("query", pa.string()),
         # The earlier prompt with the very same text, which is decoded in this one's place.
         ("same_as", pa.string()),
-        # One prompt a pair has a rank; the sampled prompts are those of the lowest ranks.
+        # One prompt a pair has a rank; the sampled prompts are those of the lowest ranks. Where
+        # texts are scored, all candidates of a group have one.
         ("calibration_rank", pa.uint32()),
+        # Where texts are scored: the characters of the candidate in the whole text.
+        ("entity_start", pa.uint32()),
+        ("entity_end", pa.uint32()),
     ]
 )
 _GENERATIONS = pa.schema(
@@ -34,6 +38,15 @@ _GENERATIONS = pa.schema(
     ]
 )
 
+_SCORES = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("n_tokens", pa.uint32()),
+        ("logprob", pa.float64()),
+        ("entity_n_tokens", pa.uint32()),
+        ("entity_logprob", pa.float64()),
+    ]
+)
 _PREDICTIONS = pa.schema(
     [
         ("prompt_id", pa.string()),
@@ -83,6 +96,17 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         "canary": _GENERATIONS,  # of prompts that are decoded twice, the second time
         "masked": _PREDICTIONS,  # what an encoder model says at the mask
         "priors": _PREDICTIONS,  # and what it says to content-free prompts
+        "scores": _SCORES,  # the log-probability of a text, and of the candidate's tokens in it
+        "rescored": _SCORES,  # of some texts once more, in another order
+        "scored": pa.schema(
+            [
+                ("candidate_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("setting", pa.string()),
+                *(field for field in _SCORES if field.name != "prompt_id"),
+            ]
+        ),
         "samples": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -186,6 +210,8 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "ranked": "prompt_id",
         "content_free": "prompt_id",
         "masked": "prompt_id",
+        "scores": "prompt_id",
+        "rescored": "prompt_id",
         "priors": "prompt_id",
         "generations": "prompt_id",
         "canary": "prompt_id",

@@ -24,9 +24,9 @@ CATALOG = Path(__file__).parent.parent / "data_catalog"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: a data set repository on the hub, or files in the catalog."""
+    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog."""
 
-    kind: Literal["hub", "catalog"]
+    kind: Literal["hub", "elsewhere", "catalog"]
     id: str
     files: str
 
@@ -78,8 +78,13 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
         found = sorted(p for p in folder.rglob("*") if p.suffix in (".parquet", ".jsonl"))
     if not found:
         mend = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
+        mend = _by_hand(entry) if entry.source.kind == "elsewhere" else mend
         raise InputError(f"{entry.name} has no files in {folder}; {mend}.")
     return found
+
+
+def _by_hand(entry: Entry) -> str:
+    return f"copy its files from {entry.source.id} and give benchmark.path=<their folder>"
 
 
 def _folder(entry: Entry) -> Path:
@@ -135,7 +140,9 @@ def fetch(entry: Entry) -> str:
     Raises:
         InputError: it does not come from the hub, or the hub does not give it.
     """
-    if entry.source.kind != "hub":
+    if entry.source.kind == "elsewhere":
+        raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
+    if entry.source.kind == "catalog":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
     from huggingface_hub import HfApi, snapshot_download
 

@@ -20,6 +20,7 @@ class PastBranch:
     method: str
     setting: str
     billions_of_parameters: float
+    training_cutoff: str | None
     artifacts: dict[str, Artifact]
 
     @property
@@ -69,6 +70,7 @@ def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
             method=run["benchmark"]["method"],
             setting=setting,
             billions_of_parameters=run["model"]["billions_of_parameters"],
+            training_cutoff=run["model"].get("training_cutoff"),
             artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
         )
 

@@ -16,10 +16,11 @@ from pipeline.artifact import Artifact, Recipe
 from pipeline.cluster import hardware
 from pipeline.models import Weights
 from pipeline.settings import Run
-from pipeline.stages import admit, aggregate, expand, facts, fill, generate, match
+from pipeline.stages import admit, aggregate, expand, facts, fill, generate, likelihood, match
 from pipeline.stages.decode import SOURCES, Task, Work
 from pipeline.stages.fill import Fill
 from pipeline.stages.generate import Generate
+from pipeline.stages.likelihood import Score
 from pipeline.store import Store
 
 
@@ -122,6 +123,12 @@ def _decoded(run: Run, admitted: Recipe, weights: Weights) -> _Decoded:
         masked, priors = (fill.recipe(stage, admitted, weights) for stage in ("masked", "priors"))
         return _Decoded(masked, None, [priors])
     decoding, samples = run.decoding, run.decoding.samples
+    if run.method.ability == "score":
+        scores, again = (
+            likelihood.recipe(stage, admitted, weights, decoding)
+            for stage in ("scores", "rescored")
+        )
+        return _Decoded(scores, again if decoding.canary_prompts else None, [])
     n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
     n_canary = generate.n_canary(decoding)
     return _Decoded(
@@ -162,6 +169,11 @@ def _tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | Non
     if run.method.ability == "fill":
         for artifact in branch.decoded():
             yield artifact, Fill(branch.facts), None
+        return
+    if run.method.ability == "score":
+        yield branch.greedy, Score(), None
+        if branch.canary is not None:
+            yield branch.canary, Score(backwards=True), run.decoding.canary_prompts
         return
     decoding, chat_template = run.decoding, run.model.chat_template
     yield branch.greedy, Generate(generate.greedy_sampling(decoding), chat_template), None

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+from operators.engines.likelihood import Likelihood
 
 from operators.engines.masked_lm import MaskedLM
 from operators.engines.protocol import Engine
@@ -155,6 +156,8 @@ def engine(run: Run, weights: Weights) -> Any:
         return _masked_lm(run, weights)
     if run.decoding.engine == "fake":
         return _fake_engine()
+    if run.method.ability == "score" and run.decoding.scorer == "transformers":
+        return _likelihood(run, weights)
     from operators.engines.vllm import VllmEngine, VllmSettings
 
     model = weights.model
@@ -173,16 +176,29 @@ def engine(run: Run, weights: Weights) -> Any:
 
 
 def _masked_lm(run: Run, weights: Weights) -> MaskedLM:
-    import torch
     from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(
+    model = _pretrained(AutoModelForMaskedLM, weights)
+    return MaskedLM(model, models.tokenizer(weights), device=device(run.cluster))
+
+
+def _likelihood(run: Run, weights: Weights) -> Likelihood:
+    from transformers import AutoModelForCausalLM
+
+    model = _pretrained(AutoModelForCausalLM, weights)
+    return Likelihood(model, device=device(run.cluster))
+
+
+def _pretrained(kind: Any, weights: Weights) -> Any:
+    """A model of transformers."""
+    import torch
+
+    return kind.from_pretrained(
         models.location(weights),
         revision=weights.revision if weights.model.source == "hub" else None,
         dtype=getattr(torch, weights.model.dtype),
         trust_remote_code=weights.model.trust_remote_code,
     )
-    return MaskedLM(model, models.tokenizer(weights), device=device(run.cluster))
 
 
 def _fake_engine() -> Engine:

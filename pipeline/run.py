@@ -147,6 +147,7 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
+        _check_order(plan.run, metrics)
         row = metrics.filter(metric=plan.run.method.main_metric).filter(pl.col("slice").is_null())
         n, failed = row.select("n", "n_failed").row(0)
         if failed > limit * (n + failed):
@@ -155,3 +156,15 @@ def check_failed(plan: Plan) -> None:
                 f"than decoding.max_failed_share={limit} allows; their reasons stand in "
                 f"{branch.admitted.store.where(branch.admitted.folder)}/errors. All else is there."
             )
+
+
+def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
+    """Refuse scores that depend on the order in which they were asked for."""
+    found = metrics.filter(metric="permutation_difference")["value"].max()
+    limit = settings.decoding.max_permutation_difference
+    if isinstance(found, float) and found > limit:
+        raise DecodingError(
+            f"the same texts, scored in another order, differ by up to {found:.3g} nats, more than "
+            f"decoding.max_permutation_difference={limit:g}; choose another decoding.scorer or "
+            "model.dtype=float32. All else is there."
+        )

@@ -4,7 +4,7 @@ The answers take the place of a decoded artifact; all that comes before and afte
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import polars as pl
 
 from operators.errors import InputError
 from operators.methods.method import Asked
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.schemas import empty
 from pipeline import catalog
 from pipeline.artifact import Artifact, Recipe
 from pipeline.files import scan
@@ -28,15 +30,19 @@ VERSION = 1
 def score(run: Run) -> pl.DataFrame:
     """The metrics of the answers in `answers=`.
 
-    The file has one row a prompt: prompt_id and text. Its prompts are those of `benchmark=`,
-    `prompt=` and `seed=`; a prompt without a row counts as failed.
+    The file has one row a prompt: prompt_id and text. Where texts are scored (PRobELM), it has
+    candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
+    prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Its prompts
+    are those of `benchmark=`, `prompt=` and `seed=`; a prompt without a row counts as failed.
 
     Raises:
         InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
     started = time.monotonic()
     if run.answers is None:
-        raise InputError("score needs answers=<a JSONL or Parquet file with prompt_id and text>.")
+        raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
+    if run.method.ability == "fill":
+        raise InputError(f"score measures no encoder's answers; model={run.model.name} is one.")
     if len(run.settings) != 1:
         raise InputError("score measures one setting; name it with prompt=….")
     path = Path(run.answers)
@@ -55,7 +61,8 @@ def _branch(run: Run, setting: Asked, checksum: str) -> Branch:
     method = run.benchmark.method
     prompts = expand.recipe(facts_recipe, method, setting, run.seed)
     inputs = {"prompts": prompts.fingerprint}
-    given = Recipe("generations", VERSION, {"answers": checksum}, inputs)
+    stage = "scores" if run.method.ability == "score" else "generations"
+    given = Recipe(stage, VERSION, {"answers": checksum}, inputs)
     admitted = Recipe("admitted", VERSION, {"answers": checksum}, inputs)
     matched = match.recipe(given, [], method, run.matching, 0)
     metrics = aggregate.recipe(
@@ -82,7 +89,7 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
         size = run.cluster.rows_per_shard
         expand.make(branch.prompts, branch.facts, branch.setting, run.seed, size)
     if not branch.greedy.is_complete():
-        _take(branch, _given(path, branch.prompts))
+        _take(branch, _given(run, path, branch.prompts))
     if not branch.matched.is_complete():
         given = (branch.greedy, (), run.matching, Weights(run.model, "answers"))
         match.make(branch.matched, branch.facts, branch.prompts, *given)
@@ -91,28 +98,61 @@ def _make(run: Run, branch: Branch, path: Path) -> None:
         aggregate.make(branch.metrics, *evidence)
 
 
-def _given(path: Path, prompts: Artifact) -> pl.DataFrame:
-    """The answers: prompt_id, text."""
+def _given(run: Run, path: Path, prompts: Artifact) -> pl.DataFrame:
+    """The answers by prompt_id, with the columns that they have of their table."""
     rows = scan([path])
-    schema = rows.collect_schema()
-    for column in ("prompt_id", "text"):
-        if schema.get(column) not in (pl.String, pl.Null):
-            found = schema.get(column, "nothing")
-            raise InputError(f"{path}: column {column} must be text, found {found}; add it.")
-    answers = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
-    answers = answers.with_row_index("row")
+    scored = run.method.ability == "score"
+    answers = _scores(run, path, rows) if scored else _texts(path, rows)
+    named = "candidate_id and setting" if scored else "prompt_id"
     known = pl.concat([each.select("prompt_id") for each in prompts.each("prompts")])
     problems = {
-        "its text is null; give an empty text or leave the row out": pl.col("text").is_null(),
-        "its prompt_id stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
+        f"its {_VALUES[run.method.ability]} is null; give one or leave the row out": pl.col(
+            _VALUES[run.method.ability]
+        ).is_null(),
+        f"its {named} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
         "it is no prompt of this benchmark, setting and seed; check prompt= and seed=": ~pl.col(
             "prompt_id"
         ).is_in(known["prompt_id"].implode()),
     }
+    answers = answers.with_row_index("row")
     for problem, wrong in problems.items():
         for row, prompt_id in answers.filter(wrong).select("row", "prompt_id").head(1).iter_rows():
             raise InputError(f"{path}, row {row} (counted from 0), {prompt_id!r}: {problem}.")
     return answers.drop("row")
+
+
+_VALUES = {"generate": "text", "score": "logprob"}
+
+
+def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
+    _check_columns(path, rows, {"prompt_id": "text", "text": "text"})
+    return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+
+
+def _scores(run: Run, path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
+    columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
+    setting = run.settings[0].name
+    several = setting not in PROMPT_TYPES
+    _check_columns(path, rows, {**columns, "setting": "text"} if several else columns)
+    given = pl.col("setting") if several else pl.lit(setting)
+    further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
+    return rows.select(
+        pl.format("{}.{}", "candidate_id", given).alias("prompt_id"),
+        "logprob",
+        "n_tokens",
+        *further,
+    ).collect()
+
+
+def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> None:
+    schema = rows.collect_schema()
+    for column, kind in kinds.items():
+        found = schema.get(column)
+        text = found in (pl.String, pl.Null)
+        number = found is not None and (found.is_numeric() or found == pl.Null)
+        if not (text if kind == "text" else number):
+            found_as = "nothing" if found is None else found
+            raise InputError(f"{path}: column {column} must be {kind}, found {found_as}; add it.")
 
 
 def _take(branch: Branch, answers: pl.DataFrame) -> None:
@@ -120,17 +160,17 @@ def _take(branch: Branch, answers: pl.DataFrame) -> None:
     branch.admitted.begin()
     branch.greedy.begin()
     for shard, rows in _by_shard(branch.prompts, answers):
-        absent = rows.filter(pl.col("text").is_null() & pl.col("same_as").is_null())
+        table = branch.greedy.stage
+        value = pl.col("text" if table == "generations" else "logprob")
+        absent = rows.filter(value.is_null() & pl.col("same_as").is_null())
         errors = absent.select("prompt_id").with_columns(
             stage=pl.lit("score"), reason=pl.lit("no_answer_given"), detail=pl.lit(None, pl.String)
         )
         branch.admitted.write("errors", shard, errors)
-        given = rows.filter(pl.col("text").is_not_null()).select("prompt_id", "text")
-        unknown = {"n_tokens": pl.UInt16, "logprob": pl.Float32, "finish_reason": pl.String}
-        columns = {name: pl.lit(None, kind) for name, kind in unknown.items()}
-        branch.greedy.write("generations", shard, given.with_columns(**columns))
+        given = rows.filter(value.is_not_null()).drop("same_as")
+        branch.greedy.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
     branch.admitted.finish(["errors"])
-    branch.greedy.finish(["generations"])
+    branch.greedy.finish([branch.greedy.stage])
 
 
 def _by_shard(prompts: Artifact, answers: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -41,6 +41,7 @@ class Model:
     gguf_file: str | None
     billions_of_parameters: float
     instruction_tuned: bool
+    training_cutoff: str | None
     chat_template: bool
     dtype: str
     max_model_len: int
@@ -65,6 +66,7 @@ class Benchmark:
     max_tokens: int
     stop: tuple[str, ...]
     sampled_prompts: int
+    canary_prompts: int
     paper: dict[str, Any]
 
 
@@ -84,6 +86,7 @@ class Decoding:
     """How answers are decoded (conf/decoding/)."""
 
     engine: Literal["vllm", "fake"]
+    scorer: Literal["vllm", "transformers"]
     max_tokens: int
     stop: tuple[str, ...]
     samples: Samples
@@ -91,6 +94,7 @@ class Decoding:
     determinism: Literal["default", "batch_invariant"]
     mix_tensor_parallel: bool
     max_failed_share: float
+    max_permutation_difference: float
 
 
 @dataclass(frozen=True)

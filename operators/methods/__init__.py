@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from operators.methods import belief, belief_masked, kamel
+from operators.methods import belief, belief_masked, kamel, probelm
 from operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {
     "belief": belief.METHOD,
     "belief-masked": belief_masked.METHOD,
     "kamel": kamel.METHOD,
+    "probelm": probelm.METHOD,
 }

@@ -12,6 +12,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
+from operators.metrics.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
 from operators.tables.asking import Asking
 
@@ -80,7 +81,8 @@ class Result:
 
     Every table has model, benchmark, setting and variant. `answers` loads a run's first matched
     table; there are none where runs are not compared with each other. `costs` has rows of the
-    metrics table, too: runtime_hours of a setting, billions_of_parameters of a model. `published`
+    metrics table, too: runtime_hours of a setting, billions_of_parameters of a model. `cutoffs` are
+    the months in which models' training data ends, where they are known. `published`
     are the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts; null where
     there are none.
     """
@@ -89,6 +91,7 @@ class Result:
     tables: Mapping[str, pl.DataFrame]
     costs: pl.DataFrame
     answers: Mapping[Asking, Callable[[], pl.DataFrame]] = field(default_factory=dict)
+    cutoffs: Mapping[str, str] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
 
@@ -112,8 +115,9 @@ class Method:
     `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
     `card` is the summary that a terminal shows. Every answered prompt enters `main_metric`.
     `published` names the file of the paper's numbers. `ability` is what is needed of an engine: to
-    generate answers, or to fill a mask. `masked` names the method that takes this one's place where
-    the model is an encoder; null: there is none.
+    generate answers, to fill a mask, or to score given texts. `masked` names the method that takes
+    this one's place where the model is an encoder; null: there is none. `twice` measures how far
+    answers differ that were made twice: the first, then the second ones.
     """
 
     setting: type[Any]
@@ -128,5 +132,6 @@ class Method:
     card: Callable[[pl.DataFrame], pl.DataFrame]
     main_metric: str
     published: str
-    ability: Literal["generate", "fill"] = "generate"
+    ability: Literal["generate", "fill", "score"] = "generate"
     masked: str | None = None
+    twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate

@@ -18,13 +18,15 @@ from operators.prompts.setting import Setting, eligible, filled, query
 class Expansion:
     """The tables of one relation: `prompts`, in prefix order, and the `contexts` that they use.
 
-    `content_free` has the prompts that a masked model is asked beside them.
+    `content_free` has the prompts that a masked model is asked beside them. `together` names a
+    column: prompts that follow each other and have the same in it are answered in one shard.
     """
 
     relation_id: str
     prompts: pl.DataFrame
     contexts: pl.DataFrame
     content_free: pl.DataFrame | None = None
+    together: str = "prompt_id"
 
 
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:

@@ -22,7 +22,7 @@ has a probability only where the model has a token for the beginning of a text.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -32,6 +32,7 @@ from operators import seeds
 from operators.datasets.facts import Facts
 from operators.datasets.probelm import candidates
 from operators.errors import InputError
+from operators.prompts.expansion import Expansion
 
 PromptType = Literal["statement", "completion", "question"]
 PROMPT_TYPES: tuple[PromptType, ...] = get_args(PromptType)
@@ -56,14 +57,14 @@ ITEMS = pl.Schema(
 
 @dataclass(frozen=True)
 class Plausibility:
-    """What determines the text of an item, beside the facts."""
+    """What determines the texts whose likelihood is asked for, beside the facts."""
 
-    prompt_type: PromptType
+    prompt_types: tuple[PromptType, ...]
 
     @property
     def name(self) -> str:
-        """As the setting stands in tables: `statement`."""
-        return self.prompt_type
+        """As the setting stands where its types are measured together: `all`, or the types."""
+        return "all" if set(self.prompt_types) == set(PROMPT_TYPES) else "+".join(self.prompt_types)
 
     @property
     def variant(self) -> None:
@@ -78,13 +79,54 @@ class TokenSpan(NamedTuple):
     end: int
 
 
-def expand(facts: Facts, setting: Plausibility, *, seed: int) -> pl.DataFrame:
-    """All items of a setting (columns: ITEMS), a relation after the other, groups together.
+def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expansion]:
+    """The items as prompts, a relation at a time: a context is what a group shares in a type.
 
-    An item_id is the candidate's with the setting. The seed gives `permutation_rank` alone.
+    A prompt's id is the item's, its query the continuation, its calibration rank the group's
+    permutation rank.
 
     Raises:
-        InputError: a relation has no template of the style that the setting needs.
+        InputError: a relation has no template of the style that a prompt type needs.
+    """
+    everything = pl.concat([items(facts, each, seed=seed) for each in setting.prompt_types])
+    everything = everything.with_columns(context_id=pl.format("{}.{}", "pair_id", "setting"))
+    for relation_id in facts.relations["relation_id"]:
+        pairs = facts.pairs.filter(relation_id=relation_id)
+        rows = everything.join(pairs, on="pair_id", how="semi", maintain_order="left")
+        prompts, contexts = _prompts(rows, relation_id), _contexts(rows)
+        yield Expansion(relation_id, prompts, contexts, together="context_id")
+
+
+def _prompts(rows: pl.DataFrame, relation_id: str) -> pl.DataFrame:
+    question = pl.col("setting") == "question"
+    number = pl.when(question).then(pl.lit("001")).otherwise(pl.lit("000"))
+    return rows.select(
+        "pair_id",
+        "context_id",
+        "entity_start",
+        "entity_end",
+        prompt_id="item_id",
+        template_id=pl.format("{}.{}", pl.lit(relation_id), number),
+        subject_index=pl.lit(0, pl.UInt16),
+        query="continuation",
+        same_as=pl.lit(None, pl.String),
+        calibration_rank="permutation_rank",
+    )
+
+
+def _contexts(rows: pl.DataFrame) -> pl.DataFrame:
+    first = rows.unique("context_id", keep="first", maintain_order=True)
+    none = pl.lit([], pl.List(pl.String))
+    return first.select("context_id", "setting", text="context", demonstrations=none)
+
+
+def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
+    """All items of a prompt type (columns: ITEMS), a relation after the other, groups together.
+
+    An item_id is the candidate's with the prompt type. The seed gives `permutation_rank` alone.
+
+    Raises:
+        InputError: a relation has no template of the style that the type needs.
 
     >>> import json
     >>> from operators.datasets.probelm import facts_from_files
@@ -92,8 +134,8 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> pl.DataFrame:
     >>> row = {"subject": "Bo", "relation": "uses", "id": 1, "object": "tea", "label": 1, "rank": 1}
     >>> groups = json.dumps([[row, {**row, "object": "tar", "label": 0, "rank": 2}]])
     >>> facts = facts_from_files({"112023.json": groups, "prompts.csv": prompts})
-    >>> items = expand(facts, Plausibility("completion"), seed=0)
-    >>> for item in items.select("context", "continuation", "entity_start").rows():
+    >>> rows = items(facts, "completion", seed=0)
+    >>> for item in rows.select("context", "continuation", "entity_start").rows():
     ...     print(item)
     ('Fill in the blank: Bo uses ____. Answer:', ' tea', 41)
     ('Fill in the blank: Bo uses ____. Answer:', ' tar', 41)
@@ -101,13 +143,13 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> pl.DataFrame:
     known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
     rows = candidates(facts.pairs).join(known, on="pair_id", maintain_order="left")
     rows = rows.join(_permutation_ranks(facts.pairs, seed), on="pair_id", maintain_order="left")
-    items = [
-        _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, setting))
+    found = [
+        _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
         for relation_id in facts.relations["relation_id"]
     ]
-    name = pl.lit(setting.name)
+    name = pl.lit(prompt_type)
     return (
-        pl.concat(items)
+        pl.concat(found)
         .with_columns(setting=name, item_id=pl.format("{}.{}", "candidate_id", name))
         .select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
     )
@@ -133,16 +175,16 @@ def entity_tokens(
     return TokenSpan(places[0], places[-1] + 1) if places else TokenSpan(0, 0)
 
 
-def _template(facts: Facts, relation_id: str, setting: Plausibility) -> str:
-    style = "question" if setting.prompt_type == "question" else "statement"
+def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
+    style = "question" if prompt_type == "question" else "statement"
     mine = facts.templates.filter(relation_id=relation_id, style=style).sort("template_id")
     if mine.is_empty():
         raise InputError(
             f"relation {relation_id} has no {style} template for prompt type "
-            f"{setting.prompt_type}; add one or leave the relation out."
+            f"{prompt_type}; add one or leave the relation out."
         )
     text: str = mine["text"][0]
-    if setting.prompt_type == "completion":
+    if prompt_type == "completion":
         return f"Fill in the blank: {text.replace('[Y]', BLANK)} Answer: [Y]"
     return text
 

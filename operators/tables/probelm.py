@@ -17,12 +17,22 @@ import polars as pl
 from operators.metrics.correlation import correlations
 from operators.metrics.probelm import ALL_TYPES
 from operators.prompts.plausibility import PROMPT_TYPES
+from operators.tables.card import card as card_of
 
 SEEN = "†"
 RANDOM = "random order"
 _NAMES = ("model", "benchmark", "variant")
 _TYPES = {"statement": "Statement", "completion": "Completion", "question": "Question"}
 _METRICS = {"accuracy": "Acc.", "mrr": "MRR", "ndcg": "NDCG", "ndcg_at_3": "NDCG@3"}
+_ON_CARD = {
+    "accuracy": "accuracy",
+    "mrr": "MRR",
+    "ndcg": "NDCG",
+    "ndcg_at_3": "NDCG@3",
+    "plausibility": "plausibility",
+    "baseline_accuracy": "accuracy of a random order",
+    "baseline_plausibility": "plausibility of a random order",
+}
 _OVERALL = {"plausibility": "Plausibility", "plausibility_published": "Plausibility@3"}
 _INTERVAL = "95 % interval"
 _HEADINGS = (
@@ -269,4 +279,9 @@ def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
     extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
     known = [heading for heading in _HEADINGS if heading in wide.columns]
-    return wide.select(*keys, pl.col(*known, *extra).fill_null("–"))
+    return wide.select(*keys, pl.col([*known, *extra]).fill_null("–"))
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
+    return card_of(metrics, _ON_CARD, hundredths, own=("score",))

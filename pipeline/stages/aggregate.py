@@ -8,7 +8,6 @@ import polars as pl
 
 from operators.methods import METHODS
 from operators.methods.method import Asked, Evidence
-from operators.metrics.flip_rate import flip_rate
 from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.settings import Metrics
@@ -55,11 +54,12 @@ def make(
     """Publish the metrics and what stands beside them, each table as one shard."""
     artifact.begin()
     method = METHODS[matched.recipe.fields["method"]]
-    again = None if canary is None else canary.read_all("canary")
+    again = None if canary is None else canary.read_all(canary.stage)
     evidence = _evidence(artifact, setting, facts, prompts, matched, n_sampled, again)
     measured = dict(method.measure(evidence))
     if greedy is not None and again is not None:
-        measured["metrics"] = pl.concat([measured["metrics"], _flips(greedy, again)])
+        noise = method.twice(_first(greedy, again), again)
+        measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
     for table, rows in measured.items():
         artifact.write(table, "all", _named(rows, artifact.recipe))
     artifact.finish(method.measured)
@@ -105,23 +105,21 @@ def _evidence(
 
 
 def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
-    """The rows with model, benchmark, setting and variant; a variant of theirs stands last."""
-    names = [pl.lit(recipe.fields[name]).alias(name) for name in ("model", "benchmark", "setting")]
+    """The rows with model, benchmark, setting and variant; their own variant stands last."""
+    names = [pl.lit(recipe.fields[name]).alias(name) for name in ("model", "benchmark")]
     own = ["variant"] if "variant" in rows.columns else []
+    # A method that measures several settings at once names them itself.
+    setting = [pl.col("setting")] if "setting" in rows.columns else []
+    names.append(pl.coalesce(*setting, pl.lit(recipe.fields["setting"])).alias("setting"))
     asked = pl.lit(recipe.fields["variant"], pl.String)
     variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
-def _flips(greedy: Artifact, again: pl.DataFrame) -> pl.DataFrame:
-    """The row of the flip rate, over the prompts that were decoded twice."""
-    first = pl.concat(
-        [
-            empty("generations"),
-            *(each.join(again, on="prompt_id", how="semi") for each in greedy.each("generations")),
-        ]
-    )
-    return flip_rate(first, again)
+def _first(greedy: Artifact, again: pl.DataFrame) -> pl.DataFrame:
+    """The first answers to the prompts that were answered twice."""
+    found = [each.join(again, on="prompt_id", how="semi") for each in greedy.each(greedy.stage)]
+    return pl.concat([empty(greedy.stage), *found])
 
 
 def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:

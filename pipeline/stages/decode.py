@@ -29,6 +29,8 @@ SOURCES: Mapping[str, str] = {
     "samples": "ranked",
     "masked": "prompts",
     "priors": "content_free",
+    "scores": "prompts",
+    "rescored": "ranked",
 }
 
 # Told what was done since the last time; says whether to stop.

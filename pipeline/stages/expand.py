@@ -6,6 +6,7 @@ content_free/<relation>       the prompts that name no subject, where the method
 contexts/<any of these>       the contexts that the shards of that name use
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import polars as pl
@@ -13,10 +14,11 @@ import polars as pl
 from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts.expansion import Expansion
+from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.stages import facts as facts_stage
 
-VERSION = 1
+VERSION = 2
 TABLES = ("prompts", "ranked", "contexts", "content_free")
 
 
@@ -40,8 +42,10 @@ def make(
 
 
 def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> None:
-    relation_id, prompts = expansion.relation_id, expansion.prompts
-    for number, rows in enumerate(prompts.iter_slices(rows_per_shard)):
+    relation_id = expansion.relation_id
+    # What only other methods fill in is null.
+    prompts = pl.concat([empty("prompts"), expansion.prompts], how="diagonal_relaxed")
+    for number, rows in enumerate(_shards(prompts, expansion.together, rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
         artifact.write("contexts", shard, _used(expansion, rows))
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
@@ -51,7 +55,19 @@ def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> N
     artifact.write("contexts", relation_id, _used(expansion, used))
     artifact.write("ranked", relation_id, ranked)
     if expansion.content_free is not None:
-        artifact.write("content_free", relation_id, expansion.content_free)
+        rows = pl.concat([empty("content_free"), expansion.content_free], how="diagonal_relaxed")
+        artifact.write("content_free", relation_id, rows)
+
+
+def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.DataFrame]:
+    """The prompts in shards of about the size, none of which ends between two of a kind."""
+    if together == "prompt_id":
+        yield from prompts.iter_slices(size)
+        return
+    place = pl.int_range(pl.len()).first().over(pl.col(together).rle_id())
+    yield from prompts.with_columns(number=place // size).partition_by(
+        "number", maintain_order=True, include_key=False
+    )
 
 
 def _used(expansion: Expansion, rows: pl.DataFrame) -> pl.DataFrame:

@@ -39,8 +39,11 @@ def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
     n_tokens = None if plan.run.answers else _token_counter(plan)
     branches = [{each.stage: each for each in branch.artifacts()} for branch in plan.branches]
-    sizes = {plan.run.model.name: plan.run.model.billions_of_parameters}
-    result = _result(plan.run.benchmark.method, branches, sizes, n_tokens)
+    model = plan.run.model
+    sizes = {model.name: model.billions_of_parameters}
+    cutoffs = {model.name: model.training_cutoff} if model.training_cutoff else {}
+    result = _result(plan.run.benchmark.method, branches, sizes)
+    result = replace(result, n_tokens=n_tokens, cutoffs=cutoffs)
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
     _put(store, plan.run.method.report(result))
@@ -63,7 +66,9 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
         method = branches[0].method
         sizes = {each.model: each.billions_of_parameters for each in branches}
         result = _result(method, [each.artifacts for each in branches], sizes)
-        report = METHODS[method].report(replace(result, answers=_answers(branches)))
+        cutoffs = {b.model: b.training_cutoff for b in branches if b.training_cutoff}
+        result = replace(result, answers=_answers(branches), cutoffs=cutoffs)
+        report = METHODS[method].report(result)
         _put(store, report)
         runs = sorted({each.run for each in branches})
         yield (
@@ -76,7 +81,6 @@ def _result(
     method: str,
     branches: Sequence[dict[str, Artifact]],
     sizes: Mapping[str, float],
-    n_tokens: Counter | None = None,
 ) -> Result:
     """What was measured; `sizes` has the billions of parameters of each model."""
     parameters = [
@@ -91,7 +95,6 @@ def _result(
         },
         costs=pl.DataFrame([*map(_runtime, branches), *parameters], schema=empty("metrics").schema),
         published=catalog.published(METHODS[method].published),
-        n_tokens=n_tokens,
     )
 
 
@@ -100,7 +103,9 @@ def _runtime(branch: dict[str, Artifact]) -> dict[str, Any]:
     names = {
         name: branch["metrics"].recipe.fields[name] for name in ("model", "setting", "variant")
     }
-    answers = next(branch[stage] for stage in ("generations", "masked") if stage in branch)
+    answers = next(
+        branch[stage] for stage in ("generations", "masked", "scores") if stage in branch
+    )
     seconds = [each.get("seconds") for each in answers.counts(answers.stage).values()]
     known = [float(each) for each in seconds if each is not None]
     return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}

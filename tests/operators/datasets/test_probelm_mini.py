@@ -10,7 +10,7 @@ import yaml
 
 from operators.datasets.probelm import Groups, candidates, counts, groups_from_files
 from operators.metrics.probelm import probelm
-from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.plausibility import PROMPT_TYPES, items
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"
 FOLDER = CATALOG / "mini/probelm-mini"
@@ -58,7 +58,7 @@ def test_mini_has_two_frames_and_groups_of_eleven(probelm_mini: Groups) -> None:
 
 def test_mini_right_rankings_score_one_and_reversed_ones_nothing(probelm_mini: Groups) -> None:
     ranked = candidates(probelm_mini.facts.pairs)
-    items = [expand(probelm_mini.facts, Plausibility(each), seed=0) for each in PROMPT_TYPES]
+    items = [items(probelm_mini.facts, each, seed=0) for each in PROMPT_TYPES]
     rows = pl.concat(items).join(ranked, on="candidate_id")
     assert rows.height == 3 * ranked.height
     for sign, accuracy in ((-1, 1.0), (1, 0.0)):

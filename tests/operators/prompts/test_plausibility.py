@@ -13,11 +13,10 @@ from operators.errors import InputError
 from operators.prompts.plausibility import (
     ITEMS,
     PROMPT_TYPES,
-    Plausibility,
     PromptType,
     TokenSpan,
     entity_tokens,
-    expand,
+    items,
 )
 from operators.schemas import empty
 
@@ -55,8 +54,8 @@ def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
 
 
 def texts(facts: Facts, prompt_type: PromptType) -> list[str]:
-    items = expand(facts, Plausibility(prompt_type), seed=0)
-    return (items["context"] + items["continuation"]).to_list()
+    rows = items(facts, prompt_type, seed=0)
+    return (rows["context"] + rows["continuation"]).to_list()
 
 
 @pytest.mark.parametrize(
@@ -73,15 +72,15 @@ def test_expand_text_is_that_of_the_paper(prompt_type: PromptType, expected: str
 
 def test_expand_asked_subject_leaves_a_statement_without_context() -> None:
     facts = facts_of({"edits": [("Time", ["Ann", "Bo"])]})
-    statements = expand(facts, Plausibility("statement"), seed=0)
+    statements = items(facts, "statement", seed=0)
     assert statements["context"].to_list() == ["", ""]
     assert statements["continuation"][1] == "Bo is the editor of Time."
-    completion = expand(facts, Plausibility("completion"), seed=0)
+    completion = items(facts, "completion", seed=0)
     assert completion["context"][0] == "Fill in the blank: ____ is the editor of Time. Answer:"
 
 
 def test_expand_entity_that_stands_twice_is_the_answer() -> None:
-    item = expand(facts_of({"wins": [("Bo", ["Derby"])]}), Plausibility("question"), seed=0)
+    item = items(facts_of({"wins": [("Bo", ["Derby"])]}), "question", seed=0)
     assert item["context"].item() == "Question: In which"
     text = (item["context"] + item["continuation"]).item()
     assert text == "Question: In which Derby did Bo win? Answer: Derby."
@@ -115,10 +114,10 @@ def test_expand_any_names_stand_where_their_slots_are(
         "completion": f"Fill in the blank: {statement.replace('[Y]', '____')} Answer: [Y]",
         "question": question,
     }[prompt_type]
-    items = expand(facts_of({relation: [(known, entities)]}), Plausibility(prompt_type), seed=0)
-    assert items["context"].n_unique() == 1
-    assert not items["context"][0].endswith(" ")
-    for entity, item in zip(entities, items.iter_rows(named=True), strict=True):
+    rows = items(facts_of({relation: [(known, entities)]}), prompt_type, seed=0)
+    assert rows["context"].n_unique() == 1
+    assert not rows["context"][0].endswith(" ")
+    for entity, item in zip(entities, rows.iter_rows(named=True), strict=True):
         text = item["context"] + item["continuation"]
         assert text == naive_text(known, entity, template)
         assert text[item["entity_start"] : item["entity_end"]] == entity
@@ -128,16 +127,13 @@ def test_expand_any_names_stand_where_their_slots_are(
 def test_expand_items_of_all_types_have_ids_and_ranks_of_their_own() -> None:
     groups = [("A", ["x", "y"]), ("B", ["x", "y", "z"]), ("C", ["z"])]
     facts = facts_of({"cit": groups, "edits": groups})
-    items = pl.concat(expand(facts, Plausibility(each), seed=3) for each in PROMPT_TYPES)
-    assert items.schema == ITEMS
-    assert items["item_id"].is_unique().all()
-    assert set(items["candidate_id"]) == set(candidates(facts.pairs)["candidate_id"])
-    ranks = items.select("pair_id", "permutation_rank").unique()
+    rows = pl.concat(items(facts, each, seed=3) for each in PROMPT_TYPES)
+    assert rows.schema == ITEMS
+    assert rows["item_id"].is_unique().all()
+    assert set(rows["candidate_id"]) == set(candidates(facts.pairs)["candidate_id"])
+    ranks = rows.select("pair_id", "permutation_rank").unique()
     assert sorted(ranks["permutation_rank"]) == list(range(6))
-    others = {
-        tuple(expand(facts, Plausibility("statement"), seed=seed)["permutation_rank"])
-        for seed in range(4)
-    }
+    others = {tuple(items(facts, "statement", seed=seed)["permutation_rank"]) for seed in range(4)}
     assert len(others) > 1
 
 
@@ -146,7 +142,7 @@ def test_expand_relation_without_a_question_is_refused() -> None:
     less = Facts(facts.relations, facts.templates.head(1), facts.pairs)
     assert texts(less, "completion") == ["Fill in the blank: A has citizenship of ____. Answer: x"]
     with pytest.raises(InputError, match="cit has no question template"):
-        expand(less, Plausibility("question"), seed=0)
+        items(less, "question", seed=0)
 
 
 @given(
@@ -171,13 +167,13 @@ def test_authors_groups_share_their_context(shared_data: Path) -> None:
     paths = [shared_data / "probelm" / each for each in ("112023.json", "prompts.csv")]
     facts = facts_from_files({path.name: path.read_text() for path in paths})
     for prompt_type in PROMPT_TYPES:
-        items = expand(facts, Plausibility(prompt_type), seed=0)
-        assert items.height == 5294
-        assert items.group_by("pair_id").agg(pl.col("context").n_unique())["context"].max() == 1
-        text = items["context"] + items["continuation"]
-        length = items["entity_end"] - items["entity_start"]
-        entities = items.select(text.str.slice(items["entity_start"], length))
+        rows = items(facts, prompt_type, seed=0)
+        assert rows.height == 5294
+        assert rows.group_by("pair_id").agg(pl.col("context").n_unique())["context"].max() == 1
+        text = rows["context"] + rows["continuation"]
+        length = rows["entity_end"] - rows["entity_start"]
+        entities = rows.select(text.str.slice(rows["entity_start"], length))
         ranked = candidates(facts.pairs).select("candidate_id", "label")
-        expected = items.join(ranked, on="candidate_id", maintain_order="left")["label"]
+        expected = rows.join(ranked, on="candidate_id", maintain_order="left")["label"]
         assert entities.to_series().to_list() == expected.to_list()
         assert not text.str.contains(r"<subject>|<object>|\[[XY]\]").any()

@@ -1,0 +1,93 @@
+"""likelihood: what a model is asked about given texts: how likely it finds them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import polars as pl
+
+from operators.engines.protocol import Scored, Scorer, ScoreRequest
+from operators.prompts.plausibility import entity_tokens
+from operators.prompts.tokens import encode
+from pipeline.artifact import Recipe
+from pipeline.models import Weights
+from pipeline.settings import Decoding
+from pipeline.stages.decode import Answered
+from pipeline.stages.generate import engine_version
+
+VERSION = 1
+
+
+def scorer_version(scorer: str) -> str:
+    """The library that scores, with its version."""
+    if scorer == "vllm":
+        return engine_version("vllm")
+    return f"transformers {metadata.version('transformers')}"
+
+
+def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
+    """The scores of all texts (`scores`), or of some in another order (`rescored`)."""
+    model = weights.model
+    fields: dict[str, Any] = {
+        "model": model.id,
+        "source": model.source,
+        "revision": weights.revision,
+        "gguf_file": model.gguf_file,
+        "dtype": model.dtype,
+        "max_model_len": model.max_model_len,
+        "tensor_parallel": model.tensor_parallel,
+        "pipeline_parallel": model.pipeline_parallel,
+        "engine": scorer_version(decoding.scorer),
+    }
+    if stage == "rescored":
+        fields["n_prompts"] = decoding.canary_prompts
+    return Recipe(stage, VERSION, fields, {"admitted": admitted.fingerprint})
+
+
+@dataclass(frozen=True)
+class Score:
+    """Log-probabilities of whole texts; `backwards` scores the candidates of a group last to first.
+
+    Groups stay together: an engine computes what their texts share once.
+    """
+
+    backwards: bool = False
+
+    answers_per_prompt = 1
+    shares_answers = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        return encode(tokenizer, texts)
+
+    def answered(self, rows: pl.DataFrame, engine: Scorer, tokenizer: Any) -> Iterator[Answered]:
+        """The scores of each row, in the order in which they are made."""
+        for scored in engine.scores(self._requests(rows, tokenizer)):
+            yield Answered(_row(scored), _counts(scored))
+
+    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
+        for group in rows.partition_by("context_id", maintain_order=True):
+            asked = group.reverse() if self.backwards else group
+            ids = self.token_ids(tokenizer, asked["text"].to_list())
+            for row, token_ids in zip(asked.iter_rows(named=True), ids, strict=True):
+                # Offsets are there only where they are asked for, and one text at a time.
+                offsets = tokenizer(row["text"], return_offsets_mapping=True).offset_mapping
+                span = entity_tokens(offsets, row["entity_start"], row["entity_end"])
+                yield ScoreRequest(row["prompt_id"], token_ids, row["context_id"], span)
+
+
+def _row(scored: Scored) -> dict[str, Any]:
+    fields = asdict(scored)
+    names = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
+    return {"prompt_id": scored.request_id, **{name: fields[name] for name in names}}
+
+
+def _counts(scored: Scored) -> dict[str, float]:
+    return {
+        "prompts": 1,
+        "answers": 1,
+        "prompt_tokens": scored.n_prompt_tokens,
+        "cached_tokens": scored.n_cached_tokens,
+        "output_tokens": 0,
+    }
