@@ -1,6 +1,7 @@
-"""What a decoder engine is asked, and what it answers."""
+"""What a decoder engine is asked, and what it answers: to go on with a text, or to score one."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,4 +57,68 @@ class Engine(Protocol):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """A whole text as token ids, the group whose texts begin alike, and its entity's tokens.
+
+    `span` is [start, end) among the tokens; an empty one where nobody asks after an entity.
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    group: str
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The log-probability of a text, and that of its entity: sums over tokens, in nats.
+
+    Every token is scored but the first, before which there is nothing to go by. (So BOS is not
+    scored, and with it every token of the text itself is.) `n_tokens` counts the scored ones.
+
+    `logprob` is null where no token is scored, `entity_logprob` where some token of the entity is
+    not, or where it has none; `entity_n_tokens` counts all of its tokens.
+    """
+
+    request_id: str
+    n_tokens: int
+    logprob: float | None
+    entity_n_tokens: int
+    entity_logprob: float | None
+    n_prompt_tokens: int
+    n_cached_tokens: int
+
+    @classmethod
+    def of(
+        cls, request: ScoreRequest, logprobs: Sequence[float], *, n_cached_tokens: int
+    ) -> "Scored":
+        """Sum up the log-probabilities of a request's tokens, from the second on.
+
+        >>> request = ScoreRequest("g.1", [11, 12, 13, 14], "g", span=(1, 3))
+        >>> scored = Scored.of(request, [-0.5, -1.0, -2.0], n_cached_tokens=0)
+        >>> scored.logprob, scored.n_tokens, scored.entity_logprob, scored.entity_n_tokens
+        (-3.5, 3, -1.5, 2)
+        """
+        start, end = request.span
+        known = 0 < start < end
+        return cls(
+            request_id=request.request_id,
+            n_tokens=len(logprobs),
+            logprob=math.fsum(logprobs) if logprobs else None,
+            entity_n_tokens=end - start,
+            entity_logprob=math.fsum(logprobs[start - 1 : end - 1]) if known else None,
+            n_prompt_tokens=len(request.token_ids),
+            n_cached_tokens=n_cached_tokens,
+        )
+
+
+class Scorer(Protocol):
+    """Scores texts as they come; those of a group come one after the other."""
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        """One score for each request, in the order they are finished."""
         ...

@@ -1,11 +1,18 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from operators.engines.protocol import Answer, Completion, Request, Sampling
+from operators.engines.protocol import (
+    Answer,
+    Completion,
+    Request,
+    Sampling,
+    Scored,
+    ScoreRequest,
+)
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
@@ -26,6 +33,15 @@ class VllmSettings:
     seed: int = 0
 
 
+class _Job(NamedTuple):
+    """What vLLM is given for a request, and how much of the capacity it takes."""
+
+    request: Any
+    token_ids: Sequence[int]
+    parameters: "SamplingParams"
+    load: int
+
+
 class VllmEngine:
     """vLLM with prefix caching; asks for nothing that is not stored."""
 
@@ -33,37 +49,60 @@ class VllmEngine:
         self._llm = _load(settings)
         scheduler = self._llm.llm_engine.vllm_config.scheduler_config
         # Twice what runs at once: the scheduler always finds the next request waiting.
-        self._capacity = 2 * int(scheduler.max_num_seqs)
+        self._max_answers = 2 * int(scheduler.max_num_seqs)
+        self._max_tokens = 2 * int(scheduler.max_num_batched_tokens)
         self._ids = count()
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
-        running: dict[str, Request] = {}
+        jobs = (_Job(r, r.token_ids, _parameters(r), r.sampling.n) for r in requests)
+        for request, output in self._outputs(jobs, self._max_answers):
+            yield _answer(request, output)
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        """One score for each request, in the order they are finished.
+
+        vLLM reads no cached prefix for them. A text must be shorter than the longest that the model
+        may read: vLLM leaves room for a token behind it.
+        """
+        parameters = _score_parameters()
+        jobs = (_Job(r, r.token_ids, parameters, len(r.token_ids)) for r in requests)
+        for request, output in self._outputs(jobs, self._max_tokens):
+            yield _scored(request, output)
+
+    def _outputs(
+        self, jobs: Iterable[_Job], capacity: int
+    ) -> Iterator[tuple[Any, "RequestOutput"]]:
+        """Each request with vLLM's output, in the order they are finished."""
+        running: dict[str, _Job] = {}
         try:
-            yield from self._answers(iter(requests), running)
+            yield from self._fed(iter(jobs), running, capacity)
         finally:
             # Where the caller stops early, they would be answered in the next call.
             self._llm.llm_engine.abort_request(list(running))
 
-    def _answers(self, waiting: Iterator[Request], running: dict[str, Request]) -> Iterator[Answer]:
+    def _fed(
+        self, waiting: Iterator[_Job], running: dict[str, _Job], capacity: int
+    ) -> Iterator[tuple[Any, "RequestOutput"]]:
         engine = self._llm.llm_engine
         load, exhausted = 0, False
         while running or not exhausted:
-            while load < self._capacity and not exhausted:
-                request = next(waiting, None)
-                if request is None:
+            while load < capacity and not exhausted:
+                job = next(waiting, None)
+                if job is None:
                     exhausted = True
                     break
                 # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
-                running[str(number := next(self._ids))] = request
-                prompt = {"prompt_token_ids": request.token_ids}
-                engine.add_request(str(number), prompt, _parameters(request))
-                load += request.sampling.n
+                running[str(number := next(self._ids))] = job
+                engine.add_request(
+                    str(number), {"prompt_token_ids": job.token_ids}, job.parameters
+                )
+                load += job.load
             for output in engine.step() if running else ():
                 if output.finished:
-                    request = running.pop(output.request_id)
-                    load -= request.sampling.n
-                    yield _answer(request, output)
+                    job = running.pop(output.request_id)
+                    load -= job.load
+                    yield job.request, output
 
 
 def _load(settings: VllmSettings) -> "LLM":
@@ -109,6 +148,26 @@ def _parameters(request: Request) -> "SamplingParams":
         logprobs=0 if sampling.logprobs else None,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
+
+
+def _score_parameters() -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,  # it gives no less
+        prompt_logprobs=0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _scored(request: ScoreRequest, output: "RequestOutput") -> Scored:
+    # The first token has none.
+    pairs = zip(request.token_ids[1:], output.prompt_logprobs[1:], strict=True)
+    logprobs = [of_token[token].logprob for token, of_token in pairs]
+    return Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
 
 def _answer(request: Request, output: "RequestOutput") -> Answer:
