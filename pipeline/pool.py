@@ -15,8 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 import ray
-from operators.engines.likelihood import Likelihood
 
+from operators.engines.likelihood import Likelihood
 from operators.engines.masked_lm import MaskedLM
 from operators.engines.protocol import Engine
 from operators.errors import DecodingError, FactsweepError, StoppedError

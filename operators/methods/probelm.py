@@ -19,7 +19,6 @@ _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     """The scores under the names of candidates and prompt types, which an item's id holds."""
-
     named = pl.col("prompt_id").str.extract_groups(_ITEM_ID).alias("named")
     return lambda answers, _further: {"scored": answers.with_columns(named).unnest("named")}
 
@@ -47,6 +46,8 @@ def _report(result: Result) -> Report:
         "agreement": tables.agreement(metrics),
     }
     frames = tables.over_frames(metrics).filter(pl.col("variant").is_null())
+    if frames.is_empty():  # plausibility needs all prompt types
+        return Report(found)
     series = frames.with_columns(series="model")
     figure = frames_figure(series, "plausibility over time frames", cutoffs)
     return Report(found, {"frames": figure})

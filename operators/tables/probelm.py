@@ -2,9 +2,9 @@
 
 Numbers are texts in percent, as the paper prints them; a dash where one is undefined.
 
-`published` is data_catalog/published/probelm.csv (columns: `tables.kamel.PUBLISHED`), whose numbers
-stand beside those of the same model, benchmark, setting, variant and slice. Its NDCG stands under
-`ndcg_at_3`, its plausibility under `plausibility_published`.
+`published` is data_catalog/published/probelm.csv (columns: `tables.published.PUBLISHED`), whose
+numbers stand beside those of the same model, benchmark, setting, variant and slice. Its NDCG stands
+under `ndcg_at_3`, its plausibility under `plausibility_published`.
 
 `cutoffs` has the month in which a model's training data ends, by the model's name: 2023-03. A time
 frame that begins before it is marked SEEN: what it asks may stand in the training data.
@@ -137,6 +137,8 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     same = ["benchmark", "frame", "variant", "source"]
     # Published rows have NDCG@3 alone.
     known = [pl.col(name) for name in _OVERALL.values() if name in table.columns]
+    if not known:
+        return rows.clear().select(*same, "model", pl.lit("–").alias("Plausibility"))
     text = pl.coalesce(pl.when(each != "–").then(each) for each in known)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
     place = pl.col("number").rank("min", descending=True).over(same)

@@ -64,10 +64,10 @@ def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.Data
     if together == "prompt_id":
         yield from prompts.iter_slices(size)
         return
-    place = pl.int_range(pl.len()).first().over(pl.col(together).rle_id())
-    yield from prompts.with_columns(number=place // size).partition_by(
-        "number", maintain_order=True, include_key=False
-    )
+    rows = prompts.with_row_index("place").with_columns(kind=pl.col(together).rle_id())
+    rows = rows.with_columns(number=pl.col("place").first().over("kind") // size)
+    for shard in rows.partition_by("number", maintain_order=True):
+        yield shard.select(prompts.columns)
 
 
 def _used(expansion: Expansion, rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,6 @@ import yaml
 from scipy.optimize import linprog
 
 from operators.schemas import empty
-from operators.tables.kamel import PUBLISHED
 from operators.tables.probelm import (
     RANDOM,
     SEEN,
@@ -25,6 +24,7 @@ from operators.tables.probelm import (
     overview,
     ranking,
 )
+from operators.tables.published import PUBLISHED
 
 ROOT = Path(__file__).parents[3]
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}

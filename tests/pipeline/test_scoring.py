@@ -1,0 +1,219 @@
+"""Scored texts: through the same shards, artifacts and resume as answers, by a small real model."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from polars.testing import assert_frame_equal
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from operators.engines.likelihood import Likelihood
+from operators.engines.protocol import Scored, ScoreRequest
+from operators.errors import DecodingError, InputError
+from pipeline import models
+from pipeline.inspection import verify
+from pipeline.plan import Branch, Plan, planned
+from pipeline.run import check_failed, run
+from pipeline.score import score
+from pipeline.settings import Run, load
+from pipeline.stages import report
+from pipeline.stages.expand import with_text
+
+Compute = Callable[..., Plan]
+Settings = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[[str], Path]) -> Path:
+    """A model of one layer that knows nothing, and reads bytes."""
+    folder = make_model("scorer")
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=257, n_positions=256, n_embd=32, n_layer=1, n_head=2, bos_token_id=0
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scoring_settings(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Loads a run of that model on a part of probelm-mini; artifacts lie in the named folder."""
+    folder = tmp_path_factory.mktemp("scoring")
+
+    def settings(name: str, *overrides: str) -> Run:
+        return load(
+            [
+                "benchmark=probelm-mini",
+                "benchmark.relations=[P17,P37]",
+                "benchmark.pairs_per_relation=3",
+                "decoding.canary_prompts=4",
+                "model.name=scorer",
+                "model.source=path",
+                f"model.id={model}",
+                "model.dtype=float32",
+                "model.max_model_len=256",
+                "metrics.n_rounds=20",
+                "cluster.num_cpus=2",
+                "cluster.rows_per_shard=15",
+                "cluster.rows_per_chunk=5",
+                f"artifacts={folder}/{name}",
+                f"results={folder}/results",
+                f"run_name={name}",
+                *overrides,
+            ]
+        )
+
+    return settings
+
+
+@pytest.fixture(scope="module")
+def scorer(model: Path) -> Likelihood:
+    return Likelihood(GPT2LMHeadModel.from_pretrained(model))
+
+
+@pytest.fixture(scope="module")
+def done(scoring_settings: Settings, scorer: Likelihood, compute_here: Compute) -> Plan:
+    return compute_here(scoring_settings("done"), scorer)
+
+
+@pytest.fixture(scope="module")
+def branch(done: Plan) -> Branch:
+    (branch,) = done.branches
+    return branch
+
+
+def overall(metrics: pl.DataFrame, metric: str, setting: str) -> float:
+    rows = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    return float(rows.filter(metric=metric, setting=setting)["value"].item())
+
+
+def test_scores_are_those_of_the_plain_model(branch: Branch, model: Path, done: Plan) -> None:
+    plain = GPT2LMHeadModel.from_pretrained(model).eval()
+    tokenizer = models.tokenizer(done.weights)
+    shard = branch.prompts.shards("prompts")[0]
+    rows = with_text(branch.prompts, "prompts", shard)
+    found = dict(branch.greedy.read("scores", shard).select("prompt_id", "logprob").iter_rows())
+    for prompt_id, text in rows.select("prompt_id", "text").iter_rows():
+        ids = torch.tensor([tokenizer(text).input_ids])
+        with torch.inference_mode():
+            logprobs = plain(ids).logits[0, :-1].log_softmax(-1)
+        expected = logprobs.gather(-1, ids[0, 1:, None]).sum().item()
+        assert found[prompt_id] == pytest.approx(expected, abs=1e-3)
+
+
+def test_groups_are_never_split(branch: Branch) -> None:
+    shards = [branch.prompts.read("prompts", each) for each in branch.prompts.shards("prompts")]
+    contexts = [set(rows["context_id"]) for rows in shards]
+    assert len(shards) > 4
+    assert sum(map(len, contexts)) == len(set().union(*contexts)) == 6 * 3
+
+
+def test_metrics_have_each_prompt_type_and_all_together(branch: Branch) -> None:
+    metrics = branch.metrics.read_all("metrics")
+    for setting in ("statement", "completion", "question"):
+        assert 0 <= overall(metrics, "accuracy", setting) <= overall(metrics, "mrr", setting) <= 1
+        assert overall(metrics, "baseline_accuracy", setting) == pytest.approx(1 / 11)
+    assert 0 < overall(metrics, "plausibility", "all") < 1
+    assert metrics["n_failed"].sum() == 0
+    assert 0 <= overall(metrics, "permutation_difference", "all") < 1e-4
+
+
+class Dying(Likelihood):
+    """Dies after so many scores; remembers what it scored."""
+
+    lives: int
+    seen: list[str]
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        for each in islice(super().scores(requests), self.lives):
+            self.seen.append(each.request_id)
+            self.lives -= 1
+            yield each
+        if not self.lives:
+            raise RuntimeError("the engine died")
+
+
+def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
+    scoring_settings: Settings, model: Path, compute_here: Compute, branch: Branch
+) -> None:
+    settings = scoring_settings("dies")
+    first, second = (Dying(GPT2LMHeadModel.from_pretrained(model)) for _ in range(2))
+    first.lives, first.seen, second.lives, second.seen = 128, [], 10**6, []
+    with pytest.raises(RuntimeError, match="died"):
+        compute_here(settings, first)
+    (again,) = compute_here(settings, second).branches
+    n = branch.greedy.read_all("scores").height + 4 * 11 * 3
+    assert len(second.seen) <= n - 128 + 5  # of the last chunk, what was in flight
+    assert again.greedy.read_all("scores")["prompt_id"].is_unique().all()
+    value = again.metrics.read_all("metrics")["value"]
+    assert value.to_list() == pytest.approx(branch.metrics.read_all("metrics")["value"].to_list())
+
+
+@pytest.mark.timeout(300)
+def test_run_from_the_command_line_is_whole(scoring_settings: Settings, branch: Branch) -> None:
+    settings = scoring_settings("ray")
+    metrics = run(settings)
+    own = branch.metrics.read_all("metrics")
+    for setting in ("statement", "question"):
+        assert overall(metrics, "mrr", setting) == overall(own, "mrr", setting)
+    checked, problems = verify(settings)
+    assert (checked > 10, problems) == (True, [])
+
+
+def scores_of(branch: Branch) -> pl.DataFrame:
+    columns = ["candidate_id", "setting", "logprob", "n_tokens"]
+    return branch.matched.read_all("scored").select(*columns, "entity_logprob", "entity_n_tokens")
+
+
+def test_score_own_scores_give_the_runs_own_numbers(
+    scoring_settings: Settings, branch: Branch, tmp_path: Path
+) -> None:
+    scores_of(branch).write_parquet(tmp_path / "scores.parquet")
+    found = score(scoring_settings("given", f"answers={tmp_path}/scores.parquet"))
+    own = branch.metrics.read_all("metrics")
+    assert_frame_equal(found, own.filter(pl.col("metric") != "permutation_difference"))
+
+
+def test_score_one_prompt_type_needs_no_setting(
+    scoring_settings: Settings, branch: Branch, tmp_path: Path
+) -> None:
+    rows = scores_of(branch).filter(setting="question")
+    rows.select("candidate_id", "logprob", "n_tokens").write_ndjson(tmp_path / "scores.jsonl")
+    one = ["prompt.prompt_types=[question]", f"answers={tmp_path}/scores.jsonl"]
+    found = score(scoring_settings("one", *one))
+    own = branch.metrics.read_all("metrics")
+    assert overall(found, "mrr", "question") == overall(own, "mrr", "question")
+    assert set(found["setting"]) == {"question"}
+
+
+def test_score_without_the_setting_of_several_is_refused(
+    scoring_settings: Settings, branch: Branch, tmp_path: Path
+) -> None:
+    scores_of(branch).drop("setting").write_parquet(tmp_path / "scores.parquet")
+    with pytest.raises(InputError, match="column setting must be text, found nothing"):
+        score(scoring_settings("refused", f"answers={tmp_path}/scores.parquet"))
+
+
+def test_report_has_the_papers_tables(done: Plan) -> None:
+    report.write(done, {"total": 0})
+    folder = Path(done.run.results) / "done"
+    tables = {path.stem for path in (folder / "tables").glob("*.md")}
+    assert tables >= {"overview", "headline", "frames", "ranking", "relations", "agreement"}
+    assert (folder / "figures" / "frames.svg").exists()
+    assert "random order" in (folder / "tables" / "frames.md").read_text()
+
+
+def test_scores_that_depend_on_their_order_end_the_run(
+    scoring_settings: Settings, done: Plan
+) -> None:
+    check_failed(done)
+    strict: Any = planned(scoring_settings("done", "decoding.max_permutation_difference=0"))
+    (branch,) = strict.branches
+    metrics = branch.metrics.read_all("metrics")
+    if overall(metrics, "permutation_difference", "all") > 0:
+        with pytest.raises(DecodingError, match="scored in another order, differ by up to"):
+            check_failed(strict)
