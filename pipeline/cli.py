@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--results", default="results", help="where the results of runs lie")
     report.add_argument("--out", help="where to write; results/report")
     build.add(verbs)
+    describe = verbs.add_parser("describe", help="count a data set and measure its diversity")
+    describe.add_argument("name", help="an entry of data_catalog/, or a folder or file")
+    describe.add_argument("--path", help="a local copy of the data: a folder or a file")
+    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
+    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
+    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
     return parser
 
 
@@ -90,6 +96,15 @@ def _report(asked: argparse.Namespace) -> int:
 
 def _build(asked: argparse.Namespace) -> int:
     for line in build.lines(asked):
+        print(line)
+    return 0
+
+
+def _describe(asked: argparse.Namespace) -> int:
+    from pipeline.describe import describe
+
+    options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
+    for line in describe(asked.name, asked.path, **options):
         print(line)
     return 0
 
@@ -201,6 +216,7 @@ _COMMANDS = {
     "why": _why,
     "catalog": _catalog,
     "build": _build,
+    "describe": _describe,
     "report": _report,
 }
 
