@@ -6,6 +6,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from pipeline.progress import PLAIN_EVERY_S
 
@@ -36,7 +37,7 @@ class Meter:
     def show(self, text: str) -> None:
         """Draw the line, or print it if the last one was long ago."""
         if self._console.is_terminal:
-            self._live.update(f"{self._title}: {text}")
+            self._live.update(Text(f"{self._title}: {text}"))
         elif time.monotonic() - self._printed >= PLAIN_EVERY_S:
             self._printed = time.monotonic()
             self._console.print(
