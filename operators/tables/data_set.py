@@ -26,7 +26,8 @@ def diversity_beside(
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
 
     Columns in: those of `operators.metrics.diversity.DIVERSITY`. Columns out: set, source
-    (measured, published, difference), and DIFFERENCES.
+    (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
+    encoders cannot be compared.
 
     >>> row = {"relation_id": None, "quantity": 8.29, "lexicon": 0.4868, "syntax": None,
     ...     "semantics": None}
@@ -41,7 +42,11 @@ def diversity_beside(
 ('LPAQA', 'published', '53.27', '–', '–', '–')]
     """
     whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
-    return _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
+    table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
+    differs = pl.col("source") == "difference"
+    return table.with_columns(
+        semantics=pl.when(differs).then(pl.lit("–")).otherwise(pl.col("semantics"))
+    )
 
 
 def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:

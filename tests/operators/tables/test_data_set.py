@@ -76,6 +76,13 @@ def test_diversity_is_that_of_the_set_and_of_each_relation(mini: Facts) -> None:
     assert table["lexicon"].to_list() == [f"{value:.4f}"[1:] for value in lexicon]
 
 
+def test_diversity_has_a_difference_but_for_the_encoders_units() -> None:
+    whole = dict.fromkeys(DIFFERENCES, 0.5)
+    published = paper(*(("x", figure, 0.25, "003:9") for figure in DIFFERENCES))
+    rows = diversity_beside(pl.DataFrame([{"relation_id": None, **whole}]), "x", published)
+    assert rows.filter(source="difference").row(0)[2:] == ("+0.25", "+.2500", "+.2500", "–")
+
+
 def test_missing_names_every_dash_and_no_number() -> None:
     measured = pl.DataFrame(
         {
