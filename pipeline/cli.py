@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from operators.errors import FactsweepError
-from pipeline.build import command as build
+from pipeline.builders import command as build
 
 if TYPE_CHECKING:
     from pipeline.settings import Run

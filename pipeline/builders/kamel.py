@@ -6,8 +6,8 @@ from pathlib import Path
 from operators.construction import kamel
 from operators.construction.kamel import Sizes
 from operators.datasets.kamel import files_from_facts, questions_of
-from pipeline.build.folder import check_new, publish
-from pipeline.build.sources import content, rows
+from pipeline.builders.folder import check_new, publish
+from pipeline.builders.sources import content, rows
 
 
 def build_kamel(
