@@ -5,12 +5,12 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from operators.errors import FactsweepError
+from pipeline.builders import command as build
 
 if TYPE_CHECKING:
     from pipeline.settings import Run
@@ -76,24 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("runs", nargs="*", help="names of runs; none: all that there are")
     report.add_argument("--results", default="results", help="where the results of runs lie")
     report.add_argument("--out", help="where to write; results/report")
-    _add_build(verbs)
+    build.add(verbs)
+    describe = verbs.add_parser("describe", help="count a data set and measure its diversity")
+    describe.add_argument("name", help="an entry of data_catalog/, or a folder or file")
+    describe.add_argument("--path", help="a local copy of the data: a folder or a file")
+    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
+    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
+    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
     return parser
-
-
-def _add_build(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    build = verbs.add_parser("build", help="make a data set from a knowledge base")
-    sets = build.add_subparsers(dest="set", required=True, metavar="set")
-    kamel = sets.add_parser("kamel", help="from triples, labels and questions (docs/data.md)")
-    kamel.add_argument("--triples", type=Path, required=True, help="Parquet or JSONL")
-    kamel.add_argument("--labels", type=Path, required=True, help="Parquet or JSONL")
-    kamel.add_argument(
-        "--questions", type=Path, required=True, help="lines: P36, question with [S]"
-    )
-    kamel.add_argument("--out", type=Path, required=True, help="a new folder")
-    kamel.add_argument("--seed", type=int, default=0)
-    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; 10")
-    sizes = "queries of train, dev and test; 1000 200 200"
-    kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
 
 
 def _report(asked: argparse.Namespace) -> int:
@@ -105,19 +95,16 @@ def _report(asked: argparse.Namespace) -> int:
 
 
 def _build(asked: argparse.Namespace) -> int:
-    from operators.construction.kamel import Sizes
-    from pipeline.build import build_kamel
+    for line in build.lines(asked):
+        print(line)
+    return 0
 
-    done = build_kamel(
-        asked.triples,
-        asked.labels,
-        asked.questions,
-        asked.out,
-        seed=asked.seed,
-        sizes=Sizes(*asked.sizes),
-        max_answers=asked.max_answers,
-    )
-    for line in done:
+
+def _describe(asked: argparse.Namespace) -> int:
+    from pipeline.describe import describe
+
+    options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
+    for line in describe(asked.name, asked.path, **options):
         print(line)
     return 0
 
@@ -229,6 +216,7 @@ _COMMANDS = {
     "why": _why,
     "catalog": _catalog,
     "build": _build,
+    "describe": _describe,
     "report": _report,
 }
 

@@ -167,6 +167,18 @@ def split_by_seed(queries: pl.DataFrame, sizes: Sizes, seed: int) -> pl.DataFram
     return queries.with_columns(random).with_columns(place=place, split=split).drop("random")
 
 
+def united(labels: pl.DataFrame) -> pl.DataFrame:
+    """The labels (LABELS) with one row an entity: of one that stands twice, the labels of both.
+
+    >>> rows = [("Q90", ["Paris"]), ("Q84", ["London"]), ("Q90", ["Paris", "Lutetia"])]
+    >>> united(pl.DataFrame(rows, LABELS, orient="row")).rows()
+    [('Q90', ['Paris', 'Lutetia']), ('Q84', ['London'])]
+    """
+    return labels.group_by("entity_id", maintain_order=True).agg(
+        pl.col("labels").explode().drop_nulls().unique(maintain_order=True)
+    )
+
+
 def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
     for column, dtype in schema.items():
         found = table.schema.get(column)
@@ -176,8 +188,7 @@ def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
-    names = labels.select("entity_id", pl.col("labels").list.drop_nulls())
-    names = names.filter(pl.col("labels").list.len() > 0)
+    names = united(labels).filter(pl.col("labels").list.len() > 0)
     subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))
     objects = names.rename({"entity_id": "object_id"})
     joined = triples.join(subjects, on="subject_id", how="left").join(

@@ -11,6 +11,7 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from operators import seeds
+from operators.construction.kamel import united
 from operators.datasets.probelm import ROWS, Prompt, Slot
 from operators.errors import InputError
 
@@ -77,8 +78,7 @@ def build(
         _check_columns(table, schema, name)
     before, after = (each.select(_TRIPLE).unique() for each in (before, after))
     known = pl.concat([before, after]).unique()
-    names = labels.select("entity_id", label=pl.col("labels").list.drop_nulls().list.first())
-    names = names.drop_nulls()
+    names = united(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
     new = _new_triples(before, after, known, names, relations)
     usable = new.filter(pl.col("reason").is_null())
     found = {slot: _alternatives(usable, before, known, names, slot, parents_by) for slot in _SLOTS}

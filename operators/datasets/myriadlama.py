@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from operators.datasets.facts import Facts, checked
+from operators.datasets.templates import numbered
 from operators.errors import InputError
 
 _TEXT = ("rel_uri", "template", "sub_ent")
@@ -30,7 +31,6 @@ _TYPES: Mapping[str, tuple[pl.DataType, ...]] = {
     "obj_aliases": (pl.List(pl.List(pl.String)), pl.List(pl.String)),
 }
 _REQUIRED = (*_TEXT, "is_manual", *_LISTS, "obj_aliases")
-_QUESTION = r"\?\s*\[Y\]\s*\.?$"
 
 
 def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | None = None) -> Facts:
@@ -112,7 +112,6 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
         .agg(pl.col("row").min(), pl.col("is_manual").first())
         .collect(engine="streaming")
         .sort("row")
-        .with_columns(index=pl.int_range(pl.len()).over("relation_id"))
     )
     # Each paraphrase follows its manual template; where the groups come out unequal, the file has
     # another order, and which paraphrase belongs to which manual template is not known.
@@ -123,16 +122,13 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     sizes = template.group_by("relation_id", "group").len()
     led = pl.col("group").is_not_null().all()
     equal = sizes.group_by("relation_id").agg(known=(pl.col("len").n_unique() == 1) & led)
-    return template.join(equal, on="relation_id", maintain_order="left").select(
-        template_id=pl.format("{}.{}", "relation_id", pl.col("index").cast(pl.String).str.zfill(3)),
+    texts = template.join(equal, on="relation_id", maintain_order="left").select(
         relation_id="relation_id",
         text="template",
         origin=pl.when("is_manual").then(pl.lit("manual")).otherwise(pl.lit("paraphrase")),
         group=pl.when("known").then("group"),
-        style=pl.when(pl.col("template").str.contains(_QUESTION))
-        .then(pl.lit("question"))
-        .otherwise(pl.lit("statement")),
     )
+    return numbered(texts)
 
 
 def _pairs(rows: pl.LazyFrame, subject: str) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from operators.datasets import facts as facts_of
-from operators.datasets import kamel, myriadlama, probelm
+from operators.datasets import kamel, myriadlama, pararel, probelm
 from operators.datasets.facts import Facts
 
 Relations = Mapping[str, str] | None
@@ -52,6 +52,12 @@ READERS: Mapping[str, Reader] = {
         facts=kamel.facts_from_files,
         columns=_kamel_columns,
         figures=lambda _texts, facts: kamel.counts(facts),
+    ),
+    "pararel": Reader(
+        content="texts",
+        facts=pararel.facts_from_files,
+        columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
+        figures=lambda _, facts: facts_of.counts(facts),
     ),
     "probelm": Reader(
         content="texts",

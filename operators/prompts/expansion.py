@@ -12,6 +12,7 @@ from operators.errors import InputError
 from operators.prompts import demonstrations
 from operators.prompts.demonstrations import Draw, Pool
 from operators.prompts.setting import Setting, eligible, filled, query
+from operators.schemas import empty
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class Expansion:
     contexts: pl.DataFrame
     content_free: pl.DataFrame | None = None
     together: str = "prompt_id"
+
+    def __post_init__(self) -> None:
+        """Add the columns that only other methods fill in, as nulls."""
+        for name in ("prompts", "content_free"):
+            rows = getattr(self, name)
+            if rows is not None:
+                whole = pl.concat([empty(name), rows], how="diagonal_relaxed")
+                object.__setattr__(self, name, whole)
 
 
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:

@@ -9,6 +9,7 @@ from operators.errors import InputError
 
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]
+Templates = Literal["all", "manual", "question"]
 
 MASK = "[MASK]"
 _INSTRUCTIONS = {
@@ -29,11 +30,14 @@ class Setting:
     context: Context
     shots: int
     style: Style = "mask"
-    templates: Literal["all", "manual"] = "all"
+    templates: Templates = "all"
     scope: Literal["shared", "prompt"] = "shared"
 
     def __post_init__(self) -> None:
-        """Refuse shots that do not go with the context; without any there is no scope to choose."""
+        """Refuse shots that do not go with the context, and choose nothing that makes no choice.
+
+        Without shots there is no scope; in question style all templates are question templates.
+        """
         if (self.shots > 0) == (self.context == "zero-shot"):
             raise InputError(
                 f"prompt.context={self.context} does not go with prompt.shots={self.shots}; "
@@ -41,6 +45,8 @@ class Setting:
             )
         if not self.shots:
             object.__setattr__(self, "scope", "shared")
+        if self.style == self.templates == "question":
+            object.__setattr__(self, "templates", "all")
 
     @property
     def name(self) -> str:
@@ -64,12 +70,22 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
     """The templates that the setting uses, with the column `asked`: [Y] turned into what is asked.
 
     In question style only question templates are used, and the trailing `[Y].` is dropped.
+
+    >>> texts = pl.DataFrame({
+    ...     "text": ["[Y] made [X].", "Who made [X]? [Y]."], "style": ["statement", "question"],
+    ... })
+    >>> mask = Setting("zero-shot", 0, templates="question")
+    >>> eligible(texts, mask)["asked"].to_list()
+    ['Who made [X]? [MASK].']
+    >>> eligible(texts, Setting("zero-shot", 0, style="question"))["asked"].to_list()
+    ['Who made [X]?']
     """
     if setting.templates == "manual":
         templates = templates.filter(pl.col("origin") == "manual")
+    if "question" in (setting.templates, setting.style):
+        templates = templates.filter(pl.col("style") == "question")
     text = pl.col("text")
     if setting.style == "question":
-        templates = templates.filter(pl.col("style") == "question")
         return templates.with_columns(asked=text.str.replace(r"\s*\[Y\]\s*\.?$", ""))
     return templates.with_columns(asked=text.str.replace_all("[Y]", MASK, literal=True))
 

@@ -9,6 +9,7 @@ from operators.metrics.setting_effect import EFFECT, setting_effect
 from operators.tables.asking import Asking
 
 _QUESTION = "style=question"
+_QUESTIONS = "templates=question"
 
 
 def effects(
@@ -39,7 +40,8 @@ def pairs(runs: Collection[Asking]) -> Iterator[tuple[str, Asking, Asking]]:
     """The effects that can be seen, each with the run without and the run with it.
 
     - demonstrations: zero-shot, and another setting of the same model in the same words;
-    - question style: the same model and setting in mask and in question style;
+    - question style: the same model and setting in mask style (of all or of the question templates)
+      and in question style;
     - instruction tuning: a model `x` and its `x-it` in the same setting.
 
     >>> runs = [Asking("llama2-7b", "zero-shot", None), Asking("llama2-7b", "4-random", None),
@@ -68,4 +70,5 @@ def _words(run: Asking) -> frozenset[str]:
 
 
 def _with_question_style(run: Asking) -> frozenset[str] | None:
-    return None if _QUESTION in _parts(run) else _parts(run) | {_QUESTION}
+    parts = _parts(run)
+    return None if _QUESTION in parts else parts - {_QUESTIONS} | {_QUESTION}

@@ -8,6 +8,7 @@ SHARE = "z.4f"
 # How a metric's number is printed, where it is not a share.
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
+        "relations": ",.0f",
         "templates": ",.0f",
         "unique_triples": ",.0f",
         "derived_triples": ",.0f",

@@ -14,7 +14,6 @@ import polars as pl
 from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts.expansion import Expansion
-from operators.schemas import empty
 from pipeline.artifact import Artifact, Recipe
 from pipeline.stages import facts as facts_stage
 
@@ -42,9 +41,7 @@ def make(
 
 
 def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> None:
-    relation_id = expansion.relation_id
-    # What only other methods fill in is null.
-    prompts = pl.concat([empty("prompts"), expansion.prompts], how="diagonal_relaxed")
+    relation_id, prompts = expansion.relation_id, expansion.prompts
     for number, rows in enumerate(_shards(prompts, expansion.together, rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
         artifact.write("contexts", shard, _used(expansion, rows))
@@ -55,8 +52,7 @@ def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> N
     artifact.write("contexts", relation_id, _used(expansion, used))
     artifact.write("ranked", relation_id, ranked)
     if expansion.content_free is not None:
-        rows = pl.concat([empty("content_free"), expansion.content_free], how="diagonal_relaxed")
-        artifact.write("content_free", relation_id, rows)
+        artifact.write("content_free", relation_id, expansion.content_free)
 
 
 def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.DataFrame]:

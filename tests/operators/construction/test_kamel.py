@@ -57,6 +57,20 @@ def test_named_in_looks_for_whole_words_in_order(subject: str, named: str, expec
     assert row.select(named_in(pl.col("object"), pl.col("subject"))).item() is expected
 
 
+def test_build_entity_that_stands_twice_in_labels_has_the_names_of_both() -> None:
+    plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
+    more = pl.DataFrame([("O1", ["third", "thing 1"]), ("S1", ["x"])], LABELS, orient="row")
+    built = build(plain, pl.concat([labels(), more]), QUESTIONS, seed=1, sizes=SIZES)
+    rows = built.facts.pairs.sort("pair_id")
+    assert rows["pair_id"].to_list() == [f"P1.S{i}" for i in range(4)]
+    assert rows["subjects"].to_list() == [[f"subject {i}"] for i in range(4)]
+    for objects in rows["objects"]:
+        assert objects.to_list() == [
+            {"object_id": "O1", "labels": ["thing 1", "object 1", "third"]}
+        ]
+    assert reasons(built) == []
+
+
 def test_build_draws_each_split_and_counts_the_rest() -> None:
     built = made(("P1", "S4", "O1", None), ("P1", "S5", "O1", None))
     assert dict(built.facts.pairs["split"].value_counts().iter_rows()) == {

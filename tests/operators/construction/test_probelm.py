@@ -86,6 +86,17 @@ def entities(built: Built, slot: str) -> list[tuple[str, int]]:
     return built.rows.filter(same, pl.col("label") == 0).select(slot, "rank").rows()
 
 
+def test_build_entity_that_stands_twice_in_labels_makes_no_group_twice() -> None:
+    after = [*KNOWN, NEW]
+    twice = pl.concat([labels(after), labels(after, cat=["feline"], meat=["flesh"])])
+    args = (table(KNOWN), table(after)), {"eats": Relation(EATS)}
+    once, again = (
+        build(*args[0], names, args[1], max_similarity=0.8, seed=0, n_alternatives=3)
+        for names in (labels(after), twice)
+    )
+    assert again.rows.equals(once.rows)
+
+
 def test_build_what_most_siblings_have_stands_first() -> None:
     built = made(NEW)
     assert built.rows.row(0) == (0, "cat", "eats", "milk", 1, 1)

@@ -27,6 +27,7 @@ SETTINGS = [
     Setting("template", 1, "question"),
     Setting("random", 1, "question", scope="prompt"),
     Setting("relation", 1, templates="manual"),
+    Setting("template", 1, templates="question"),
 ]
 ORDER = ["template_id", "context_id", "pair_id", "subject_index"]
 each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.name},{s.variant}")
@@ -47,9 +48,10 @@ def naive_queries(facts: Facts, setting: Setting) -> dict[str, str]:
         text, number = template["text"], template["template_id"].partition(".")[2]
         if setting.templates == "manual" and template["origin"] != "manual":
             continue
-        if setting.style == "question":
-            if template["style"] != "question":
-                continue
+        asks = setting.style == "question"
+        if (asks or setting.templates == "question") and template["style"] != "question":
+            continue
+        if asks:
             text = text[: text.index("?") + 1]
         asked = text.replace("[Y]", "[MASK]")
         for pair in facts.pairs.filter(relation_id=template["relation_id"]).to_dicts():

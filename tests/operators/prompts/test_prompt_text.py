@@ -216,10 +216,25 @@ def test_expand_manual_templates_are_asked_alone(mini: Facts) -> None:
     assert set(asked["template_id"]) == set(manual["template_id"])
 
 
+def test_expand_question_templates_are_the_same_facts_in_both_styles(mini: Facts) -> None:
+    masked, asked = (
+        pl.concat(e.prompts for e in expand(mini, setting, seed=0))
+        for setting in (
+            Setting("zero-shot", 0, templates="question"),
+            Setting("zero-shot", 0, "question"),
+        )
+    )
+    assert masked["prompt_id"].sort().equals(asked["prompt_id"].sort())
+    assert masked["query"].str.contains(r"\? \[MASK\]\.?\nA:$").all()
+    assert not asked["query"].str.contains("[MASK]", literal=True).any()
+
+
 @pytest.mark.parametrize(
     ("setting", "name", "variant"),
     [
         (Setting("zero-shot", 0), "zero-shot", None),
+        (Setting("zero-shot", 0, templates="question"), "zero-shot", "templates=question"),
+        (Setting("zero-shot", 0, "question", "question"), "zero-shot", "style=question"),
         (Setting("zero-shot", 0, scope="prompt"), "zero-shot", None),
         (Setting("template", 4), "4-template", None),
         (Setting("random", 2, scope="prompt"), "2-random", "scope=prompt"),

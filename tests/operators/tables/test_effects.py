@@ -11,6 +11,7 @@ BASE = Asking("m", "zero-shot", None)
 SHOWN = Asking("m", "4-random", None)
 BY_PROMPT = Asking("m", "4-random", "scope=prompt")
 QUESTION = Asking("m", "4-random", "style=question")
+MASKED_QUESTION = Asking("m", "4-random", "templates=question")
 TUNED = Asking("m-it", "4-random", None)
 OTHER = Asking("other", "zero-shot", None)
 
@@ -37,6 +38,12 @@ def test_pairs_are_those_that_differ_in_one_thing() -> None:
         ("question style", SHOWN, QUESTION),
         ("instruction tuning", SHOWN, TUNED),
     }
+
+
+def test_pairs_question_style_is_held_against_mask_style_on_the_same_templates() -> None:
+    assert list(pairs([QUESTION, MASKED_QUESTION])) == [
+        ("question style", MASKED_QUESTION, QUESTION)
+    ]
 
 
 def test_pairs_order_of_the_runs_does_not_matter() -> None:

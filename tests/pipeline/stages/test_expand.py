@@ -7,7 +7,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.prompts.expansion import expand as expanded
-from operators.schemas import empty
 from pipeline.artifact import Artifact
 from pipeline.plan import Branch, Plan, planned
 from pipeline.settings import Run
@@ -27,8 +26,7 @@ def made(run: Run) -> Branch:
 
 def whole(branch: Branch, run: Run) -> pl.DataFrame:
     expansions = expanded(facts.load(branch.facts), branch.setting, seed=run.seed)
-    rows = pl.concat([expansion.prompts for expansion in expansions])
-    return pl.concat([empty("prompts"), rows], how="diagonal_relaxed")
+    return pl.concat([expansion.prompts for expansion in expansions])
 
 
 @pytest.mark.parametrize("prompt", ["zero-shot", "4-random", "4-relation", "4-template"])

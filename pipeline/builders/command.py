@@ -1,0 +1,150 @@
+"""The verb `build`: its arguments, and what each set is made with."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from operators.errors import InputError
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb and its sets to the command line."""
+    build = verbs.add_parser("build", help="make a data set from a knowledge base")
+    sets = build.add_subparsers(dest="set", required=True, metavar="set")
+    _add_kamel(sets.add_parser("kamel", help="from triples, labels and questions (docs/data.md)"))
+    _add_myriadlama(
+        sets.add_parser("myriadlama", help="from facts, names and templates (docs/data.md)")
+    )
+    _add_probelm(sets.add_parser("probelm", help="from two snapshots (docs/data.md)"))
+
+
+def lines(asked: argparse.Namespace) -> Iterator[str]:
+    """Make the set; what is said about it, a line at a time."""
+    return _BUILDERS[str(asked.set)](asked)
+
+
+def _add_kamel(kamel: argparse.ArgumentParser) -> None:
+    kamel.add_argument("--triples", type=Path, required=True, help="a table")
+    kamel.add_argument("--labels", type=Path, required=True, help="a table")
+    kamel.add_argument(
+        "--questions", type=Path, required=True, help="lines: P36, question with [S]"
+    )
+    kamel.add_argument("--out", type=Path, required=True, help="a new folder")
+    kamel.add_argument("--seed", type=int, default=0)
+    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; 10")
+    sizes = "queries of train, dev and test; 1000 200 200"
+    kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
+
+
+def _add_myriadlama(command: argparse.ArgumentParser) -> None:
+    for name, needed, what in (
+        ("facts", True, "a table: relation_id, subject_id, object_id"),
+        ("templates", True, "manual ones: a table, or lines: P36, [Y] is the capital of [X]."),
+        ("labels", False, "a table: entity_id, labels; or .tsv: id, tab, names"),
+        ("knowledge", False, "a table as that of the facts: further objects of their pairs"),
+        ("dump", False, "a Wikidata dump (.json, .gz, .bz2) in place of labels and knowledge"),
+        ("paraphrases", False, "a review sheet that a person has filled in"),
+        ("hints", False, "lines: P937, a sentence on what its entities are"),
+        ("out", True, "a new folder"),
+    ):
+        command.add_argument(f"--{name}", type=Path, required=needed, help=what)
+    command.add_argument("--languages", nargs="+", default=["en", "mul"], help="of a dump; en mul")
+    command.add_argument(
+        "--one-token",
+        metavar="MODEL",
+        help="leave out objects whose label is not one of its tokens",
+    )
+    command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")
+    command.add_argument("--model", help="whom to ask for paraphrases there")
+    command.add_argument("--n", type=int, default=19, help="paraphrases a template; 19")
+    command.add_argument("--rounds", type=int, default=10, help="at most so often asked for; 10")
+
+
+def _add_probelm(command: argparse.ArgumentParser) -> None:
+    for name, what in (
+        ("before", "a table: subject_id, relation_id, object_id"),
+        ("after", "the same of a later snapshot"),
+        ("labels", "a table: entity_id, labels; or .tsv: id, tab, names"),
+        ("relations", "a table: relation_id, relation, statement, question, asked, max_answers"),
+        ("out", "a new folder"),
+    ):
+        command.add_argument(f"--{name}", type=Path, required=True, help=what)
+    command.add_argument("--frame", required=True, help="the first month: 112023")
+    command.add_argument(
+        "--max-similarity",
+        type=float,
+        required=True,
+        help="of two labels, 0 to 1 (the paper: none)",
+    )
+    command.add_argument("--max-groups", type=int, help="drawn by seed; all")
+    command.add_argument("--alternatives", type=int, default=10, help="of a group; 10")
+    command.add_argument("--parents", nargs="+", default=["P279"], help="siblings share one; P279")
+    command.add_argument("--seed", type=int, default=0)
+
+
+def _kamel(asked: argparse.Namespace) -> Iterator[str]:
+    from operators.construction.kamel import Sizes
+    from pipeline.builders.kamel import build_kamel
+
+    return build_kamel(
+        asked.triples,
+        asked.labels,
+        asked.questions,
+        asked.out,
+        seed=asked.seed,
+        sizes=Sizes(*asked.sizes),
+        max_answers=asked.max_answers,
+    )
+
+
+def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
+    from operators.engines.openai_chat import OpenAIChat
+    from pipeline.builders.asking import Model
+    from pipeline.builders.myriadlama import Sources, build_myriadlama
+    from pipeline.builders.one_token import one_token
+    from pipeline.builders.sources import texts_by_relation
+
+    if bool(asked.endpoint) != bool(asked.model):
+        raise InputError("--endpoint and --model go together; give both or neither.")
+    if asked.endpoint and asked.paraphrases:
+        raise InputError("--endpoint asks and --paraphrases reads what was asked; give one.")
+    for name in ("n", "rounds"):
+        if getattr(asked, name) < 1:
+            raise InputError(f"--{name} {getattr(asked, name)}; it must be at least 1.")
+    model = None
+    if asked.endpoint:
+        hints = dict(texts_by_relation(asked.hints, "hint")) if asked.hints else {}
+        ask = OpenAIChat(asked.endpoint, asked.model, os.environ.get("OPENAI_API_KEY", ""))
+        model = Model(asked.model, ask, asked.n, asked.rounds, hints)
+    files = (asked.facts, asked.templates, asked.labels, asked.knowledge, asked.dump)
+    sources = Sources(*files, languages=tuple(asked.languages))
+    return build_myriadlama(
+        sources,
+        asked.out,
+        n=asked.n,
+        model=model,
+        sheet=asked.paraphrases,
+        fits=one_token(asked.one_token) if asked.one_token else None,
+    )
+
+
+def _probelm(asked: argparse.Namespace) -> Iterator[str]:
+    from pipeline.builders.probelm import build_probelm
+
+    return build_probelm(
+        asked.before,
+        asked.after,
+        asked.labels,
+        asked.relations,
+        asked.out,
+        frame=asked.frame,
+        max_similarity=asked.max_similarity,
+        seed=asked.seed,
+        max_groups=asked.max_groups,
+        n_alternatives=asked.alternatives,
+        parents_by=asked.parents,
+    )
+
+
+_BUILDERS = {"kamel": _kamel, "myriadlama": _myriadlama, "probelm": _probelm}

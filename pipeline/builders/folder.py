@@ -1,0 +1,87 @@
+"""The folder of a new set: there whole or not at all."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from operators.errors import InputError
+
+_TYPES = {
+    pl.String(): "str",
+    pl.Boolean(): "bool",
+    pl.Int64(): "int",
+    pl.List(pl.String): "list[str]",
+    pl.List(pl.List(pl.String)): "list[list[str]]",
+}
+_HEAD = """\
+# An entry of the catalog: copy this file to data_catalog/, and the set is known as {name}.
+# Where it is moved, change source.id, or give the new place with benchmark.path or --path.
+"""
+
+
+def check_new(out: Path) -> None:
+    """Refuse a folder that is there.
+
+    Raises:
+        InputError: it is.
+    """
+    if out.exists():
+        raise InputError(f"--out {out} is there already; name a new folder.")
+
+
+def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write a folder: its files, by their names in it.
+
+    Raises:
+        InputError: it cannot be written; nothing is then left of it.
+    """
+    aside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        for name, content in files.items():
+            path = aside / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        aside.rename(out)
+    except OSError as error:
+        raise InputError(
+            f"{out} cannot be written ({error}); make room or choose another."
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def entry(
+    out: Path,
+    data: Mapping[str, str | bytes],
+    *,
+    pattern: str,
+    reader: str,
+    schema: pl.Schema,
+    counts: Mapping[str, int],
+    relations: Mapping[str, str],
+) -> str:
+    """The catalog entry of a new set (docs/data.md): its data files are those of `data`."""
+    digest = hashlib.sha256()
+    for _, content in sorted(data.items()):
+        digest.update(content if isinstance(content, bytes) else content.encode())
+    fields: dict[str, Any] = {
+        "name": out.name,
+        "description": f"made with `factsweep build {reader}`",
+        "source": {"kind": "catalog", "id": str(out.absolute()), "files": pattern},
+        "revision": "1",
+        "licence": "that of its sources",
+        "reader": reader,
+        "columns": {name: _TYPES[dtype] for name, dtype in schema.items()},
+        "counts": dict(counts),
+        "checksum": digest.hexdigest(),
+        "relations": dict(relations),
+    }
+    return _HEAD.format(name=out.name) + yaml.safe_dump(
+        fields, sort_keys=False, allow_unicode=True, width=1000
+    )

@@ -1,0 +1,147 @@
+"""describe: the figures of a data set, as tables."""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+from operators.datasets.readers import READERS
+from operators.engines.dependency_parser import DependencyParser
+from operators.engines.sentence_encoder import SentenceEncoder
+from operators.errors import InputError
+from operators.metrics.diversity import diversity
+from operators.tables.data_set import by_relation, diversity_beside, missing, sizes_beside
+from operators.tables.latex import latex
+from operators.tables.markdown import markdown
+from operators.tables.template_examples import template_examples
+from pipeline import catalog
+from pipeline.catalog import Entry, Source
+from pipeline.meter import Meter
+from pipeline.store import Store
+
+_Result = TypeVar("_Result")
+
+# A file by which a layout is known, the reader, and its data files.
+_LAYOUTS = (
+    ("patterns/*.jsonl", "pararel", "*/*.jsonl"),
+    ("prompts.csv", "probelm", "*.[jc]s*"),
+    ("question-templates.csv", "kamel", "**/*.*[ns][lv]"),
+    ("**/*.parquet", "myriadlama", "**/*.parquet"),
+    ("**/*.jsonl", "myriadlama", "**/*.jsonl"),
+)
+
+
+def describe(
+    name: str,
+    path: str | None = None,
+    *,
+    parser: str | None = None,
+    encoder: str | None = None,
+    out: str | None = None,
+) -> Iterator[str]:
+    """Measure a set: an entry of the catalog, or a folder or file; its tables as Markdown.
+
+    `parser` is a spaCy pipeline, `encoder` a sentence encoder's folder or id. With `out`, the
+    tables are written there as Markdown, CSV and LaTeX, and beside them what they were made with.
+
+    Raises:
+        InputError: no such set, or files, parser or encoder that cannot be used.
+    """
+    entry = known(name)
+    files = catalog.files(entry, path)
+    facts = catalog.read(entry, path)
+    parses = DependencyParser(parser) if parser else None
+    encodes = SentenceEncoder(encoder) if encoder else None
+    n = facts.templates.height
+    with Meter(f"templates of {entry.name}") as meter:
+        measured = diversity(
+            facts,
+            parse=parses and _counted(parses, meter, f"of {n:,} parsed"),
+            encode=encodes and _counted(encodes, meter, f"of {n:,} encoded"),
+        )
+    published = catalog.published("belief")
+    not_asked = {
+        figure: f"not measured, since no --{option} was given"
+        for figure, option, given in (
+            ("syntax", "parser", parser),
+            ("semantics", "encoder", encoder),
+        )
+        if not given
+    }
+    tables = {
+        "counts": sizes_beside(facts, entry.name, published),
+        "diversity": diversity_beside(measured, entry.name, published),
+        "by-relation": by_relation(facts, measured),
+        "template-examples": template_examples(facts),
+        "missing": missing(measured, not_asked),
+    }
+    how = {
+        "set": entry.name,
+        "reader": entry.reader,
+        "sha256": catalog.checksum(files),
+        "parser": parses.versions if parses else None,
+        "encoder": encoder,
+    }
+    yield from _shown(tables)
+    if out:
+        _write(Store(out), tables, how)
+        yield f"{out}: {len(tables)} tables, and how they were made (describe.json)"
+
+
+def known(name: str) -> Entry:
+    """The entry of that name, or one made for a folder or file.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
+    path = Path(name)
+    if name in catalog.names() or not path.exists():
+        return catalog.entry(name)
+    if path.is_file():
+        return _made(path.stem, path.parent, "myriadlama", path.name)
+    for mark, reader, pattern in _LAYOUTS:
+        if next(path.glob(mark), None):
+            return _made(path.absolute().name, path, reader, pattern)
+    raise InputError(
+        f"{name} holds no set that a reader knows ({', '.join(READERS)}); give another folder."
+    )
+
+
+def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
+    source = Source("catalog", str(folder.absolute()), pattern)
+    return Entry(name, "", source, "", "", reader, {}, {}, None, {})
+
+
+def _counted(
+    measure: Callable[[Sequence[str]], _Result], meter: Meter, what: str
+) -> Callable[[Sequence[str]], _Result]:
+    """The same, and the meter says how many texts it has had."""
+    n_done = 0
+
+    def counted(texts: Sequence[str]) -> _Result:
+        nonlocal n_done
+        found = measure(texts)
+        n_done += len(texts)
+        meter.show(f"{n_done:,} {what}")
+        return found
+
+    return counted
+
+
+def _shown(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
+    for name, table in tables.items():
+        if not table.is_empty():
+            yield f"## {name.replace('-', ' ').capitalize()}\n\n{markdown(table)}"
+
+
+def _write(store: Store, tables: Mapping[str, pl.DataFrame], how: Mapping[str, object]) -> None:
+    for name, table in tables.items():
+        text = io.BytesIO()
+        table.write_csv(text)
+        store.put(f"{name}.csv", text.getvalue())
+        store.put(f"{name}.md", markdown(table).encode())
+        store.put(f"{name}.tex", latex(table).encode())
+    store.put("describe.json", json.dumps(how, indent=1).encode())

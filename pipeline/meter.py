@@ -1,0 +1,45 @@
+"""How far a piece of work is that knows no shards: one live line, or plain ones now and then."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from pipeline.progress import PLAIN_EVERY_S
+
+
+class Meter:
+    """A line on the terminal that is drawn anew; without one, a plain line every half minute."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._console = Console(file=sys.stderr)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._printed = time.monotonic()
+
+    def __enter__(self) -> "Meter":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def show(self, text: str) -> None:
+        """Draw the line, or print it if the last one was long ago."""
+        if self._console.is_terminal:
+            self._live.update(Text(f"{self._title}: {text}"))
+        elif time.monotonic() - self._printed >= PLAIN_EVERY_S:
+            self._printed = time.monotonic()
+            self._console.print(
+                f"{self._title}: {text}", highlight=False, markup=False, soft_wrap=True
+            )
