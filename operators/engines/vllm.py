@@ -94,9 +94,7 @@ class VllmEngine:
                     break
                 # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
                 running[str(number := next(self._ids))] = job
-                engine.add_request(
-                    str(number), {"prompt_token_ids": job.token_ids}, job.parameters
-                )
+                engine.add_request(str(number), {"prompt_token_ids": job.token_ids}, job.parameters)
                 load += job.load
             for output in engine.step() if running else ():
                 if output.finished:
