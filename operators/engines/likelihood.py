@@ -65,8 +65,8 @@ class Likelihood:
         for start in range(0, max(lengths), width):
             stop = min(start + width, max(lengths))
             read, asked = ids[:, start:stop], ids[:, start + 1 : stop + 1]
-            for row, piece in zip(found, self._step(read, asked, cache), strict=True):
-                row += piece
+            for logprobs, piece in zip(found, self._step(read, asked, cache), strict=True):
+                logprobs.extend(piece)
         return [row[:length] for row, length in zip(found, lengths, strict=True)]
 
     def _step(self, read: Any, asked: Any, cache: Any) -> Any:

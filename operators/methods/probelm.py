@@ -53,6 +53,11 @@ def _report(result: Result) -> Report:
     return Report(found, {"frames": figure})
 
 
+def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    named = (rows.rename({"prompt_id": "item_id"}) for rows in (first, again))
+    return permutation_difference(*named)
+
+
 METHOD = Method(
     setting=Plausibility,
     sliced=sliced,
@@ -67,5 +72,5 @@ METHOD = Method(
     main_metric="accuracy",
     published="probelm",
     ability="score",
-    twice=permutation_difference,
+    twice=_twice,
 )

@@ -1,23 +1,30 @@
-"""Permutation difference: how far a text's log-probability depends on what was scored before it."""
+"""The self-test of scoring: how far two scorings of the same items, in other orders, lie apart."""
 
 import polars as pl
 
-from operators.metrics.belief import BELIEF
+from operators.metrics.belief import Row
+from operators.metrics.rows import table
 
 
-def permutation_difference(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    """Give one row of the table BELIEF: the largest absolute difference, in nats.
+def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """The largest absolute difference of the log-probabilities, in nats (one row of table BELIEF).
 
-    Needs the columns prompt_id and logprob in both; `n` is the number of texts in both, `n_failed`
-    that of texts in one alone. Null without a text in both that has two log-probabilities.
+    Both have item_id and logprob; `again` those that were scored twice. n counts the items that
+    have a number in both, n_failed the other items of `again`. Null where n is 0.
 
-    >>> first = pl.DataFrame({"prompt_id": ["a", "b"], "logprob": [-1.0, -2.0]})
-    >>> again = pl.DataFrame({"prompt_id": ["b", "a", "c"], "logprob": [-2.25, -1.0, -3.0]})
-    >>> permutation_difference(first, again).select("value", "n", "n_failed").row(0)
-    (0.25, 2, 1)
+    Source: no paper. An engine batches texts as they come, and a batch moves the last digits.
+
+    >>> scores = pl.DataFrame({"item_id": ["a", "b", "c"], "logprob": [-8.0, -9.0, -2.0]})
+    >>> again = pl.DataFrame({"item_id": ["b", "a"], "logprob": [-9.25, -8.0]})
+    >>> permutation_difference(scores, again).select("metric", "value", "n", "n_failed").row(0)
+    ('permutation_difference', 0.25, 2, 0)
     """
-    both = first.select("prompt_id", "logprob").join(again, on="prompt_id", suffix="_again")
-    value = (both["logprob"] - both["logprob_again"]).abs().max()
-    n_failed = first.height + again.height - 2 * both.height
-    row = (None, None, "permutation_difference", value, None, None, both.height, n_failed)
-    return pl.DataFrame([row], schema=BELIEF, orient="row")
+    first = scores.select("item_id", first=pl.col("logprob").cast(pl.Float64))
+    both = again.select("item_id", second=pl.col("logprob").cast(pl.Float64)).join(
+        first, on="item_id", how="left"
+    )
+    differences = both.select((pl.col("first") - pl.col("second")).abs()).to_series()
+    found = differences.filter(differences.is_finite())
+    largest = found.max() if found.len() else None
+    n, n_failed = found.len(), again.height - found.len()
+    return table([Row(None, None, "permutation_difference", largest, None, None, n, n_failed)])

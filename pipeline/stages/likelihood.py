@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from operators.engines.protocol import Scored, Scorer, ScoreRequest
-from operators.prompts.plausibility import entity_tokens
+from operators.prompts.score_requests import score_requests
 from operators.prompts.tokens import encode
 from pipeline.artifact import Recipe
 from pipeline.models import Weights
@@ -67,14 +67,14 @@ class Score:
             yield Answered(_row(scored), _counts(scored))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
-        for group in rows.partition_by("context_id", maintain_order=True):
-            asked = group.reverse() if self.backwards else group
-            ids = self.token_ids(tokenizer, asked["text"].to_list())
-            for row, token_ids in zip(asked.iter_rows(named=True), ids, strict=True):
-                # Offsets are there only where they are asked for, and one text at a time.
-                offsets = tokenizer(row["text"], return_offsets_mapping=True).offset_mapping
-                span = entity_tokens(offsets, row["entity_start"], row["entity_end"])
-                yield ScoreRequest(row["prompt_id"], token_ids, row["context_id"], span)
+        items = rows.with_columns(
+            item_id="prompt_id",
+            setting=pl.col("context_id").str.split(".").list.last(),
+            context=pl.lit(""),
+            continuation="text",
+        )
+        for group in items.partition_by("context_id", maintain_order=True):
+            yield from score_requests(tokenizer, group.reverse() if self.backwards else group)
 
 
 def _row(scored: Scored) -> dict[str, Any]:

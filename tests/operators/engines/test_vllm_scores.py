@@ -1,0 +1,140 @@
+"""Scoring with vLLM, held against transformers on the texts of a real file, in float32."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.datasets.probelm import facts_from_files
+from operators.engines.likelihood import Likelihood
+from operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
+from operators.engines.vllm import VllmEngine
+from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.score_requests import score_requests
+from pipeline import models
+from pipeline.models import Weights
+
+pytestmark = pytest.mark.engine
+
+# Of a sum over some twenty tokens: two engines, and one engine with other texts in its batches.
+TOLERANCE = 1e-3
+FILES = ("112023.json", "prompts.csv")
+N_ITEMS = 176  # of each prompt type: some sixteen groups of eleven
+
+
+@pytest.fixture(scope="module")
+def requests(shared_data: Path, tokenizer: Any) -> list[ScoreRequest]:
+    facts = facts_from_files({name: (shared_data / "probelm" / name).read_text() for name in FILES})
+    items = [expand(facts, Plausibility(each), seed=0).head(N_ITEMS) for each in PROMPT_TYPES]
+    return [request for each in items for request in score_requests(tokenizer, each)]
+
+
+@pytest.fixture(scope="module")
+def scored(engine: VllmEngine, requests: list[ScoreRequest]) -> dict[str, Scored]:
+    return by_id(engine.scores(iter(requests)))
+
+
+def by_id(found: Iterable[Scored]) -> dict[str, Scored]:
+    return {each.request_id: each for each in found}
+
+
+def alone(engine: VllmEngine, ids: list[int]) -> Scored:
+    (found,) = engine.scores([ScoreRequest("x", ids, "g", (0, 0))])
+    return found
+
+
+def test_scores_equal_transformers_on_the_real_file(
+    smollm2: Weights, requests: list[ScoreRequest], scored: dict[str, Scored]
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(models.location(smollm2), dtype=torch.float32)
+    expected = by_id(Likelihood(model).scores(requests))
+    assert scored.keys() == expected.keys()
+    assert len(scored) >= 500
+    for request_id, each in expected.items():
+        mine = scored[request_id]
+        assert mine.logprob == pytest.approx(each.logprob, abs=TOLERANCE)
+        assert mine.entity_logprob == pytest.approx(each.entity_logprob, abs=TOLERANCE)
+        assert (mine.n_tokens, mine.entity_n_tokens) == (each.n_tokens, each.entity_n_tokens)
+
+
+def test_scores_of_the_real_file_have_an_entity_within_the_text(
+    requests: list[ScoreRequest], scored: dict[str, Scored]
+) -> None:
+    for request in requests:
+        each = scored[request.request_id]
+        assert 0 < each.entity_n_tokens <= each.n_prompt_tokens == each.n_tokens + 1
+        if request.span[0] == 0:
+            assert each.entity_logprob is None
+        else:
+            assert each.logprob is not None
+            assert each.entity_logprob is not None
+            assert each.logprob <= each.entity_logprob < 0
+
+
+def test_scores_another_order_gives_the_same_values(
+    engine: VllmEngine, requests: list[ScoreRequest], scored: dict[str, Scored]
+) -> None:
+    shuffled = random.Random(0).sample(requests, 150)
+    again = by_id(engine.scores(shuffled))
+    assert len(again) == 150
+    for request_id, each in again.items():
+        assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
+
+
+def test_scores_text_that_lies_in_the_cache_is_the_same(engine: VllmEngine) -> None:
+    # Rows of cached tokens hold what was in that memory before.
+    ids = [(37 * i) % 4000 + 100 for i in range(200)]
+    before = alone(engine, ids)
+    list(engine.answers([Request("x", ids, Sampling(max_tokens=1, stop=()))]))
+    after = alone(engine, ids)
+    assert after.logprob == pytest.approx(before.logprob, abs=TOLERANCE)
+    assert after.n_cached_tokens == 0
+
+
+def test_scores_text_longer_than_a_step_is_the_sum_of_its_parts(engine: VllmEngine) -> None:
+    ids = [(37 * i) % 4000 + 100 for i in range(1000)]
+    requests = [ScoreRequest(f"{i}", ids, "g", (1, 1000)) for i in range(12)]
+    scores = list(engine.scores(requests))
+    assert {each.n_tokens for each in scores} == {999}
+    for each in scores:
+        assert each.logprob == each.entity_logprob
+        assert each.logprob == pytest.approx(scores[0].logprob, abs=20 * TOLERANCE)
+
+
+def test_scores_first_token_alone_has_no_number(engine: VllmEngine) -> None:
+    found = alone(engine, [100])
+    assert (found.n_tokens, found.logprob, found.entity_logprob) == (0, None, None)
+
+
+def test_scores_requests_are_fed_within_the_bound(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_max_tokens", 50)
+    waiting = iter([ScoreRequest(f"{i}", [100] * 20, "g", (0, 0)) for i in range(30)])
+    scores = engine.scores(waiting)
+    next(scores)
+    # Three of 20 tokens fill the bound; the rest waits with the caller.
+    assert len(list(waiting)) == 27
+    scores.close()
+
+
+def test_scores_abandoned_midway_do_not_reach_the_next_call(engine: VllmEngine) -> None:
+    abandoned = engine.scores([ScoreRequest(f"{i}", [100, i], "g", (0, 0)) for i in range(9)])
+    next(abandoned)
+    abandoned.close()
+    sampling = Sampling(max_tokens=1, stop=())
+    found = list(engine.answers([Request("next", [100, 200], sampling)]))
+    assert [answer.request_id for answer in found] == ["next"]
+
+
+def test_scores_too_long_text_leaves_the_engine_usable(engine: VllmEngine) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match="maximum model length"):
+        alone(engine, [100] * 1024)
+    assert alone(engine, [100, 200]).n_tokens == 1
