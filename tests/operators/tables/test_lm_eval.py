@@ -127,7 +127,7 @@ def test_harness_table_shows_our_numbers(harness: ModuleType) -> None:
     assert cells[:6] == ["mini_zero-shot", "0.1.0", "none", "0", "acc_at_1", "↑"]
     assert (float(cells[6]), cells[7], float(cells[8])) == (0.25, "±", 0.0255)
     assert any("- mini_zero-shot_P36" in line and "0.5" in line for line in lines)
-    assert "mini_zero-shot " in harness.make_table(results(), "groups")
+    assert "|mini_zero-shot|" in harness.make_table(results(), "groups")
 
 
 def test_harness_schema_has_all_our_fields(harness: ModuleType) -> None:
