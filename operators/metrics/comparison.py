@@ -75,10 +75,11 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
 
     `paired` has the columns PAIRED (module `paired_terms`). difference = second − first, in the
     metric's unit, with its 95 % interval (module `bootstrap`: every round draws the same pairs for
-    both runs). `p` is two-sided: `sign_flip` over the pairs. `p_holm` is corrected within a family:
-    the metrics over all are one, and the relations of each metric another. `effect_size` is Cohen's
-    h, of shares alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what
-    both runs have. Null: undefined.
+    both runs). `p` is two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and
+    `sign_flip` over the pairs for the rest. `p_holm` is corrected within a family: the metrics over
+    all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
+    alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
+    Null: undefined.
 
     >>> paired = pl.DataFrame({
     ...     "metric": ["acc_at_1"] * 2, "relation_id": ["P1"] * 2, "pair_id": ["a", "b"],

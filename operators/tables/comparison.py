@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from operators.metrics.knowledge_state import STATES
@@ -126,30 +127,13 @@ def differences_figure(
     labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
     figure = Figure(figsize=(6.4, 0.24 * rows.height + 1.7), layout="constrained")
     axes = figure.add_subplot()
-    colour, marker = SERIES[0]
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
     axes.axvline(0, color="0.5", linewidth=1, zorder=1)
-    places = pl.Series(range(rows.height), dtype=pl.Float64)
-    axes.hlines(
-        places, rows["ci_low"].cast(pl.Float64), rows["ci_high"].cast(pl.Float64), color=colour
-    )
-    beyond = rows["p_holm"].fill_null(1) <= alpha
-    for chosen, face, meaning in (
-        (beyond, colour, f"p ≤ {alpha:g} (Holm)"),
-        (~beyond, "white", f"p > {alpha:g} (Holm)"),
-    ):
-        axes.plot(
-            rows["difference"].filter(chosen),
-            places.filter(chosen),
-            marker,
-            color=colour,
-            markerfacecolor=face,
-            label=meaning,
-        )
+    _draw(axes, rows, alpha)
     if rows.height > 1:
         axes.axhline(0.5, color="0.8", linewidth=1)
-    axes.set_yticks(places, labels, fontsize="small")
+    axes.set_yticks(range(rows.height), labels, fontsize="small")
     axes.set_ylim(max(rows.height, 1) - 0.5, -0.5)
     axes.set(xlabel=f"difference of {_HEADINGS.get(metric, metric)}", title=title)
     axes.tick_params(axis="y", length=0)
@@ -157,6 +141,23 @@ def differences_figure(
     axes.set_axisbelow(True)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
+
+
+def _draw(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
+    """The intervals and the differences, row below row."""
+    colour, marker = SERIES[0]
+    places = pl.Series(range(rows.height), dtype=pl.Float64)
+    axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)
+    beyond = rows["p_holm"].fill_null(1) <= alpha
+    for chosen, face, sign in ((beyond, colour, "≤"), (~beyond, "white", ">")):
+        axes.plot(
+            rows["difference"].filter(chosen),
+            places.filter(chosen),
+            marker,
+            color=colour,
+            markerfacecolor=face,
+            label=f"p {sign} {alpha:g} (Holm)",
+        )
 
 
 def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from operators.metrics.one_word_ratio import one_word_ratio
 from operators.metrics.paired_terms import PAIRED, paired_calibration_terms, paired_terms
 
 Tables = st.SearchStrategy[pl.DataFrame]
-ROBUST = 0.6
+ROBUST = 0.5
 
 
 def coverage_robust(answers: pl.DataFrame) -> float | None:
