@@ -1,0 +1,251 @@
+"""What a run knows of each fact: robustly, with the right prompt, when sampled, or not at all.
+
+A fact is a subject-relation pair with its right objects. Its state is read from its evidence, and
+the states are a partition: the first of STATES that holds.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.matching.correct import correct
+
+STATES = (
+    "known robustly",
+    "depends on the prompt",
+    "only when sampled",
+    "confidently wrong",
+    "unknown",
+)
+STATE = pl.Enum(STATES)
+
+SAMPLED = pl.Schema(
+    {
+        "prompt_id": pl.String,
+        "relation_id": pl.String,
+        "pair_id": pl.String,
+        "n_samples": pl.Int64,
+        "n_right_samples": pl.Int64,
+    }
+)
+EVIDENCE = pl.Schema(
+    {
+        "relation_id": pl.String,
+        "pair_id": pl.String,
+        "n_prompts": pl.Int64,
+        "share": pl.Float64,
+        "n_samples": pl.Int64,
+        "n_right_samples": pl.Int64,
+        "confidence": pl.Float64,
+    }
+)
+CHANGES = pl.Schema(
+    [
+        ("relation_id", pl.String),
+        ("pair_id", pl.String),
+        ("before", STATE),
+        ("after", STATE),
+        ("share_before", pl.Float64),
+        ("share_after", pl.Float64),
+        ("change", pl.String),
+    ]
+)
+MOVES = pl.Schema(
+    [("relation_id", pl.String), ("before", STATE), ("after", STATE), ("n_pairs", pl.Int64)]
+)
+
+_FACT = ("relation_id", "pair_id")
+_SHARE = "share of prompts from above 0 to 1"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where one state ends and the next begins.
+
+    `robust_share`: the share of its prompts under which a fact is right, to be known robustly.
+    `min_right_samples`: the right samples that a fact needs to be known only when sampled.
+    `confident`: the confidence from which a wrong answer is confidently wrong.
+
+    Raises:
+        InputError: one lies where it separates nothing.
+    """
+
+    robust_share: float
+    min_right_samples: int
+    confident: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.robust_share <= 1:
+            raise InputError(f"robust_share is {self.robust_share}; give a {_SHARE}.")
+        if self.min_right_samples < 1:
+            raise InputError(f"min_right_samples is {self.min_right_samples}; give 1 or more.")
+        if not 0 < self.confident <= 1:
+            raise InputError(f"confident is {self.confident}; give a confidence above 0, up to 1.")
+
+
+def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    r"""Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
+
+    `samples` has a row a sampled answer (prompt_id, relation_id, pair_id, key), `labels` a row an
+    object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
+    (BELIEF, section 3.2, item 1).
+
+    >>> samples = pl.DataFrame({
+    ...     "prompt_id": ["p"] * 3, "relation_id": ["P36"] * 3, "pair_id": ["P36.Q142"] * 3,
+    ...     "key": ["\x1fparis\x1f", "\x1flyon\x1f", None],
+    ... })
+    >>> labels = pl.DataFrame({"pair_id": ["P36.Q142"], "key": ["\x1fparis\x1f"]})
+    >>> sampled_correctness(samples, labels).row(0)
+    ('p', 'P36', 'P36.Q142', 3, 1)
+    """
+    counts = correct(samples, labels).group_by("prompt_id", *_FACT)
+    found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
+    return _typed(found, SAMPLED).sort("prompt_id")
+
+
+def evidence(
+    answers: pl.DataFrame,
+    sampled: pl.DataFrame | None = None,
+    calibration: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Gather what a run says about each fact with an answer: one row a pair (columns: EVIDENCE).
+
+    `answers` has a row a prompt with an answer (relation_id, pair_id, correct), `sampled` the
+    columns SAMPLED, `calibration` relation_id, pair_id and confidence. `share` is the share of the
+    pair's prompts that are answered correctly, `confidence` the mean over its prompts in
+    `calibration`; what was not measured of a pair is null. Sorted by relation and pair.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "correct": [True, True, True, False]
+    ... })
+    >>> evidence(answers).row(0)
+    ('P1', 't', 4, 0.75, None, None, None)
+    """
+    none = pl.DataFrame(schema=EVIDENCE)
+    further = (
+        none if sampled is None else sampled,
+        none if calibration is None else calibration,
+    )
+    sums = (pl.sum("n_samples", "n_right_samples"), pl.mean("confidence"))
+    found = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
+    for rows, values in zip(further, sums, strict=True):
+        found = found.join(_by_fact(rows, values), on=_FACT, how="left")
+    return _typed(found, EVIDENCE).sort(_FACT)
+
+
+def knowledge_states(evidence: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
+    """Add to each fact's evidence (columns: EVIDENCE) its `state`, the first of STATES that holds.
+
+    - known robustly: share ≥ robust_share;
+    - depends on the prompt: share > 0;
+    - only when sampled: no prompt is right, and at least min_right_samples samples are;
+    - confidently wrong: none of these, and confidence ≥ confident;
+    - unknown: all others, also what was not sampled.
+
+    >>> facts = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4, "pair_id": ["a", "b", "c", "d"], "n_prompts": [10] * 4,
+    ...     "share": [0.9, 0.1, 0.0, 0.0], "n_samples": [100] * 4,
+    ...     "n_right_samples": [90, 10, 3, 0], "confidence": [0.9, 0.6, 0.2, 0.8],
+    ... })
+    >>> at = Thresholds(robust_share=0.9, min_right_samples=2, confident=0.5)
+    >>> knowledge_states(facts, at)["state"].to_list()
+    ['known robustly', 'depends on the prompt', 'only when sampled', 'confidently wrong']
+    """
+    return evidence.with_columns(state=_state(thresholds))
+
+
+def state_changes(
+    first: pl.DataFrame, second: pl.DataFrame, thresholds: Thresholds
+) -> pl.DataFrame:
+    """Set each fact's states in two runs side by side (columns: CHANGES).
+
+    `first` and `second` have the columns EVIDENCE; facts that only one of them has are left out,
+    and evidence of a kind that only one of them has of a fact counts in neither. `change` is null,
+    or
+
+    - gained, lost: right under some prompt in the second run alone, in the first alone;
+    - firmer, looser: known robustly in the second run alone, in the first alone, and right under
+      some prompt in both.
+
+    >>> run = {"relation_id": ["P1"], "pair_id": ["t"], "n_prompts": [4], "n_samples": [None],
+    ...     "n_right_samples": [None], "confidence": [None]}
+    >>> before, after = (pl.DataFrame({**run, "share": [share]}) for share in (0.0, 0.5))
+    >>> state_changes(before, after, Thresholds(0.9, 2, 0.5)).row(0)
+    ('P1', 't', 'unknown', 'depends on the prompt', 0.0, 0.5, 'gained')
+    """
+    runs = (_typed(each, EVIDENCE) for each in (first, second))
+    both = next(runs).join(next(runs), on=_FACT, suffix="_second")
+    measured = both.select(
+        *_FACT,
+        before=_state(thresholds, shared=True),
+        after=_state(thresholds, "_second", shared=True),
+        share_before="share",
+        share_after="share_second",
+    )
+    return measured.with_columns(change=_change()).select(CHANGES.names()).sort(_FACT)
+
+
+def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
+    """Count the facts by their states before and after, over all and by relation (columns: MOVES).
+
+    `changes` has the columns CHANGES. Moves that no fact made have no row; relation_id is null over
+    all; in the order of STATES.
+
+    >>> changes = pl.DataFrame(
+    ...     [("P1", "t", "unknown", "known robustly", 0.0, 1.0, "gained")], CHANGES, orient="row"
+    ... )
+    >>> state_moves(changes).rows()
+    [(None, 'unknown', 'known robustly', 1), ('P1', 'unknown', 'known robustly', 1)]
+    """
+    everything = changes.with_columns(relation_id=pl.lit(None, pl.String))
+    moves = pl.concat([everything, changes]).group_by("relation_id", "before", "after")
+    counts = moves.agg(n_pairs=pl.len().cast(pl.Int64))
+    return counts.select(MOVES.names()).sort("relation_id", "before", "after")
+
+
+def _typed(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+
+
+def _by_fact(rows: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
+    return rows.group_by(pl.col(_FACT).cast(pl.String)).agg(values)
+
+
+def _state(thresholds: Thresholds, run: str = "", *, shared: bool = False) -> pl.Expr:
+    """The state of a run's fact; `shared`: from evidence that both runs have."""
+    share, right, confidence = (
+        pl.col(f"{name}{run}") for name in ("share", "n_right_samples", "confidence")
+    )
+    sampled, confident = right >= thresholds.min_right_samples, confidence >= thresholds.confident
+    if shared:
+        sampled &= pl.all_horizontal(
+            pl.col("n_right_samples", "n_right_samples_second").is_not_null()
+        )
+        confident &= pl.all_horizontal(pl.col("confidence", "confidence_second").is_not_null())
+    return (
+        pl.when(share >= thresholds.robust_share)
+        .then(pl.lit(STATES[0], STATE))
+        .when(share > 0)
+        .then(pl.lit(STATES[1], STATE))
+        .when(sampled)
+        .then(pl.lit(STATES[2], STATE))
+        .when(confident)
+        .then(pl.lit(STATES[3], STATE))
+        .otherwise(pl.lit(STATES[4], STATE))
+    )
+
+
+def _change() -> pl.Expr:
+    before, after = pl.col("share_before") > 0, pl.col("share_after") > 0
+    robust_before, robust_after = (pl.col(name) == STATES[0] for name in ("before", "after"))
+    return (
+        pl.when(after & ~before)
+        .then(pl.lit("gained"))
+        .when(before & ~after)
+        .then(pl.lit("lost"))
+        .when(robust_after & ~robust_before)
+        .then(pl.lit("firmer"))
+        .when(robust_before & ~robust_after)
+        .then(pl.lit("looser"))
+    )
