@@ -135,6 +135,15 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("correct", pa.bool_()),
             ]
         ),
+        "sampled": pa.schema(  # how many of a prompt's samples are right
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("n_samples", pa.int64()),
+                ("n_right_samples", pa.int64()),
+            ]
+        ),
         "given": pa.schema(  # an answer as it was given, to whichever prompt of the same text
             [
                 ("prompt_id", pa.string()),
@@ -220,6 +229,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "answers": "prompt_id",
         "calibration": "prompt_id",
         "given": "prompt_id",
+        "sampled": "prompt_id",
     }
 )
 

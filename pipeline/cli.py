@@ -72,6 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     catalog.add_argument("--path", help="a local copy of the data: a folder or a file")
+    compare = verbs.add_parser("compare", help="compare two past runs, fact by fact")
+    compare.add_argument("first", help="the name of a run")
+    compare.add_argument("second", help="the name of another")
+    compare.add_argument(
+        "settings", nargs="*", help="of conf/comparison/: smallest_difference=0.05"
+    )
+    compare.add_argument("--results", default="results", help="where the results of runs lie")
+    compare.add_argument("--out", help="where to write; results/compare/<first>-<second>")
+    differ = "even if they differ in more than the model; the tables say so"
+    compare.add_argument("--anyway", action="store_true", help=differ)
+    gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
+    compare.add_argument("--gate", action="store_true", help=gate)
     report = verbs.add_parser("report", help="put the tables and figures of past runs together")
     report.add_argument("runs", nargs="*", help="names of runs; none: all that there are")
     report.add_argument("--results", default="results", help="where the results of runs lie")
@@ -84,6 +96,41 @@ def _parser() -> argparse.ArgumentParser:
     describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
     describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
     return parser
+
+
+def _compare(asked: argparse.Namespace) -> int:
+    from operators.tables.markdown import markdown
+    from pipeline.comparing import compared, settings
+    from pipeline.stages.report import put
+    from pipeline.store import Store
+
+    given = settings(dict(map(_assigned, asked.settings)))
+    out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
+    outcomes = set()
+    for found in compared(asked.first, asked.second, asked.results, given, anyway=asked.anyway):
+        folder = f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}"
+        put(Store(folder), found.report)
+        print(
+            f"\n{found.names[1]} against {found.names[0]}: {found.setting} on {found.benchmark}\n"
+        )
+        for line in found.departures:
+            print(f"differs in more than the model: {line}")
+        print(markdown(found.report.tables["headline"]))
+        print(markdown(found.report.tables["moves"]))
+        print(f"{found.verdict.outcome}: {found.verdict.reason}")
+        print(f"tables, facts gained and lost, figure: {folder}/")
+        outcomes.add(found.verdict.outcome)
+    if not asked.gate or outcomes <= {"no change", "improvement"}:
+        return 0
+    return 3 if "regression" in outcomes else 4
+
+
+def _assigned(text: str) -> tuple[str, object]:
+    """`alpha=0.01` as a name and a value."""
+    import yaml
+
+    name, _, value = text.partition("=")
+    return name, yaml.safe_load(value)
 
 
 def _report(asked: argparse.Namespace) -> int:
@@ -218,6 +265,7 @@ _COMMANDS = {
     "build": _build,
     "describe": _describe,
     "report": _report,
+    "compare": _compare,
 }
 
 if __name__ == "__main__":

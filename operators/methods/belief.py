@@ -17,6 +17,7 @@ from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
 from operators.metrics.confidence import confidence
 from operators.metrics.knowledge_sharing import knowledge_sharing
+from operators.metrics.knowledge_state import sampled_correctness
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief import card, headline
@@ -40,7 +41,9 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matc
         keys = _normalised(further, normaliser).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
-        return {"answers": matched, "calibration": rows}
+        known = sampled.select("prompt_id", "relation_id", "pair_id")
+        counts = sampled_correctness(keys.join(known, on="prompt_id"), labels)
+        return {"answers": matched, "calibration": rows, "sampled": counts}
 
     return match
 
@@ -158,7 +161,7 @@ METHOD = Method(
     setting=Setting,
     sliced=sliced,
     expand=expand,
-    matched=("answers", "calibration"),
+    matched=("answers", "calibration", "sampled"),
     matcher=_matcher,
     versions=lambda pipeline: Normaliser(pipeline).versions,
     measured=("metrics", "bins"),

@@ -46,7 +46,7 @@ def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     result = replace(result, n_tokens=n_tokens, cutoffs=cutoffs)
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    _put(store, plan.run.method.report(result))
+    put(store, plan.run.method.report(result))
     store.put("run.json", json.dumps(record(plan, seconds), indent=1).encode())
     return metrics
 
@@ -69,7 +69,7 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
         cutoffs = {b.model: b.training_cutoff for b in branches if b.training_cutoff}
         result = replace(result, answers=_answers(branches), cutoffs=cutoffs)
         report = METHODS[method].report(result)
-        _put(store, report)
+        put(store, report)
         runs = sorted({each.run for each in branches})
         yield (
             f"{store.where()}: {len(report.tables)} tables, {len(report.figures)} figures "
@@ -129,7 +129,8 @@ def _token_counter(plan: Plan) -> Counter:
     ]
 
 
-def _put(store: Store, report: Report) -> None:
+def put(store: Store, report: Report) -> None:
+    """Write tables as Markdown, CSV and LaTeX, figures as PNG and SVG."""
     for name, table in report.tables.items():
         _put_table(store, name, table)
     for name, figure in report.figures.items():

@@ -1,0 +1,194 @@
+"""compare: two past runs, prompt by prompt: what changed, which facts were gained and lost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import yaml
+
+from operators.errors import InputError
+from operators.methods import METHODS
+from operators.methods.method import Report
+from operators.metrics.comparison import compare, compare_ranked
+from operators.metrics.consist import By
+from operators.metrics.direction import HIGHER_IS_BETTER
+from operators.metrics.knowledge_state import Thresholds, evidence, state_changes, state_moves
+from operators.metrics.paired_terms import paired_calibration_terms, paired_terms
+from operators.metrics.verdict import Bar, Verdict, verdict, verdicts
+from operators.tables import comparison as tables
+from pipeline import past
+from pipeline.artifact import Artifact, differences
+from pipeline.past import PastBranch
+from pipeline.settings import CONF, build
+from pipeline.stages import facts as facts_stage
+
+# What a model brings along: two models may differ in it.
+_OF_THE_MODEL = {
+    *("model", "source", "revision", "gguf_file", "chat_template", "dtype", "max_model_len"),
+    *("tensor_parallel", "pipeline_parallel"),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What counts as a change (conf/comparison/)."""
+
+    robust_share: float
+    min_right_samples: int
+    confident: float
+    smallest_difference: float
+    alpha: float
+    n_rounds: int
+    decides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One setting of two runs: what is written, and what is said of it."""
+
+    setting: str
+    benchmark: str
+    names: tuple[str, str]
+    departures: tuple[str, ...]
+    report: Report
+    verdict: Verdict
+
+
+def settings(overrides: Mapping[str, Any]) -> Comparison:
+    """The default configuration with some fields changed.
+
+    Raises:
+        InputError: an unknown field, or a value of the wrong type or out of its range.
+    """
+    content = yaml.safe_load((CONF / "comparison" / "default.yaml").read_text())
+    found = build(Comparison, {**content, **overrides}, "comparison")
+    for metric in found.decides:
+        if metric not in HIGHER_IS_BETTER:
+            known = ", ".join(HIGHER_IS_BETTER)
+            raise InputError(f"comparison.decides names {metric}; a verdict is about {known}.")
+    return found
+
+
+def compared(
+    first: str, second: str, results: str, given: Comparison, *, anyway: bool
+) -> Iterator[Compared]:
+    """Compare the settings that both runs measured.
+
+    Raises:
+        InputError: there is none, or one differs in more than the model and not `anyway`.
+    """
+    before, after = (
+        {(b.benchmark, b.setting): b for b in past.branches(results, [name])}
+        for name in (first, second)
+    )
+    shared = [key for key in before if key in after and _is_comparable(before[key])]
+    if not shared:
+        raise InputError(
+            f"{first} and {second} have no setting of BELIEF in common: "
+            f"{_listed(before)} and {_listed(after)}."
+        )
+    for key in shared:
+        departures = tuple(_departures(before[key], after[key]))
+        if departures and not anyway:
+            raise InputError(
+                f"{first} and {second} differ in more than the model in {key[1]} on {key[0]} "
+                f"({'; '.join(departures)}); run one of them again, or compare them --anyway."
+            )
+        yield _compared(before[key], after[key], given, departures)
+
+
+def _is_comparable(branch: PastBranch) -> bool:
+    return "answers" in METHODS[branch.method].matched
+
+
+def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
+    return ", ".join(f"{setting} on {benchmark}" for benchmark, setting in branches)
+
+
+def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
+    """What the two differ in, beside the model: prompts, decoding, matching."""
+    for stage in ("facts", "prompts", "generations", "masked", "matched"):
+        if stage in one.artifacts and stage in other.artifacts:
+            ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
+            for line in differences(ours, theirs):
+                if line.partition(":")[0].partition(".")[0] not in _OF_THE_MODEL:
+                    yield f"{stage} {line}"
+
+
+def _compared(
+    one: PastBranch, other: PastBranch, given: Comparison, departures: tuple[str, ...]
+) -> Compared:
+    by: By = "match" if METHODS[one.method].ability == "generate" else "equality"
+    matched = [each.artifacts["matched"] for each in (one, other)]
+    paired, changes = _by_relation(matched, given, by)
+    comparison = compare(paired, seed=0, n_rounds=given.n_rounds)
+    calibration = [each.read_all("calibration") for each in matched]
+    if not any(rows.is_empty() for rows in calibration):
+        ranked = compare_ranked(*calibration, seed=0, n_rounds=given.n_rounds)
+        comparison = pl.concat([comparison, ranked])
+    noise = max(_flip_rate(one), _flip_rate(other))
+    bar = Bar(noise, given.smallest_difference, given.alpha)
+    deciding = comparison.filter(pl.col("metric").is_in(list(given.decides)))
+    names = _names(one, other)
+    facts = facts_stage.load(one.artifacts["facts"])
+    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    written = {
+        "headline": tables.headline(comparison, names),
+        "relations": tables.by_relation(comparison, "acc_at_1", names, labels),
+        "moves": tables.moves(state_moves(changes)),
+        "facts": tables.changed_facts(changes, facts.pairs, labels),
+        "verdicts": verdicts(deciding, bar),
+        "departures": pl.DataFrame({"differs in": departures}, schema={"differs in": pl.String}),
+    }
+    title = f"{names[1]} against {names[0]}, {one.setting}{' (!)' if departures else ''}"
+    figure = tables.differences_figure(
+        comparison,
+        "acc_at_1",
+        title,
+        alpha=given.alpha,
+        margin=bar.margin,
+        relation_labels=labels,
+    )
+    report = Report(written, {"differences": figure})
+    return Compared(one.setting, one.benchmark, names, departures, report, verdict(deciding, bar))
+
+
+def _names(one: PastBranch, other: PastBranch) -> tuple[str, str]:
+    """How the two are called in tables: by model, or by run if the model is the same."""
+    if one.model != other.model:
+        return one.model, other.model
+    return one.run, other.run
+
+
+def _by_relation(
+    matched: Sequence[Artifact], given: Comparison, by: By
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The paired terms and the changes of state, a relation at a time."""
+    thresholds = Thresholds(given.robust_share, given.min_right_samples, given.confident)
+    first, second = matched
+    terms, changes = [], []
+    for relation in sorted({*first.shards("answers")} & {*second.shards("answers")}):
+        answers = [each.read("answers", relation) for each in matched]
+        terms.append(paired_terms(*answers, robust_share=given.robust_share, by=by))
+        calibration = [each.read("calibration", relation) for each in matched]
+        if not any(rows.is_empty() for rows in calibration):
+            terms.append(paired_calibration_terms(*calibration))
+        before, after = (
+            evidence(
+                own.join(theirs, on="prompt_id", how="semi"),
+                artifact.read("sampled", relation) if artifact.shards("sampled") else None,
+                rows if rows.height else None,
+            )
+            for own, theirs, artifact, rows in zip(
+                answers, reversed(answers), matched, calibration, strict=True
+            )
+        )
+        changes.append(state_changes(before, after, thresholds))
+    return pl.concat(terms), pl.concat(changes)
+
+
+def _flip_rate(branch: PastBranch) -> float:
+    rows = branch.metrics.read_all("metrics").filter(metric="flip_rate")
+    found = rows.filter(pl.col("slice").is_null())["value"].drop_nulls()
+    return float(found[0]) if len(found) else 0.0
