@@ -1,0 +1,161 @@
+"""Scoring given texts with smollm2-135m: candidates a second, engine by engine.
+
+    vLLM           VllmEngine.scores: prompt log-probabilities, no cached prefix
+    transformers   Likelihood.scores: what a group shares is run once, its candidates behind it
+    HF, one by one a plain pass over each text: what one would write first
+
+The texts are PRobELM's, as many of each prompt type. A rate leaves out the loading of the model.
+One engine is alive at a time, each in a process of its own, and they take turns, since a machine is
+not equally fast all the time.
+
+    python benchmarks/bench_scoring.py [--files ../shared/data/probelm --frame 112023]
+                                       [--candidates 500] [--rounds 2] [--dtype bfloat16]
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from operators.datasets.probelm import facts_from_files
+from operators.engines.protocol import ScoreRequest
+from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.score_requests import score_requests
+from pipeline import cluster, models, settings
+
+MODEL = ["model=smollm2-135m"]
+MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"
+
+
+class Job(NamedTuple):
+    """What is scored, and in which precision."""
+
+    files: Path
+    frame: str
+    candidates: int
+    dtype: str
+
+
+class Rate(NamedTuple):
+    """How many candidates were scored, and in what time."""
+
+    candidates: int
+    seconds: float
+
+
+def main() -> None:
+    """Measure turn by turn, then print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=Path, default=MINI, help="a folder of PRobELM's files")
+    parser.add_argument("--frame", default="112023", help="the file of this time frame")
+    parser.add_argument("--candidates", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--dtype", default="bfloat16")
+    given = parser.parse_args()
+    job = Job(given.files, given.frame, given.candidates, given.dtype)
+    engines = {
+        "vLLM": through_vllm,
+        "transformers": through_likelihood,
+        "HF, one by one": through_plain_passes,
+    }
+    rates: dict[str, list[Rate]] = {name: [] for name in engines}
+    for _ in range(given.rounds):
+        for name, work in engines.items():
+            rate = _alone(work, job)
+            rates[name].append(rate)
+            print(
+                f"{name:<16} {rate.candidates:>5,} candidates {rate.seconds:6.1f} s  "
+                f"load of the machine {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    print()
+    for name, found in rates.items():
+        ratio = _per_s(rates["vLLM"]) / _per_s(found)
+        print(f"{name:<16} {_per_s(found):7.1f} candidates/s   vLLM is {ratio:5.2f} × as fast")
+
+
+def _per_s(found: Sequence[Rate]) -> float:
+    return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
+
+
+def _alone(work: Callable[[Job], Rate], job: Job) -> Rate:
+    """What some work returns, in a fresh process, which takes its engine along when it ends."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+        return pool.submit(work, job).result()
+
+
+def through_vllm(job: Job) -> Rate:
+    """vLLM, as the pipeline starts it."""
+    os.environ.update(cluster.environment(settings.load(MODEL)))
+    from operators.engines.vllm import VllmEngine, VllmSettings
+
+    folder = models.location(_weights())
+    engine = VllmEngine(VllmSettings(folder, None, job.dtype, max_model_len=1024))
+    return _timed(engine.scores, job)
+
+
+def through_likelihood(job: Job) -> Rate:
+    """transformers, a group at a time."""
+    from operators.engines.likelihood import Likelihood
+
+    return _timed(Likelihood(_model(job)).scores, job)
+
+
+def through_plain_passes(job: Job) -> Rate:
+    """transformers, a text at a time."""
+    import torch
+
+    model = _model(job).eval()
+
+    def scores(requests: Sequence[ScoreRequest]) -> Iterator[float]:
+        for request in requests:
+            ids = torch.tensor([request.token_ids])
+            with torch.inference_mode():
+                rows = model(ids[:, :-1], use_cache=False).logits.float().log_softmax(-1)
+            yield float(rows.gather(-1, ids[:, 1:, None]).sum())
+
+    return _timed(scores, job)
+
+
+def _timed(scores: Callable[[Sequence[ScoreRequest]], Iterator[Any]], job: Job) -> Rate:
+    requests = _requests(job)
+    list(scores(requests[:11]))  # the first pass is slower than all others
+    rest = requests[11:]
+    started = time.perf_counter()
+    found = list(scores(rest))
+    return Rate(len(found), time.perf_counter() - started)
+
+
+def _requests(job: Job) -> list[ScoreRequest]:
+    paths = [job.files / f"{job.frame}.json", job.files / "prompts.csv"]
+    facts = facts_from_files({path.name: path.read_text("utf-8") for path in paths})
+    tokenizer = models.tokenizer(_weights())
+    share = -(-job.candidates // len(PROMPT_TYPES))
+    return [
+        request
+        for each in PROMPT_TYPES
+        for request in score_requests(
+            tokenizer, expand(facts, Plausibility(each), seed=0).head(share)
+        )
+    ]
+
+
+def _weights() -> models.Weights:
+    return models.resolve(settings.load(MODEL).model)
+
+
+def _model(job: Job) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = getattr(torch, job.dtype)
+    return AutoModelForCausalLM.from_pretrained(models.location(_weights()), dtype=dtype)
+
+
+if __name__ == "__main__":
+    main()
