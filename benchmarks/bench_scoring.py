@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from operators.datasets.probelm import facts_from_files
 from operators.engines.protocol import ScoreRequest
-from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
 from pipeline import cluster, models, settings
 
@@ -139,9 +140,7 @@ def _requests(job: Job) -> list[ScoreRequest]:
     return [
         request
         for each in PROMPT_TYPES
-        for request in score_requests(
-            tokenizer, expand(facts, Plausibility(each), seed=0).head(share)
-        )
+        for request in score_requests(tokenizer, items_of(facts, each, seed=0).head(share))
     ]
 
 

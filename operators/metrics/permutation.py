@@ -25,10 +25,6 @@ def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.Data
     )
     differences = both.select((pl.col("first") - pl.col("second")).abs()).to_series()
     found = differences.filter(differences.is_finite())
-<<<<<<< HEAD
-    largest: float | None = found.to_frame().select(pl.all().max()).item()
-=======
     largest = float(found.to_numpy().max()) if found.len() else None
->>>>>>> scoring
     n, n_failed = found.len(), again.height - found.len()
     return table([Row(None, None, "permutation_difference", largest, None, None, n, n_failed)])

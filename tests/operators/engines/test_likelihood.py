@@ -15,7 +15,8 @@ from operators.datasets.probelm import facts_from_files
 from operators.engines import likelihood
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Scored, ScoreRequest
-from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
 from pipeline import models
 from pipeline.models import Weights
@@ -192,9 +193,7 @@ def test_scores_smollm2_on_real_groups_equal_a_plain_pass(smollm2: Weights, toke
     requests = [
         request
         for prompt_type in PROMPT_TYPES
-        for request in score_requests(
-            tokenizer, expand(facts, Plausibility(prompt_type), seed=0).head(22)
-        )
+        for request in score_requests(tokenizer, items_of(facts, prompt_type, seed=0).head(22))
     ]
     assert len({request.group for request in requests}) == 6
     found = by_id(Likelihood(model).scores(requests))

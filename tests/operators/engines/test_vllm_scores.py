@@ -11,7 +11,8 @@ from operators.datasets.probelm import facts_from_files
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
 from operators.engines.vllm import VllmEngine
-from operators.prompts.plausibility import PROMPT_TYPES, Plausibility, expand
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
 from pipeline import models
 from pipeline.models import Weights
@@ -27,7 +28,7 @@ N_ITEMS = 176  # of each prompt type: some sixteen groups of eleven
 @pytest.fixture(scope="module")
 def requests(shared_data: Path, tokenizer: Any) -> list[ScoreRequest]:
     facts = facts_from_files({name: (shared_data / "probelm" / name).read_text() for name in FILES})
-    items = [expand(facts, Plausibility(each), seed=0).head(N_ITEMS) for each in PROMPT_TYPES]
+    items = [items_of(facts, each, seed=0).head(N_ITEMS) for each in PROMPT_TYPES]
     return [request for each in items for request in score_requests(tokenizer, each)]
 
 
