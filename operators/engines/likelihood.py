@@ -24,7 +24,7 @@ class Likelihood:
     """A transformers model for causal language modelling, on a device.
 
     What a batch holds moves a log-probability in its last digits. It depends on the texts of the
-    group alone: in whichever order requests come, they get the very same numbers.
+    group alone: in whichever order requests come, their batches are the same.
     """
 
     def __init__(self, model: Any, *, device: str = "cpu") -> None:
