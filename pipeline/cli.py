@@ -101,15 +101,15 @@ def _parser() -> argparse.ArgumentParser:
 def _compare(asked: argparse.Namespace) -> int:
     from operators.tables.markdown import markdown
     from pipeline.comparing import compared, settings
-    from pipeline.stages.report import put
     from pipeline.store import Store
+    from pipeline.writing import write_report
 
     given = settings(dict(map(_assigned, asked.settings)))
     out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
     outcomes = set()
     for found in compared(asked.first, asked.second, asked.results, given, anyway=asked.anyway):
         folder = f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}"
-        put(Store(folder), found.report)
+        write_report(Store(folder), found.report)
         print(
             f"\n{found.names[1]} against {found.names[0]}: {found.setting} on {found.benchmark}\n"
         )

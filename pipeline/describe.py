@@ -1,6 +1,5 @@
 """describe: the figures of a data set, as tables."""
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +13,13 @@ from operators.engines.sentence_encoder import SentenceEncoder
 from operators.errors import InputError
 from operators.metrics.diversity import diversity
 from operators.tables.data_set import by_relation, diversity_beside, missing, sizes_beside
-from operators.tables.latex import latex
 from operators.tables.markdown import markdown
 from operators.tables.template_examples import template_examples
 from pipeline import catalog
 from pipeline.catalog import Entry, Source
 from pipeline.meter import Meter
 from pipeline.store import Store
+from pipeline.writing import write_tables
 
 _Result = TypeVar("_Result")
 
@@ -87,7 +86,8 @@ def describe(
     }
     yield from _shown(tables)
     if out:
-        _write(Store(out), tables, how)
+        write_tables(Store(out), tables)
+        Store(out).put("describe.json", json.dumps(how, indent=1).encode())
         yield f"{out}: {len(tables)} tables, and how they were made (describe.json)"
 
 
@@ -135,13 +135,3 @@ def _shown(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
     for name, table in tables.items():
         if not table.is_empty():
             yield f"## {name.replace('-', ' ').capitalize()}\n\n{markdown(table)}"
-
-
-def _write(store: Store, tables: Mapping[str, pl.DataFrame], how: Mapping[str, object]) -> None:
-    for name, table in tables.items():
-        text = io.BytesIO()
-        table.write_csv(text)
-        store.put(f"{name}.csv", text.getvalue())
-        store.put(f"{name}.md", markdown(table).encode())
-        store.put(f"{name}.tex", latex(table).encode())
-    store.put("describe.json", json.dumps(how, indent=1).encode())

@@ -7,7 +7,6 @@
 report/<benchmark>/          the same tables and figures of several runs together
 """
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +14,11 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from operators.methods import METHODS
-from operators.methods.method import Report, Result
+from operators.methods.method import Result
 from operators.schemas import empty
 from operators.tables.asking import Asking
-from operators.tables.latex import latex
-from operators.tables.markdown import markdown
 from pipeline import catalog, models, past
 from pipeline.artifact import Artifact, encode
 from pipeline.past import PastBranch
@@ -30,6 +26,7 @@ from pipeline.plan import Plan
 from pipeline.record import record
 from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
+from pipeline.writing import write_report
 
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
@@ -46,7 +43,7 @@ def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     result = replace(result, n_tokens=n_tokens, cutoffs=cutoffs)
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    put(store, plan.run.method.report(result))
+    write_report(store, plan.run.method.report(result))
     store.put("run.json", json.dumps(record(plan, seconds), indent=1).encode())
     return metrics
 
@@ -69,7 +66,7 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
         cutoffs = {b.model: b.training_cutoff for b in branches if b.training_cutoff}
         result = replace(result, answers=_answers(branches), cutoffs=cutoffs)
         report = METHODS[method].report(result)
-        put(store, report)
+        write_report(store, report)
         runs = sorted({each.run for each in branches})
         yield (
             f"{store.where()}: {len(report.tables)} tables, {len(report.figures)} figures "
@@ -127,26 +124,3 @@ def _token_counter(plan: Plan) -> Counter:
     return lambda texts: [
         len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids
     ]
-
-
-def put(store: Store, report: Report) -> None:
-    """Write tables as Markdown, CSV and LaTeX, figures as PNG and SVG."""
-    for name, table in report.tables.items():
-        _put_table(store, name, table)
-    for name, figure in report.figures.items():
-        _put_figure(store, name, figure)
-
-
-def _put_table(store: Store, name: str, table: pl.DataFrame) -> None:
-    text = io.BytesIO()
-    table.write_csv(text)
-    store.put(f"tables/{name}.csv", text.getvalue())
-    store.put(f"tables/{name}.md", markdown(table).encode())
-    store.put(f"tables/{name}.tex", latex(table).encode())
-
-
-def _put_figure(store: Store, name: str, figure: Figure) -> None:
-    for kind in ("png", "svg"):
-        picture = io.BytesIO()
-        figure.savefig(picture, format=kind, dpi=200)
-        store.put(f"figures/{name}.{kind}", picture.getvalue())
