@@ -109,8 +109,8 @@ DAMAGES: dict[str, Damage] = {
     "bit flipped": flipped,
     "another artifact's": lambda _: encode(ROWS, "relations", "f1", {}),
     "another table's": lambda _: encode(
-        pl.DataFrame({"bin": [0], "n": [1], "mean_confidence": [0.5], "mean_accuracy": [0.5]}),
-        "bins",
+        pl.DataFrame({"pair_id": ["P1.Q1"], "prompt_id": "p", "relation_id": "P1", "text": "x"}),
+        "given",
         RECIPE.fingerprint,
         {},
     ),

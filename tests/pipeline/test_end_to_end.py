@@ -75,7 +75,7 @@ def test_run_first_prompt_is_printed_with_its_special_tokens(done: Finished) -> 
 def test_run_metrics_hold_every_core_number_of_both_settings(metrics: pl.DataFrame) -> None:
     overall = metrics.filter(pl.col("slice").is_null())
     for setting in ("zero-shot", "4-template"):
-        assert set(overall.filter(setting=setting)["metric"]) == CORE
+        assert set(overall.filter(setting=setting)["metric"]) >= CORE
 
 
 def test_run_counts_are_the_plans(done: Finished, metrics: pl.DataFrame) -> None:

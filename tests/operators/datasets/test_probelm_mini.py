@@ -58,8 +58,8 @@ def test_mini_has_two_frames_and_groups_of_eleven(probelm_mini: Groups) -> None:
 
 def test_mini_right_rankings_score_one_and_reversed_ones_nothing(probelm_mini: Groups) -> None:
     ranked = candidates(probelm_mini.facts.pairs)
-    items = [items(probelm_mini.facts, each, seed=0) for each in PROMPT_TYPES]
-    rows = pl.concat(items).join(ranked, on="candidate_id")
+    texts = [items(probelm_mini.facts, each, seed=0) for each in PROMPT_TYPES]
+    rows = pl.concat(texts).join(ranked, on="candidate_id")
     assert rows.height == 3 * ranked.height
     for sign, accuracy in ((-1, 1.0), (1, 0.0)):
         scores = rows.select("setting", "candidate_id", logprob=sign * pl.col("rank"), n_tokens=1)
