@@ -11,7 +11,8 @@ import yaml
 from operators.errors import InputError
 from pipeline.settings import CONF, Model, Run, build, choices, load
 
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+# Those that a run is composed of; `factsweep compare` reads conf/comparison/ by itself.
+GROUPS = sorted(p.name for p in CONF.iterdir() if p.is_dir() and p.name != "comparison")
 MODELS = {
     name: {
         key: value
@@ -22,9 +23,10 @@ MODELS = {
 }
 ENCODERS = [name for name, model in MODELS.items() if model["architecture"] == "encoder"]
 DECODERS = sorted({*MODELS} - {*ENCODERS})
-SET_OF = {"prompt=masked": ["model=bert-base-uncased"]} | {
-    f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)
-}
+SET_OF = {
+    "prompt=masked": ["model=bert-base-uncased"],
+    "prompt=plausibility": ["benchmark=probelm-mini"],
+} | {f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)}
 FILES = [f"{g}={name}" for g in GROUPS for name in choices(g)]
 TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking"} | {
     *("albert-base-v2", "albert-xxlarge-v2", "phi3-mini", "phi3-small", "phi3-medium"),
@@ -66,7 +68,9 @@ def test_conf_model_of_70b_needs_four_gpus(model: str) -> None:
 @pytest.mark.parametrize("name", choices("prompt"))
 def test_conf_prompt_is_named_as_in_the_tables(name: str) -> None:
     (setting,) = load([f"prompt={name}", *SET_OF.get(f"prompt={name}", [])]).settings
-    assert (setting.name, setting.variant) == (name, None)
+    # PRobELM's prompt asks in three ways, each of which is a setting in the tables.
+    expected = {"plausibility": "all"}.get(name, name)
+    assert (setting.name, setting.variant) == (expected, None)
 
 
 def test_load_nothing_given_is_the_demo_model_on_the_mini_set() -> None:
@@ -113,7 +117,7 @@ def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
         ),
         (
             ["benchmark.method=lama"],
-            "benchmark.method=lama; it must be one of belief, belief-masked, kamel.",
+            "benchmark.method=lama; it must be one of belief, belief-masked, kamel, probelm.",
         ),
     ],
 )
