@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 BLANK = "blank"
+_REMEMBERED = 400_000  # texts: some 100 MB
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,21 @@ class Normaliser:
     def normalise(self, texts: pl.Series) -> pl.Series:
         """Give the lemmas of each text: String to List(String), null to null.
 
-        Each distinct lowercased text is tokenised once.
+        Each distinct lowercased text is tokenised once, also over calls: relations share answers.
         """
-        lowered = texts.cast(pl.String).str.to_lowercase()
+        lowered = texts.cast(pl.String).str.to_lowercase().to_frame("text")
         distinct = lowered.drop_nulls().unique()
-        lemmas = pl.Series(list(self._lemma_lists(distinct)), dtype=pl.List(pl.String))
-        table = pl.DataFrame({"text": distinct, "lemmas": lemmas})
-        joined = lowered.to_frame("text").join(table, on="text", how="left", maintain_order="left")
+        new = distinct.join(self._memory[0], on="text", how="anti")
+        lemmas = pl.Series(list(self._lemma_lists(new["text"])), dtype=pl.List(pl.String))
+        known = pl.concat([self._memory[0], new.with_columns(lemmas=lemmas)])
+        self._memory[0] = known.tail(_REMEMBERED)
+        joined = lowered.join(known, on="text", how="left", maintain_order="left")
         return joined["lemmas"].rename(texts.name)
+
+    @cached_property
+    def _memory(self) -> list[pl.DataFrame]:
+        """The lemmas of the last texts: one table, text and lemmas."""
+        return [pl.DataFrame(schema={"text": pl.String, "lemmas": pl.List(pl.String)})]
 
     @property
     def versions(self) -> dict[str, str]:
