@@ -51,6 +51,7 @@ def scoring_settings(model: Path, tmp_path_factory: pytest.TempPathFactory) -> S
                 "benchmark.relations=[P17,P37]",
                 "benchmark.pairs_per_relation=3",
                 "decoding.canary_prompts=4",
+                "decoding.scorer=transformers",
                 "model.name=scorer",
                 "model.source=path",
                 f"model.id={model}",
