@@ -28,6 +28,7 @@ from operators.tables.effects import effects
 from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure
 from operators.tables.paper_table import fill
 from operators.tables.published import asked_with
+from operators.tables.template_examples import template_examples
 from operators.tables.template_spread_figure import spread_by_relation, template_spread_figure
 
 
@@ -95,6 +96,7 @@ def report(result: Result) -> Report:
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
     tables |= _paper_tables(metrics, result)
+    tables["template-examples"] = template_examples(result.facts)
     figures = {**_figures(in_bins), **_spreads(metrics, result.facts)}
     if len(result.answers) > 1:
         shares = knowledge_sharing((str(run), load()) for run, load in result.answers.items())

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import polars as pl
 
 from operators.datasets.facts import Facts, counts
+from operators.metrics.diversity import diversity
 from operators.schemas import empty
 from operators.tables.paper_table import Column, Place, Table
 
@@ -292,8 +293,12 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 
 
 def sizes(facts: Facts, benchmark: str) -> pl.DataFrame:
-    """The counts of Table 1 as rows of the metrics table, with neither model nor setting."""
-    numbers = counts(facts)
+    """The set's own numbers as rows of the metrics table, with neither model nor setting.
+
+    The counts of Table 1, and of Table 8 what needs neither a parser nor an encoder.
+    """
+    (of_set,) = diversity(facts).tail(1).select("quantity", "lexicon").to_dicts()
+    numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
     rows = {
         "benchmark": benchmark,
         "metric": list(numbers),
