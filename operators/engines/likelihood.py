@@ -13,6 +13,7 @@ from copy import deepcopy
 from itertools import groupby, takewhile
 from typing import Any
 
+from operators.engines.batches import bounded
 from operators.engines.protocol import Scored, ScoreRequest
 
 # Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
@@ -44,7 +45,7 @@ class Likelihood:
         cache = DynamicCache(config=self._model.config)
         (before,) = self._logprobs([shared], cache)
         n_cached_tokens = 0  # the first of them is the one that they were read for
-        for batch in _batches(requests):
+        for batch in bounded(requests, _TOKENS_PER_BATCH):
             own = [request.token_ids[n_read:] for request in batch]
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
@@ -91,15 +92,3 @@ def _shared(texts: Sequence[Sequence[int]]) -> list[int]:
     """
     alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
     return [tokens[0] for tokens in alike]
-
-
-def _batches(requests: Sequence[ScoreRequest]) -> Iterator[Sequence[ScoreRequest]]:
-    """Cut requests, sorted by length, so that a batch has a bounded number of padded tokens."""
-    batch: list[ScoreRequest] = []
-    for request in requests:
-        if batch and (len(batch) + 1) * len(request.token_ids) > _TOKENS_PER_BATCH:
-            yield batch
-            batch = []
-        batch.append(request)
-    if batch:
-        yield batch

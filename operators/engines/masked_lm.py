@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from operators.engines.batches import bounded
+
 # Sorted by length within a window, prompts need little padding, and no more than a window waits.
 _PROMPTS_PER_WINDOW = 4096
 _TOKENS_PER_BATCH = 8192
@@ -55,7 +57,7 @@ class MaskedLM:
         waiting = iter(requests)
         while window := list(islice(waiting, _PROMPTS_PER_WINDOW)):
             window.sort(key=lambda request: len(request.token_ids))
-            for batch in _batches(window):
+            for batch in bounded(window, _TOKENS_PER_BATCH):
                 yield from self._predict(batch)
 
     def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:
@@ -106,18 +108,6 @@ class _AtPlaces:
         rows = range(len(hidden))
         output.last_hidden_state = hidden[rows, self._places].unsqueeze(1)
         return output
-
-
-def _batches(requests: Sequence[MaskedRequest]) -> Iterator[Sequence[MaskedRequest]]:
-    """Cut requests, sorted by length, so that a batch has a bounded number of padded tokens."""
-    start = 0
-    for stop in range(1, len(requests) + 1):
-        longest_next = len(requests[stop].token_ids) if stop < len(requests) else _TOKENS_PER_BATCH
-        if (stop - start + 1) * longest_next > _TOKENS_PER_BATCH:
-            yield requests[start:stop]
-            start = stop
-    if start < len(requests):
-        yield requests[start:]
 
 
 def _padded(rows: Sequence[Sequence[int]], padding: int) -> Any:

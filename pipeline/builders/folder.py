@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ _TYPES = {
     pl.List(pl.String): "list[str]",
     pl.List(pl.List(pl.String)): "list[list[str]]",
 }
+_PLURALS = {"query": "queries"}
 _HEAD = """\
 # An entry of the catalog: copy this file to data_catalog/, and the set is known as {name}.
 # Where it is moved, change source.id, or give the new place with benchmark.path or --path.
@@ -33,6 +34,13 @@ def check_new(out: Path) -> None:
     """
     if out.exists():
         raise InputError(f"--out {out} is there already; name a new folder.")
+
+
+def left_out(dropped: pl.DataFrame) -> Iterator[str]:
+    """Say what a builder left out and why: a line a row of relation_id, unit, reason, count."""
+    for relation_id, unit, reason, count in dropped.iter_rows():
+        what = unit if count == 1 else _PLURALS.get(unit, f"{unit}s")
+        yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from operators.construction import kamel
 from operators.construction.kamel import Sizes
 from operators.datasets.kamel import files_from_facts, questions_of
-from pipeline.builders.folder import check_new, publish
+from pipeline.builders.folder import check_new, left_out, publish
 from pipeline.builders.sources import content, rows
 
 
@@ -39,6 +39,4 @@ def build_kamel(
     )
     publish(out, files_from_facts(built.facts))
     yield f"{out}: {built.facts.relations.height} relations, {built.facts.pairs.height:,} queries"
-    for relation_id, unit, reason, count in built.dropped.iter_rows():
-        what = unit if count == 1 else {"triple": "triples", "query": "queries"}[unit]
-        yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"
+    yield from left_out(built.dropped)

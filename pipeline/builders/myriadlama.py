@@ -17,7 +17,7 @@ from operators.construction.wikidata import Filter
 from operators.datasets.readers import READERS
 from operators.errors import InputError
 from pipeline.builders.asking import Model, asked
-from pipeline.builders.folder import check_new, entry, publish
+from pipeline.builders.folder import check_new, entry, left_out, publish
 from pipeline.builders.sources import dump, labels, rows, table, texts_by_relation
 
 _SHEET = "review.csv"
@@ -189,9 +189,7 @@ def _summary(out: Path, built: Built) -> Iterator[str]:
         f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
         f"{facts.pairs.height:,} pairs"
     )
-    for relation_id, unit, reason, count in built.dropped.iter_rows():
-        what = unit if count == 1 else f"{unit}s"
-        yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"
+    yield from left_out(built.dropped)
 
 
 def _missing(built: Built, n: int) -> Iterator[str]:

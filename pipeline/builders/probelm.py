@@ -18,7 +18,7 @@ from operators.datasets.probelm import (
     groups_from_files,
 )
 from operators.errors import InputError
-from pipeline.builders.folder import check_new, entry, publish
+from pipeline.builders.folder import check_new, entry, left_out, publish
 from pipeline.builders.sources import labels, rows, table
 
 _RELATIONS = pl.Schema(
@@ -52,10 +52,7 @@ def build_probelm(
         InputError: a file or value is missing or unfit, no group is left, or `out` is there.
     """
     check_new(out)
-    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
-        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
-    if not 0 <= max_similarity <= 1:
-        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
+    _check(frame, max_similarity)
     relations = _relations(whitelist)
     built = probelm.build(
         table(before, TRIPLES),
@@ -88,9 +85,14 @@ def build_probelm(
         f"{out}: {figures['relations']} relations, {figures['groups']:,} groups, "
         f"{figures['candidates']:,} candidates"
     )
-    for relation_id, unit, reason, count in built.dropped.iter_rows():
-        what = unit if count == 1 else f"{unit}s"
-        yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"
+    yield from left_out(built.dropped)
+
+
+def _check(frame: str, max_similarity: float) -> None:
+    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
+        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
+    if not 0 <= max_similarity <= 1:
+        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
 
 
 def _relations(path: Path) -> Mapping[str, Relation]:
