@@ -16,6 +16,7 @@ from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
 from operators.metrics.confidence import confidence
+from operators.metrics.consist import By
 from operators.metrics.knowledge_sharing import knowledge_sharing
 from operators.metrics.knowledge_state import sampled_correctness
 from operators.prompts.expansion import expand
@@ -67,28 +68,37 @@ def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
 def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"]
+    return {
+        "metrics": core(evidence, calibration if sampled else None, by="match"),
+        "bins": bins(calibration, evidence.n_bins),
+    }
+
+
+def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
+    """What decoders and encoders are both measured by: the metrics, and the analyses asked for."""
+    answers, n_failed = evidence.tables["answers"], evidence.n_failed
     metrics = belief(
-        evidence.tables["answers"],
-        calibration if sampled else None,
-        evidence.n_failed,
+        answers,
+        calibration,
+        n_failed,
         seed=evidence.seed,
         n_draws=evidence.n_draws,
         n_rounds=evidence.n_rounds,
         n_bins=evidence.n_bins,
+        by=by,
         n_failed_samples=evidence.n_failed_samples,
     )
     further = analyses(
         evidence.analyses,
-        evidence.tables["answers"],
+        answers,
         evidence.facts.templates,
-        evidence.n_failed,
+        n_failed,
         evidence.canary,
-        by="match",
+        by=by,
         seed=evidence.seed,
         n_rounds=evidence.n_rounds,
     )
-    in_bins = bins(calibration, evidence.n_bins)
-    return {"metrics": pl.concat([metrics, further]), "bins": in_bins}
+    return pl.concat([metrics, further])
 
 
 def report(result: Result) -> Report:

@@ -1,6 +1,7 @@
 """BELIEF of encoder models: one mask a prompt, and the probability of what they put there."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -9,8 +10,6 @@ from operators.datasets.facts import Facts, sliced
 from operators.matching.masked import label_probabilities, matched
 from operators.methods import belief
 from operators.methods.method import Evidence, Matcher, Method
-from operators.metrics.analyses import analyses
-from operators.metrics.belief import belief as belief_metrics
 from operators.metrics.bias_level import bias_level
 from operators.metrics.calibration import bins
 from operators.metrics.extended_entities import extended_entities, gains
@@ -55,31 +54,15 @@ def _biases(priors: pl.DataFrame) -> pl.DataFrame:
 
 def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     calibration = evidence.tables["calibration"]
-    metrics = belief_metrics(
-        evidence.tables["answers"],
-        calibration,
-        evidence.n_failed,
-        seed=evidence.seed,
-        n_draws=evidence.n_draws,
-        n_rounds=evidence.n_rounds,
-        n_bins=evidence.n_bins,
-        by="equality",
-        n_failed_samples=evidence.n_failed,
-    )
-    one_token = metrics.filter(pl.col("metric") != "one_word_ratio")  # there is nothing to count
-    further = analyses(
-        evidence.analyses,
-        evidence.tables["answers"],
-        evidence.facts.templates,
-        evidence.n_failed,
-        evidence.canary,
-        by="equality",
-        seed=evidence.seed,
-        n_rounds=evidence.n_rounds,
-    )
+    # Every prompt has a confidence: what failed, failed for both.
+    every = replace(evidence, n_failed_samples=evidence.n_failed)
+    found = belief.core(every, calibration, by="equality")
     drawn = {"seed": evidence.seed, "n_rounds": evidence.n_rounds}
-    of_names = extended_entities(evidence.tables["gains"], **drawn)
-    rows = [one_token, further, bias_level(evidence.tables["biases"]), of_names]
+    rows = [
+        found.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
+        bias_level(evidence.tables["biases"]),
+        extended_entities(evidence.tables["gains"], **drawn),
+    ]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
 
 

@@ -75,6 +75,20 @@ class Counts(NamedTuple):
         return [self.row(metric, bootstrapped.overall), *slices]
 
 
+def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Counts:
+    """Count the rows of `answers` per relation; `n_failed` has relation_id and n_failed.
+
+    >>> answers = pl.DataFrame({"relation_id": ["P1", "P1", "P2"]})
+    >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
+    Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
+    """
+    n = answers.group_by("relation_id").agg(n=pl.len())
+    if n_failed is None:
+        return Counts(_by_relation(n, "n"), {})
+    failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
+    return Counts(_by_relation(n, "n"), _by_relation(failed, "n_failed"))
+
+
 def belief(
     answers: pl.DataFrame,
     calibration: pl.DataFrame | None,
@@ -117,11 +131,11 @@ def belief(
     │ null        ┆ consist  ┆ 0.0   ┆ 2   ┆ 1        │
     └─────────────┴──────────┴───────┴─────┴──────────┘
     """
-    counts = Counts(_n_rows(answers), _n_failed(n_failed))
+    counts = counted(answers, n_failed)
     rows = _answer_rows(answers, counts, by, seed, n_rounds)
     rows += _fluctuation_rows(answers, counts, seed, n_draws)
     if calibration is not None:
-        sampled = Counts(_n_rows(calibration), _n_failed(n_failed_samples))
+        sampled = counted(calibration, n_failed_samples)
         rows += _calibration_rows(calibration, sampled, seed, n_rounds, n_bins)
     return pl.DataFrame(rows, schema=BELIEF, orient="row")
 
@@ -172,19 +186,10 @@ def _calibration_rows(
     ]
 
 
-def _n_rows(rows: pl.DataFrame) -> dict[str, int]:
-    return _by_relation(rows.group_by("relation_id").agg(n=pl.len()), "n")
-
-
-def _n_failed(counts: pl.DataFrame | None) -> dict[str, int]:
-    if counts is None:
-        return {}
-    return _by_relation(counts.group_by("relation_id").agg(pl.sum("n_failed")), "n_failed")
+def _total(counts: dict[str, int], relation: str | None) -> int:
+    return sum(counts.values()) if relation is None else counts.get(relation, 0)
 
 
 def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
-    return dict(counts.select(pl.col("relation_id").cast(pl.String), column).iter_rows())
-
-
-def _total(counts: dict[str, int], relation: str | None) -> int:
-    return sum(counts.values()) if relation is None else counts.get(relation, 0)
+    texts = counts.select(pl.col("relation_id").cast(pl.String), column).sort("relation_id")
+    return dict(texts.iter_rows())

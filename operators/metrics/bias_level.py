@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.metrics.belief import Counts, Row
-from operators.metrics.rows import counted, plain_rows, table
+from operators.metrics.belief import Counts, Row, counted
+from operators.metrics.rows import plain_rows, table
 
 MULTI = "prompts=multi"
 

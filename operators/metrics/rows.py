@@ -8,20 +8,6 @@ from operators.metrics.bootstrap import Estimate, bootstrap_ratio
 _TERMS = ("numerator", "denominator")
 
 
-def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Counts:
-    """Count the rows of `answers` per relation; `n_failed` has relation_id and n_failed.
-
-    >>> answers = pl.DataFrame({"relation_id": ["P1", "P1", "P2"]})
-    >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
-    Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
-    """
-    n = answers.group_by("relation_id").agg(n=pl.len())
-    if n_failed is None:
-        return Counts(_by_relation(n, "n"), {})
-    failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
-    return Counts(_by_relation(n, "n"), _by_relation(failed, "n_failed"))
-
-
 def ratio_rows(
     metric: str, terms: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int
 ) -> list[Row]:
@@ -66,8 +52,3 @@ def _row(
     metric: str, value: float | None, relation: str | None, counts: Counts, variant: str | None
 ) -> Row:
     return counts.row(metric, Estimate(value, None, None), relation, variant)
-
-
-def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
-    texts = counts.select(pl.col("relation_id").cast(pl.String), column).sort("relation_id")
-    return dict(texts.iter_rows())

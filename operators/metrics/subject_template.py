@@ -2,8 +2,9 @@
 
 import polars as pl
 
+from operators.metrics.belief import counted
 from operators.metrics.consist import By, consist_terms
-from operators.metrics.rows import counted, plain_rows, ratio_rows, table
+from operators.metrics.rows import plain_rows, ratio_rows, table
 from operators.metrics.template_spread import spread_sums
 from operators.metrics.terms import pair_terms
 

@@ -3,7 +3,8 @@
 import polars as pl
 from polars import selectors
 
-from operators.metrics.rows import counted, plain_rows, table
+from operators.metrics.belief import counted
+from operators.metrics.rows import plain_rows, table
 
 _TEMPLATE = ("relation_id", "template_id")
 

@@ -26,7 +26,7 @@ Compute = Callable[..., Plan]
 def encoder_settings(
     tiny_bert: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Run]:
-    """Loads a run of the tiny BERT on a part of the mini set; artifacts lie in the named folder."""
+    """Loads a run of the tiny BERT on a part of the mini set, in a named folder."""
     folder = tmp_path_factory.mktemp("encoder")
     tiny_bert.save(folder / "model")
 
@@ -38,7 +38,6 @@ def encoder_settings(
                 "model.source=path",
                 f"model.id={folder}/model",
                 "model.max_model_len=128",
-                "benchmark.relations=[P27,P30]",
                 "benchmark.pairs_per_relation=12",
                 "metrics.n_draws=200",
                 "metrics.n_rounds=20",
@@ -189,4 +188,4 @@ def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
 
 def test_encoder_is_not_asked_for_sets_of_answers(encoder_settings: Settings) -> None:
     with pytest.raises(InputError, match="asks for answers that only decoders give"):
-        encoder_settings("kamel", "benchmark=kamel-mini", "benchmark.relations=null")
+        encoder_settings("kamel", "benchmark=kamel-mini")
