@@ -17,11 +17,13 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         sets.add_parser("myriadlama", help="from facts, names and templates (docs/data.md)")
     )
     _add_probelm(sets.add_parser("probelm", help="from two snapshots (docs/data.md)"))
+    build.set_defaults(run=_build)
 
 
-def lines(asked: argparse.Namespace) -> Iterator[str]:
-    """Make the set; what is said about it, a line at a time."""
-    return _BUILDERS[str(asked.set)](asked)
+def _build(asked: argparse.Namespace) -> int:
+    for line in _BUILDERS[str(asked.set)](asked):
+        print(line)
+    return 0
 
 
 def _add_kamel(kamel: argparse.ArgumentParser) -> None:

@@ -1,0 +1,55 @@
+"""The verb `compare`: two past runs, fact by fact."""
+
+import argparse
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb to the command line."""
+    compare = verbs.add_parser("compare", help="compare two past runs, fact by fact")
+    compare.add_argument("first", help="the name of a run")
+    compare.add_argument("second", help="the name of another")
+    compare.add_argument(
+        "settings", nargs="*", help="of conf/comparison/: smallest_difference=0.05"
+    )
+    compare.add_argument("--results", default="results", help="where the results of runs lie")
+    compare.add_argument("--out", help="where to write; results/compare/<first>-<second>")
+    differ = "even if they differ in more than the model; the tables say so"
+    compare.add_argument("--anyway", action="store_true", help=differ)
+    gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
+    compare.add_argument("--gate", action="store_true", help=gate)
+    compare.set_defaults(run=_compare)
+
+
+def _compare(asked: argparse.Namespace) -> int:
+    from operators.tables.markdown import markdown
+    from pipeline.comparing import compared, settings
+    from pipeline.store import Store
+    from pipeline.writing import write_report
+
+    given = settings(dict(map(_assigned, asked.settings)))
+    out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
+    outcomes = set()
+    for found in compared(asked.first, asked.second, asked.results, given, anyway=asked.anyway):
+        folder = f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}"
+        write_report(Store(folder), found.report)
+        print(
+            f"\n{found.names[1]} against {found.names[0]}: {found.setting} on {found.benchmark}\n"
+        )
+        for line in found.departures:
+            print(f"differs in more than the model: {line}")
+        print(markdown(found.report.tables["headline"]))
+        print(markdown(found.report.tables["moves"]))
+        print(f"{found.verdict.outcome}: {found.verdict.reason}")
+        print(f"tables, facts gained and lost, figure: {folder}/")
+        outcomes.add(found.verdict.outcome)
+    if not asked.gate or outcomes <= {"no change", "improvement"}:
+        return 0
+    return 3 if "regression" in outcomes else 4
+
+
+def _assigned(text: str) -> tuple[str, object]:
+    """`alpha=0.01` as a name and a value."""
+    import yaml
+
+    name, _, value = text.partition("=")
+    return name, yaml.safe_load(value)

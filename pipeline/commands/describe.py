@@ -1,0 +1,23 @@
+"""The verb `describe`: a data set's counts and diversity."""
+
+import argparse
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb to the command line."""
+    describe = verbs.add_parser("describe", help="count a data set and measure its diversity")
+    describe.add_argument("name", help="an entry of data_catalog/, or a folder or file")
+    describe.add_argument("--path", help="a local copy of the data: a folder or a file")
+    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
+    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
+    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
+    describe.set_defaults(run=_describe)
+
+
+def _describe(asked: argparse.Namespace) -> int:
+    from pipeline.describe import describe
+
+    options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
+    for line in describe(asked.name, asked.path, **options):
+        print(line)
+    return 0
