@@ -179,6 +179,15 @@ def room(run: Run) -> str:
     )
 
 
+def beside_driver() -> Any:
+    """Where Ray puts what all the work hangs on: on the driver's node, which no one takes away."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Not soft: Ray 2.60 puts a soft one that asks for no CPU anywhere.
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
 def placement(run: Run) -> dict[str, Any]:
     """What Ray is told about where an engine goes.
 

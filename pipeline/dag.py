@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.artifact import Artifact
+from pipeline.cluster import beside_driver
 from pipeline.plan import Branch, Plan
 from pipeline.pool import decode_all
 from pipeline.stages import admit, aggregate, expand, facts, match
@@ -22,7 +23,8 @@ def submit(plan: Plan, tally: Any) -> list[Any]:
 
     loaded = _task([], facts.make, plan.branches[0].facts, plan.run.benchmark)
     admitted = [_admitted(plan, branch, loaded) for branch in plan.branches]
-    decoded = ray.remote(num_cpus=0)(decode_all).remote(plan, tally, *admitted)
+    beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+    decoded = beside(decode_all).remote(plan, tally, *admitted)
     return [_measured(plan, branch, decoded) for branch in plan.branches]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from pipeline.cluster import beside_driver
+
 PLAIN_EVERY_S = 30.0
 ALIVE_S = 30.0  # an engine that was heard of so long ago is alive
 
@@ -157,7 +159,11 @@ def clock(seconds: float) -> str:
 
 
 def tally_actor() -> Any:
-    """A Tally that all workers of the cluster can reach."""
+    """A Tally beside the driver, that all workers of the cluster can reach.
+
+    One that dies is started anew: the counts begin again, the work does not.
+    """
     import ray
 
-    return ray.remote(num_cpus=0)(Tally).remote()
+    beside = {"scheduling_strategy": beside_driver()}
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally).remote()

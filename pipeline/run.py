@@ -103,6 +103,7 @@ class _Start:
     def __init__(self, settings: Run) -> None:
         self._settings = settings
         self._began: float | None = None
+        self._ready = False
 
     def check(self, counts: dict[str, float]) -> None:
         """Refuse to wait for ever.
@@ -113,8 +114,9 @@ class _Start:
         if counts.get("all_shards") and self._began is None:
             self._began = time.monotonic()
         limit_s = self._settings.cluster.start_s
+        self._ready = self._ready or bool(counts.get("started"))
         late = self._began is not None and time.monotonic() - self._began > limit_s
-        if late and not counts.get("started"):
+        if late and not self._ready:
             raise DecodingError(
                 f"no engine was ready after cluster.start_s={limit_s:g} seconds: "
                 f"{cluster.room(self._settings)}. Free some, ask for less, or wait longer."

@@ -14,6 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from pipeline.progress import tally_actor
 from tests.faults.sweep import Sweep
 
 pytestmark = pytest.mark.faults
@@ -87,6 +88,34 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
     assert done.returncode == 0, done.stderr
     assert list(calm.tables().values()) == list(sweep.tables().values())
     assert len(sweep.answered()) <= len(calm.answered()) + 33
+
+
+def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
+    ray.init(address=two_nodes.address)
+    try:
+        here = ray.get_runtime_context().get_node_id()
+        tallies = [tally_actor() for _ in range(6)]
+        assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
+    finally:
+        ray.shutdown()
+
+
+def test_tally_that_dies_is_started_anew(two_nodes: Cluster) -> None:
+    ray.init(address=two_nodes.address)
+    try:
+        tally = tally_actor()
+        ray.get(tally.add.remote({"prompts": 1}))
+        ray.kill(tally, no_restart=False)
+        while "prompts" in ray.get(tally.read.remote())[0]:
+            time.sleep(0.1)
+        assert ray.get(tally.add.remote({"prompts": 2})) is False
+        assert ray.get(tally.read.remote()) == ({"prompts": 2, "engines": 0}, [])
+    finally:
+        ray.shutdown()
+
+
+def node_of(_actor: object) -> str:
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def test_too_few_gpus_are_told_before_anything_loads(two_nodes: Cluster, tmp_path: Path) -> None:
