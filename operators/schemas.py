@@ -172,6 +172,17 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("n_gains", pa.int64()),
             ]
         ),
+        "left_out": pa.schema(  # what a masked model has no single token for
+            [
+                ("relation_id", pa.string()),
+                ("n_labels", pa.int64()),
+                ("n_labels_left_out", pa.int64()),
+                ("n_objects", pa.int64()),
+                ("n_objects_left_out", pa.int64()),
+                ("n_pairs", pa.int64()),
+                ("n_pairs_left_out", pa.int64()),
+            ]
+        ),
         "biases": pa.schema(  # what a template says to a prompt without a subject
             [
                 ("relation_id", pa.string()),

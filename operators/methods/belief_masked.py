@@ -13,7 +13,8 @@ from operators.methods.method import Evidence, Matcher, Method
 from operators.metrics.bias_level import bias_level
 from operators.metrics.calibration import bins
 from operators.metrics.extended_entities import extended_entities, gains
-from operators.prompts.candidates import candidates, label_tokens
+from operators.metrics.left_out import left_out
+from operators.prompts.candidates import candidates, count_left_out, label_tokens
 from operators.prompts.masked import Masked, expand
 from operators.tables.belief import card
 
@@ -29,6 +30,7 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
             "errors": found.errors,
             "biases": _biases(further),
             "gains": gains(_label_probabilities(answers, labels)),
+            "left_out": count_left_out(_of_its_relation(labels, answers)),
         }
 
     return match
@@ -36,9 +38,13 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
 
 def _label_probabilities(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     mine = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
-    relation = labels.join(mine.select("relation_id").unique(), on="relation_id", how="semi")
+    relation = _of_its_relation(labels, answers)
     predictions = answers.select("prompt_id", probabilities="candidate_probabilities")
     return label_probabilities(predictions, answers, mine, candidates(relation))
+
+
+def _of_its_relation(labels: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+    return labels.join(answers.select("relation_id").unique(), on="relation_id", how="semi")
 
 
 def _biases(priors: pl.DataFrame) -> pl.DataFrame:
@@ -62,6 +68,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         found.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
         bias_level(evidence.tables["biases"]),
         extended_entities(evidence.tables["gains"], **drawn),
+        left_out(evidence.tables["left_out"]),
     ]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
 
@@ -70,7 +77,7 @@ METHOD = Method(
     setting=Masked,
     sliced=sliced,
     expand=expand,
-    matched=("answers", "calibration", "errors", "biases", "gains"),
+    matched=("answers", "calibration", "errors", "biases", "gains", "left_out"),
     matcher=_matcher,
     versions=lambda _pipeline: {},
     measured=("metrics", "bins"),

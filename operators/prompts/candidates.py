@@ -48,7 +48,7 @@ def candidates(labels: pl.DataFrame) -> pl.DataFrame:
     return tokens.select("relation_id", "label", "token_id")
 
 
-def left_out(labels: pl.DataFrame) -> pl.DataFrame:
+def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
     """What a masked model cannot say, a row a relation.
 
     Columns: relation_id; n_labels and n_labels_left_out (distinct labels; those that are not one
@@ -60,7 +60,7 @@ def left_out(labels: pl.DataFrame) -> pl.DataFrame:
     ...     "object_id": ["Q90", "Q60", "Q60"], "label": ["Paris", "New York", "New York"],
     ...     "token_id": [7, None, None],
     ... })
-    >>> left_out(labels).row(0)
+    >>> count_left_out(labels).row(0)
     ('P19', 2, 1, 3, 2, 2, 1)
     """
     units = {

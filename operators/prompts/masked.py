@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from operators.datasets.facts import Facts
 from operators.errors import InputError
 from operators.prompts.expansion import Expansion, calibration_ranks, names
-from operators.prompts.setting import MASK, Setting, eligible, filled
+from operators.prompts.setting import MASK, Setting, Templates, eligible, filled
 
 CONTENT_FREE = ("N/A", "", "?")
 
@@ -18,7 +18,7 @@ CONTENT_FREE = ("N/A", "", "?")
 class Masked:
     """What determines the text of a masked model's prompt, beside the facts."""
 
-    templates: Literal["all", "manual"] = "all"
+    templates: Templates = "all"
 
     @property
     def name(self) -> str:

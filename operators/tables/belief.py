@@ -18,6 +18,7 @@ HEADINGS = {
     "coverage_maximum": "maximum",
     "coverage_oracle": "oracle",
     "bias_level": "bias level",
+    "objects_left_out": "objects left out",
     "flip_rate": "flip rate",
 }
 _NAMES = ("model", "benchmark", "setting", "variant")

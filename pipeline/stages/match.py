@@ -14,7 +14,7 @@ from pipeline.settings import Matching
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 
-VERSION = 3
+VERSION = 4
 
 
 def recipe(

@@ -121,7 +121,8 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
     metrics = branch.metrics.read_all("metrics")
     assert value(metrics, "acc_at_1") == pytest.approx(expected)
     assert 0 < expected < 1
-    assert len(hits) < len(right)  # some objects are no single token
+    assert value(metrics, "pairs_left_out") == pytest.approx(1 - len(hits) / len(right))
+    assert 0 < len(hits) < len(right)  # some objects are no single token
     assert metrics["n_failed"].sum() == 0  # and are left out, not failed
 
 

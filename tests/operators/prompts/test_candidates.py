@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from operators.datasets.facts import Facts
-from operators.prompts.candidates import candidates, label_tokens, left_out
+from operators.prompts.candidates import candidates, count_left_out, label_tokens
 
 
 def reads(backend: Tokenizer) -> Any:
@@ -70,8 +70,8 @@ def test_label_tokens_every_label_has_a_row_in_order(make_facts: Any) -> None:
     ]
 
 
-def test_left_out_counts_labels_objects_and_pairs(make_facts: Any) -> None:
-    found = left_out(label_tokens(one_relation(make_facts), word_piece()))
+def test_count_left_out_counts_labels_objects_and_pairs(make_facts: Any) -> None:
+    found = count_left_out(label_tokens(one_relation(make_facts), word_piece()))
     assert found.row(0, named=True) == {
         "relation_id": "P1",
         "n_labels": 6,
@@ -90,6 +90,6 @@ def test_candidates_mini_decode_to_their_labels(mini: Facts, tiny_bert: Any) -> 
     folded = tiny_bert.tokenizer.backend_tokenizer.normalizer.normalize_str
     words = [tiny_bert.tokenizer.decode([token]) for token in found["token_id"]]
     assert words == [folded(label) for label in found["label"]]
-    counts = left_out(labels)
+    counts = count_left_out(labels)
     assert counts["n_labels_left_out"].sum() > 0
     assert (counts["n_pairs_left_out"] < counts["n_pairs"]).all()
