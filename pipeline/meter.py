@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.progress import PLAIN_EVERY_S
+PLAIN_EVERY_S = 30.0
 
 
 class Meter:
@@ -40,6 +40,8 @@ class Meter:
             self._live.update(Text(f"{self._title}: {text}"))
         elif time.monotonic() - self._printed >= PLAIN_EVERY_S:
             self._printed = time.monotonic()
-            self._console.print(
-                f"{self._title}: {text}", highlight=False, markup=False, soft_wrap=True
-            )
+            self.say(f"{self._title}: {text}")
+
+    def say(self, text: str) -> None:
+        """Print a sentence above the line, for good."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,18 +1,14 @@
 """What a user sees while work goes on: one live line, or plain lines where there is no terminal."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-
 from pipeline.cluster import beside_driver
+from pipeline.meter import Meter
 
-PLAIN_EVERY_S = 30.0
 ALIVE_S = 30.0  # an engine that was heard of so long ago is alive
 
 
@@ -61,19 +57,17 @@ class Tally:
 
 
 class Bar:
-    """One line about the work, drawn anew as it goes on."""
+    """One line about the decoding, drawn anew as it goes on."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._console = Console(file=sys.stderr)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
-        self._started = self._printed = time.monotonic()
+        self._meter = Meter(title)
+        self._started = time.monotonic()
         self._first: float | None = None
         self._counts: dict[str, float] = {}
 
     def __enter__(self) -> "Bar":
-        if self._console.is_terminal:
-            self._live.start()
+        self._meter.__enter__()
         return self
 
     def __exit__(
@@ -82,12 +76,11 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+        self._meter.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """Print a sentence above the line."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._meter.say(text)
 
     def show(self, counts: dict[str, float]) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
@@ -97,12 +90,7 @@ class Bar:
         now = time.monotonic()
         if counts.get("started") and self._first is None:
             self._first = now
-        text = f"{self._title}: {line(counts, now - (self._first or now))}"
-        if self._console.is_terminal:
-            self._live.update(text)
-        elif now - self._printed >= PLAIN_EVERY_S:
-            self._printed = now
-            self.say(text)
+        self._meter.show(line(counts, now - (self._first or now)))
 
     def close(self) -> None:
         """Print the last line for good, if there was anything to do."""

@@ -21,11 +21,10 @@ class Matched(NamedTuple):
 def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFrame) -> Matched:
     r"""Say which predictions are right: those whose token is a label of an object of the pair.
 
-    `predictions` has a row a prompt (or a row for all prompts of one text, see
-    `for_each_prompt`): prompt_id, token_id, token, probability. `prompts` is the canonical table.
-    `labels` comes from `operators.prompts.candidates.label_tokens`: relation_id, pair_id, token_id.
-    An answer's key is its token as it stands in the vocabulary; its n_lemmas is 1. Confidence is
-    the token's probability, and every answer has one.
+    `predictions` has a row a prompt: prompt_id, token_id, token, probability. `prompts` is the
+    canonical table. `labels` comes from `operators.prompts.candidates.label_tokens`: relation_id,
+    pair_id, token_id. An answer's key is its token as it stands in the vocabulary; its n_lemmas
+    is 1. Confidence is the token's probability, and every answer has one.
 
     A pair none of whose labels is a single token cannot be answered: its prompts stand in `errors`,
     reason "no_single_token_label", and not in the other tables.
@@ -69,18 +68,6 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
     return Matched(
         _as_table(rows, "answers"), _as_table(rows, "calibration"), _errors(unanswerable)
     )
-
-
-def for_each_prompt(predictions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
-    """The predictions of all prompts, those that share the text of another one (`same_as`) too.
-
-    >>> prompts = pl.DataFrame({"prompt_id": ["p", "q"], "same_as": [None, "p"]})
-    >>> for_each_prompt(pl.DataFrame({"prompt_id": ["p"], "token_id": [7]}), prompts).rows()
-    [('p', 7), ('q', 7)]
-    """
-    texts = prompts.select("prompt_id", text=pl.coalesce("same_as", "prompt_id"))
-    own = predictions.rename({"prompt_id": "text"})
-    return texts.join(own, on="text", maintain_order="left").drop("text")
 
 
 def label_probabilities(

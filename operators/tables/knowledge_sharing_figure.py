@@ -1,8 +1,5 @@
 """The heat map of what runs know in common (Figure 2 of BELIEF, Figure 4 of its 2025 version)."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
@@ -10,33 +7,10 @@ from matplotlib.figure import Figure
 _DARK = 0.7  # where black text on the map's blue is no longer read with ease
 
 
-def sharing(metrics: pl.DataFrame, names: Mapping[str, str] = MappingProxyType({})) -> pl.DataFrame:
-    """The rows of `knowledge_sharing` as run, other, value; a run is a model and its setting.
-
-    `names` are the printed names of models.
-
-    >>> rows = pl.DataFrame({
-    ...     "model": ["bert"], "setting": ["masked"], "slice": ["with=llama3-8b zero-shot"],
-    ...     "metric": ["knowledge_sharing"], "value": [0.47],
-    ... })
-    >>> sharing(rows, {"bert": "BERT", "llama3-8b": "Llama3-8B"}).row(0)
-    ('BERT masked', 'Llama3-8B zero-shot', 0.47)
-    """
-    other = pl.col("slice").str.strip_prefix("with=").str.split_exact(" ", 1).struct
-    called = dict(names)
-    return metrics.filter(
-        pl.col("metric") == "knowledge_sharing", pl.col("slice").str.starts_with("with=")
-    ).select(
-        run=pl.format("{} {}", pl.col("model").replace(called), "setting"),
-        other=pl.format("{} {}", other.field("field_0").replace(called), other.field("field_1")),
-        value="value",
-    )
-
-
 def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> Figure:
     """A square a pair of runs: of what the run at the left knows, the share that the top one knows.
 
-    `shares` has run, other and value (`sharing`). What was not measured is grey, with a dash.
+    `shares` has run, other and value. What was not measured is grey, with a dash.
     """
     both = pl.concat([shares["run"], shares["other"].alias("run")])
     runs = both.unique(maintain_order=True).to_list()

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.matching.masked import REASON, for_each_prompt, label_probabilities, matched
+from operators.matching.masked import REASON, label_probabilities, matched
 from operators.schemas import conform
 
 TOKENS = {1: "rome", 2: "##s", 3: "▁oslo"}
@@ -79,12 +79,6 @@ def test_matched_prompt_without_prediction_has_no_answer() -> None:
     found = matched(prediction_table(prompts.head(1), [1]), prompts, labels)
     assert found.answers["prompt_id"].to_list() == [prompts["prompt_id"][0]]
     assert found.errors.is_empty()
-
-
-def test_for_each_prompt_text_without_prediction_gives_none() -> None:
-    prompts = pl.DataFrame({"prompt_id": ["p", "q", "r"], "same_as": [None, "p", None]})
-    predictions = pl.DataFrame({"prompt_id": ["r"], "token_id": [3]})
-    assert for_each_prompt(predictions, prompts).rows() == [("r", 3)]
 
 
 def test_label_probabilities_are_those_of_the_right_labels() -> None:

@@ -3,7 +3,7 @@
 import polars as pl
 from matplotlib.axes import Axes
 
-from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure, sharing
+from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure
 
 SHARES = pl.DataFrame(
     {"run": ["a", "a", "b"], "other": ["a", "b", "a"], "value": [1.0, 0.25, None]},
@@ -24,16 +24,3 @@ def test_figure_square_of_row_and_column_is_the_rows_share() -> None:
     expected = {("a", "a"): "1.00", ("a", "b"): ".25", ("b", "a"): "–", ("b", "b"): "–"}
     assert squares(axes) == expected
     assert axes.images[0].get_array().filled(-1).tolist() == [[1, 0.25], [-1, -1]]
-
-
-def test_sharing_names_runs_by_model_and_setting() -> None:
-    rows = pl.DataFrame(
-        {
-            "model": ["x"] * 3,
-            "setting": ["zero-shot"] * 3,
-            "slice": ["with=y masked", None, "relation=P36"],
-            "metric": ["knowledge_sharing", "knowledge_sharing", "acc_at_1"],
-            "value": [0.5, 0.1, 0.2],
-        }
-    )
-    assert sharing(rows, {"y": "Y"}).rows() == [("x zero-shot", "Y masked", 0.5)]

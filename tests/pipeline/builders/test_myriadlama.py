@@ -1,16 +1,13 @@
 """build myriadlama: from tables or a dump, with a model on a real socket, or with a review sheet.
 
-The server is of this test. It numbers its paraphrases, so that no answer is like another.
+The model is of this test. It numbers its paraphrases, so that no answer is like another.
 """
 
 import bz2
 import fcntl
 import gzip
 import json
-import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from operators.construction.myriadlama import FACTS
 from operators.datasets.facts import counts
 from pipeline import catalog
 from pipeline.cli import main
+from tests.chat_server import ChatServer, completion, serving
 
 KEY = "sk-secret-4711"
 NAMES = {
@@ -43,56 +41,33 @@ P37, [X] speaks [Y].
 """
 
 
-@dataclass
-class Server:
-    """Whether it works, and what it was asked."""
+class Model:
+    """One new paraphrase an answer, so that two take two rounds, and one unfit; then it fails."""
 
-    url: str = ""
-    asked: list[str] = field(default_factory=list)
-    keys: set[str | None] = field(default_factory=set)
-    fails_after: int | None = None
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails_after: int | None = None
 
-    def answer(self, prompt: str) -> tuple[int, dict[str, Any]]:
+    def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.fails_after is not None and len(self.asked) >= self.fails_after:
             return 500, {"error": {"message": f"no more of {KEY}"}}
+        prompt = request["messages"][-1]["content"]
         self.asked.append(prompt)
         number, sentence = len(self.asked), prompt.splitlines()[-1].removesuffix(".")
-        # One new paraphrase an answer, so that two take two rounds; and one that is unfit.
-        text = f"1. number {number} says {sentence}.\n2. number {number} says [X]."
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        common = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}
-        return 200, {**common, "choices": [choice]}
+        said = f"1. number {number} says {sentence}.\n2. number {number} says [X]."
+        return 200, completion(said)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def server(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            state.keys.add(self.headers["Authorization"])
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, answer = state.answer(request["messages"][-1]["content"])
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Retry-After-Ms", "1")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        state.url = f"http://127.0.0.1:{http.server_port}/v1"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield state
-        http.shutdown()
-        thread.join()
+    with serving(model) as started:
+        yield started
 
 
 @pytest.fixture
@@ -117,7 +92,7 @@ def build(files: Mapping[str, Path], out: Path, *more: str) -> int:
     return main(["build", "myriadlama", *given, "--out", str(out), "--n", "2", *more])
 
 
-def asking(server: Server) -> list[str]:
+def asking(server: ChatServer) -> list[str]:
     return ["--endpoint", server.url, "--model", "gpt"]
 
 
@@ -155,9 +130,13 @@ def test_build_entry_can_be_copied_and_verifies(
 
 
 def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
-    files: dict[str, Path], out: Path, server: Server, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server.fails_after = 3
+    model.fails_after = 3
     assert build(files, out, *asking(server)) == 2
     error = capsys.readouterr().err
     kept = out.with_name("capitals.asked.jsonl")
@@ -165,11 +144,11 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     assert f"its answers so far are in {kept}, and the same command goes on from there." in error
     assert [path.name for path in out.parent.iterdir()] == [kept.name]
 
-    first, server.fails_after = list(server.asked), None
+    first, model.fails_after = list(model.asked), None
     assert build(files, out, *asking(server)) == 0
     # Two rounds a template, three templates; the second run asked for what was left of them.
     assert len(first) == 3
-    assert [prompt.splitlines()[-1] for prompt in server.asked] == [
+    assert [prompt.splitlines()[-1] for prompt in model.asked] == [
         line.partition(", ")[2] for line in TEMPLATES.splitlines() for _ in range(2)
     ]
     sheet = pl.read_csv(out / "review.csv", infer_schema=False).fill_null("")
@@ -183,41 +162,45 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     again = out.with_name("again")
     kept.rename(again.with_name("again.asked.jsonl"))
     assert build(files, again, *asking(server)) == 0
-    assert len(server.asked) == 6
+    assert len(model.asked) == 6
     assert (again / "rows.parquet").read_bytes() == (out / "rows.parquet").read_bytes()
 
 
 def test_build_asks_for_what_another_model_or_number_has_not_answered(
-    files: dict[str, Path], out: Path, server: Server
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
     assert build(files, out, *asking(server)) == 0
     out.rename(out.with_name("first"))
     assert build(files, out, "--endpoint", server.url, "--model", "other") == 0
-    assert len(server.asked) == 12
+    assert len(model.asked) == 12
 
 
 def test_build_half_a_line_of_a_killed_run_is_asked_again(
-    files: dict[str, Path], out: Path, server: Server
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
     assert build(files, out, *asking(server)) == 0
     out.rename(out.with_name("first"))
     kept = out.with_name("capitals.asked.jsonl")
     kept.write_bytes(kept.read_bytes()[:-20])
     assert build(files, out, *asking(server)) == 0
-    assert len(server.asked) == 7
+    assert len(model.asked) == 7
     assert [set(json.loads(line)) for line in kept.read_text().splitlines()] == [
         {"model", "prompt", "text"}
     ] * 6
 
 
 def test_build_key_is_sent_and_written_nowhere(
-    files: dict[str, Path], out: Path, server: Server, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server.fails_after = 4
+    model.fails_after = 4
     assert build(files, out, *asking(server)) == 2
-    server.fails_after = None
+    model.fails_after = None
     assert build(files, out, *asking(server)) == 0
-    assert server.keys == {f"Bearer {KEY}"}
+    assert set(server.keys) == {f"Bearer {KEY}"}
     written = [path.read_bytes() for path in out.parent.rglob("*") if path.is_file()]
     assert len(written) == 4
     assert not any(KEY.encode() in each for each in written)
@@ -225,31 +208,31 @@ def test_build_key_is_sent_and_written_nowhere(
 
 
 def test_build_first_answer_refused_leaves_no_file(
-    files: dict[str, Path], out: Path, server: Server
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
-    server.fails_after = 0
+    model.fails_after = 0
     assert build(files, out, *asking(server)) == 2
     assert list(out.parent.iterdir()) == []
 
 
 def test_build_hints_stand_in_the_prompts_of_their_relation(
-    files: dict[str, Path], out: Path, server: Server, tmp_path: Path
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model, tmp_path: Path
 ) -> None:
     (tmp_path / "hints.txt").write_text("P37, Be aware that [Y] is the language.\n")
     assert build({**files, "hints": tmp_path / "hints.txt"}, out, *asking(server)) == 0
-    assert ["[Y] is the language." in prompt for prompt in server.asked] == [False] * 4 + [True] * 2
+    assert ["[Y] is the language." in prompt for prompt in model.asked] == [False] * 4 + [True] * 2
 
 
 def test_build_asks_for_no_template_of_a_relation_without_pairs(
-    files: dict[str, Path], out: Path, server: Server
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
     files["templates"].write_text("P99, [X] is [Y].\nP37, [X] speaks [Y].\n")
     assert build(files, out, *asking(server)) == 0
-    assert len(server.asked) == 2
+    assert len(model.asked) == 2
 
 
 def test_build_takes_the_sheet_that_a_person_filled_in(
-    files: dict[str, Path], out: Path, server: Server, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], out: Path, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build(files, out, *asking(server)) == 0
     sheet = pl.read_csv(out / "review.csv", infer_schema=False)
@@ -329,7 +312,8 @@ def test_build_bad_input_is_2_and_leaves_nothing(
     files: dict[str, Path],
     out: Path,
     capsys: pytest.CaptureFixture[str],
-    server: Server,
+    server: ChatServer,
+    model: Model,
     name: str,
     content: bytes | None,
     sentence: str,
@@ -344,7 +328,7 @@ def test_build_bad_input_is_2_and_leaves_nothing(
     assert error.count("\n") == 1
     assert sentence in error
     assert not out.parent.exists()
-    assert server.asked == []
+    assert model.asked == []
 
 
 @pytest.mark.parametrize(
@@ -454,7 +438,11 @@ def test_build_model_without_a_tokenizer_is_said(
 
 
 def test_build_second_run_at_once_is_told(
-    files: dict[str, Path], out: Path, server: Server, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out.parent.mkdir()
     kept = out.with_name("capitals.asked.jsonl")
@@ -462,11 +450,11 @@ def test_build_second_run_at_once_is_told(
         fcntl.flock(held, fcntl.LOCK_EX)
         assert build(files, out, *asking(server)) == 2
     assert f"another run is writing {kept}" in capsys.readouterr().err
-    assert server.asked == []
+    assert model.asked == []
 
 
 def test_build_foreign_line_among_the_answers_is_named(
-    files: dict[str, Path], out: Path, server: Server, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], out: Path, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out.parent.mkdir()
     kept = out.with_name("capitals.asked.jsonl")

@@ -1,0 +1,64 @@
+"""An OpenAI-compatible endpoint on a real socket; what it says is the test's to decide."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class ChatServer:
+    """What was asked of it, and with which key; `answer` gives a status and a body."""
+
+    answer: Callable[[dict[str, Any]], tuple[int, Any]]
+    url: str = ""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    pause_s: float = 0.0
+
+
+def completion(text: str | None) -> dict[str, Any]:
+    """An answer in the layout of chat completions."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+
+@contextmanager
+def serving(answer: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[ChatServer]:
+    """The server, for the time of the block."""
+    state = ChatServer(answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/chat/completions"
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.keys.append(self.headers["Authorization"])
+            state.requests.append(request)
+            status, body = state.answer(request)
+            time.sleep(state.pause_s)
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            try:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Retry-After-Ms", "1")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+            except ConnectionError:  # the client has hung up
+                return
+
+        def log_message(self, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        state.url = f"http://127.0.0.1:{http.server_port}/v1"
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield state
+        http.shutdown()
+        thread.join()
