@@ -1,6 +1,5 @@
 """Paired tests, against scipy, their formulas written out, and each other."""
 
-import warnings
 from itertools import product
 from math import asin, comb, pi, sqrt
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control, permutation_test
+from statsmodels.stats import contingency_tables, multitest, proportion
 
 from operators.metrics.paired_tests import cohens_h, holm, mcnemar, sign_flip
 
@@ -134,14 +134,19 @@ def test_cohens_h_extremes_and_textbook_value() -> None:
     assert cohens_h(0.45, 0.55) == pytest.approx(2 * asin(sqrt(0.55)) - 2 * asin(sqrt(0.45)))
 
 
-def test_paired_tests_agree_with_statsmodels() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tables = pytest.importorskip("statsmodels.stats.contingency_tables")
-        multiple = pytest.importorskip("statsmodels.stats.multitest")
-        proportion = pytest.importorskip("statsmodels.stats.proportion")
-    theirs = tables.mcnemar([[5, 9], [3, 7]], exact=True).pvalue
-    assert mcnemar(9, 3).exact == pytest.approx(theirs)
-    p_values = [0.01, 0.04, 0.03, 0.005, 0.2]
-    assert holm(p_values) == pytest.approx(multiple.multipletests(p_values, method="holm")[1])
-    assert cohens_h(0.3, 0.6) == pytest.approx(proportion.proportion_effectsize(0.6, 0.3))
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_mcnemar_is_that_of_statsmodels(gained: int, lost: int) -> None:
+    theirs = contingency_tables.mcnemar([[5, gained], [lost, 7]], exact=True).pvalue
+    assert mcnemar(gained, lost).exact == pytest.approx(theirs)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
+    theirs = multitest.multipletests(p_values, method="holm")[1]
+    assert holm(p_values) == pytest.approx(theirs)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_cohens_h_is_that_of_statsmodels(first: float, second: float) -> None:
+    theirs = proportion.proportion_effectsize(second, first)
+    assert cohens_h(first, second) == pytest.approx(theirs)
