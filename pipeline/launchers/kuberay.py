@@ -80,6 +80,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
+        "authOptions": {"mode": "token"},
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {"idleTimeoutSeconds": launch.idle_s},
         "headGroupSpec": {

@@ -4,18 +4,16 @@ set -euo pipefail
 # what is finished, and the job goes back into the queue. TERM alone is `scancel --batch`: it ends here.
 requeue=''
 driver=''
-# shellcheck disable=SC2317,SC2329  # a trap calls it
 stop() { if [[ $driver ]]; then kill -TERM "$driver" || true; else exit 143; fi; }
 trap 'requeue=yes; stop' USR1
 trap 'requeue=; stop' TERM
 
-# What is left in the background is Ray: each srun passes the signal on to its nodes.
-# shellcheck disable=SC2317,SC2329  # a trap calls it
+# What is left in the background is Ray: each srun passes the signal on to its nodes. Slurm ends what stays.
 finish() {
     local code=$? steps
     trap '' USR1 TERM
     mapfile -t steps < <(jobs -p)
-    if ((${#steps[@]})); then kill -TERM "${steps[@]}" 2>/dev/null || true; wait; fi
+    if ((${#steps[@]})); then kill -TERM "${steps[@]}" || true; fi
     if [[ $requeue ]] && ((code)); then scontrol requeue "$SLURM_JOB_ID"; fi
 }
 trap finish EXIT
@@ -24,6 +22,11 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 read -r ip _ < <(hostname -I)              # this script runs on the first node
 port=$((20000 + SLURM_JOB_ID % 10000))     # two jobs may share a node; its other ports Ray chooses
 export RAY_ADDRESS="$ip:$port" RAY_USAGE_STATS_ENABLED=0
+export RAY_raylet_start_wait_time_s=120    # a shared file system that is cold is slow
+
+# Nobody else on these nodes may use this Ray.
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 
 # --block keeps Ray in its step: when the step ends, so does Ray.
 ray_start() {  # ray_start SRUN_OPTION… -- RAY_OPTION…
@@ -34,8 +37,8 @@ ray_start() {  # ray_start SRUN_OPTION… -- RAY_OPTION…
 }
 ray_start --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" -- \
     --head --node-ip-address="$ip" --port="$port" --include-dashboard=false
-until ray health-check --address "$RAY_ADDRESS" 2>/dev/null; do
-    kill -0 %1  # Ray did not start
+until timeout 60 ray health-check --address "$RAY_ADDRESS" 2>/dev/null; do
+    kill -0 $!  # else Ray did not start
     sleep 1
 done
 workers=$((${#nodes[@]} - 1))

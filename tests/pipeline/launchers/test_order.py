@@ -1,0 +1,71 @@
+"""What holds of every kind of cluster."""
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.cli import main
+from pipeline.launchers import LAUNCHERS, order
+from pipeline.settings import choices, load
+from pipeline.plan import planned
+
+KINDS = sorted(set(choices("cluster")) - {"local"})
+STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
+
+
+def test_launchers_are_those_of_conf() -> None:
+    kinds = {name: load([f"cluster={name}"]).cluster.launch for name in KINDS}
+    assert {name: launch and launch.kind for name, launch in kinds.items()} == {
+        name: name for name in LAUNCHERS
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dry_run_prints_the_command_with_the_same_overrides(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["model=llama3-8b", f"cluster={kind}", "benchmark.relations=[P17, P36]", *STORES]
+    assert main(["launch", "--dry-run", *given]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert order.command(given) in printed
+
+
+def test_dry_run_local_prints_the_command_and_runs_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["launch", "--dry-run", "model=llama3-70b", "seed=1"]) == 0
+    assert capsys.readouterr().out == "factsweep run model=llama3-70b seed=1\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "wJalrXUtnFEMI-planted"
+    given = [f"cluster={kind}", f"artifacts=s3://AKIA:{secret}@bucket/a", "results=s3://bucket/r"]
+    assert main(["launch", "--dry-run", *given]) == 2
+    out, err = capsys.readouterr()
+    assert secret not in out + err
+    assert err.startswith("factsweep: artifacts=… has credentials in its URL")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: object) -> None:
+    names = [
+        [
+            each.folder
+            for each in planned(load([*small, f"artifacts={tmp_path}", *more]))
+            .branches[0]
+            .artifacts()
+        ]
+        for more in ((), (f"cluster={kind}",))
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(("kind", "tool"), [("slurm", "sbatch"), ("kuberay", "kubectl")])
+def test_launch_without_the_scheduler_says_so(
+    kind: str, tool: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["launch", f"cluster={kind}", *STORES]) == 2
+    assert capsys.readouterr().err.startswith(f"factsweep: {tool} is not on this machine; launch")
