@@ -157,11 +157,11 @@ class KubeRay:
     head: Pod
     worker: Pod
     shared_memory: str
-    node_selector: dict[str, Any]
+    node_selector: dict[str, Any] | None
     tolerations: tuple[dict[str, Any], ...]
     service_account: str | None
     secret: str | None
-    env: dict[str, Any]
+    env: dict[str, Any] | None
     cache_claim: str | None
     idle_s: int
     stop_s: int

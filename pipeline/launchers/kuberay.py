@@ -13,7 +13,6 @@ from pipeline.launchers import order, tool
 from pipeline.settings import KubeRay, Pod, Run
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
-_CACHE = {"HF_HOME": "/cache/huggingface", "FACTSWEEP_HOME": "/cache/factsweep"}
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
 
 
@@ -55,7 +54,7 @@ def submitted(_launch: KubeRay, text: str) -> str:
 
 
 def _check_no_secret(launch: KubeRay) -> None:
-    for name in launch.env:
+    for name in launch.env or ():
         if _SECRET.search(name):
             raise InputError(
                 f"cluster.launch.env names {name}, which looks like a secret; put it into a Secret "
@@ -108,7 +107,7 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
         "name": name,
         "image": launch.image,
         "resources": {"requests": _given(resources), "limits": _given(resources)},
-        "env": [{"name": key, "value": str(value)} for key, value in _variables(launch).items()],
+        "env": [{"name": key, "value": str(value)} for key, value in (launch.env or {}).items()],
         "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
         "volumeMounts": [{"name": each, "mountPath": path} for each, (path, _) in volumes.items()],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -136,8 +135,3 @@ def _volumes(launch: KubeRay) -> dict[str, tuple[str, dict[str, Any]]]:
         claim = {"claimName": launch.cache_claim}
         volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})
     return volumes
-
-
-def _variables(launch: KubeRay) -> dict[str, Any]:
-    """The variables of a container: the places in a shared cache, and what the config adds."""
-    return {**(_CACHE if launch.cache_claim else {}), **launch.env}

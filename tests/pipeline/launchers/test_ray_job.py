@@ -62,7 +62,7 @@ def test_launch_posts_what_dry_run_prints(server: Any, capsys: pytest.CaptureFix
     assert printed["entrypoint"] == f"factsweep run {' '.join(given)}"
 
     assert main(["launch", *given]) == 0
-    assert f"submitted raysubmit_1; follow it with: ray job logs" in capsys.readouterr().out
+    assert "submitted raysubmit_1; follow it with: ray job logs" in capsys.readouterr().out
     [(path, posted)] = server.jobs
     assert path == "/api/jobs/"
     assert posted.items() >= printed.items()
