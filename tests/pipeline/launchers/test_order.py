@@ -2,6 +2,7 @@
 
 import pytest
 
+from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.launchers import LAUNCHERS, order
 from pipeline.plan import planned
@@ -68,3 +69,13 @@ def test_launch_without_the_scheduler_says_so(
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["launch", f"cluster={kind}", *STORES]) == 2
     assert capsys.readouterr().err.startswith(f"factsweep: {tool} is not on this machine; launch")
+
+
+def test_load_unknown_kind_of_launch_is_named() -> None:
+    with pytest.raises(InputError, match=r"^cluster\.launch\.kind='pbs'; it must be one of ray, "):
+        load(["cluster=slurm", "cluster.launch.kind=pbs"])
+
+
+def test_load_field_of_another_kind_is_named() -> None:
+    with pytest.raises(InputError, match=r"cluster\.launch\.image is no known field; cluster\.lau"):
+        load(["cluster=slurm", "+cluster.launch.image=x"])
