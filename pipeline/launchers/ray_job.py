@@ -26,6 +26,7 @@ def submitted(launch: RayJob, text: str) -> str:
     Raises:
         InputError: no job server answers, or it refuses.
     """
+    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     address = launch.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
@@ -36,7 +37,7 @@ def submitted(launch: RayJob, text: str) -> str:
         )
     try:
         name = JobSubmissionClient(address).submit_job(**json.loads(text))
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(
             f"the job server at {address} did not take the job ({reason}); check "

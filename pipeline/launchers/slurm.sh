@@ -23,6 +23,7 @@ read -r ip _ < <(hostname -I)              # this script runs on the first node
 port=$((20000 + SLURM_JOB_ID % 10000))     # two jobs may share a node; its other ports Ray chooses
 export RAY_ADDRESS="$ip:$port" RAY_USAGE_STATS_ENABLED=0
 export RAY_raylet_start_wait_time_s=120    # a shared file system that is cold is slow
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0  # when Ray is told to stop, the sweep has published what it will
 
 # Nobody else on these nodes may use this Ray.
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')

@@ -26,13 +26,16 @@ class JobServer(BaseHTTPRequestHandler):
         )
 
     def do_POST(self) -> None:
+        if "closed" in self.server.jobs:  # type: ignore[attr-defined]
+            self.answer({"error": "no token"}, status=401)
+            return
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.jobs.append((self.path, json.loads(body)))  # type: ignore[attr-defined]
         self.answer({"job_id": "raysubmit_1", "submission_id": "raysubmit_1"})
 
-    def answer(self, content: dict[str, str]) -> None:
+    def answer(self, content: dict[str, str], status: int = 200) -> None:
         body = json.dumps(content).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -66,6 +69,15 @@ def test_launch_posts_what_dry_run_prints(server: Any, capsys: pytest.CaptureFix
     [(path, posted)] = server.jobs
     assert path == "/api/jobs/"
     assert posted.items() >= printed.items()
+
+
+def test_launch_job_server_that_wants_a_token_is_bad_input(
+    server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.jobs.append("closed")
+    address = f"http://127.0.0.1:{server.server_port}"
+    assert main(["launch", "cluster=ray", f"cluster.launch.job_server={address}", *STORES]) == 2
+    assert capsys.readouterr().err.startswith(f"factsweep: the job server at {address} did not")
 
 
 def test_launch_no_job_server_at_the_address_is_bad_input(
