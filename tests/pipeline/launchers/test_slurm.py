@@ -101,6 +101,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "slurm.log"
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_job_that_is_preempted_queues_again_and_goes_on(
     small: list[str],
