@@ -1,5 +1,7 @@
 """What holds of every kind of cluster."""
 
+from pathlib import Path
+
 import pytest
 
 from operators.errors import InputError
@@ -49,7 +51,7 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: object) -> None:
+def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: Path) -> None:
     names = [
         [
             each.folder
@@ -79,3 +81,13 @@ def test_load_unknown_kind_of_launch_is_named() -> None:
 def test_load_field_of_another_kind_is_named() -> None:
     with pytest.raises(InputError, match=r"cluster\.launch\.image is no known field; cluster\.lau"):
         load(["cluster=slurm", "+cluster.launch.image=x"])
+
+
+@pytest.mark.usefixtures("finished")
+def test_launch_local_runs_here(
+    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    assert main(["launch", *small, *folders]) == 0
+    assert "tiny on myriadlama-mini" in capsys.readouterr().out
+    assert list(tmp_path.glob("results/*/metrics.parquet"))
