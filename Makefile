@@ -10,11 +10,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-deps
 
-# A sweep of the paper: make sweep MODEL=llama3-8b [BENCHMARK=kamel] [RUN=name]
+# A sweep of the paper: make sweep MODEL=llama3-8b [BENCHMARK=kamel] [RUN=name] [CLUSTER=slurm] [ARGS='seed=1 …']
 BENCHMARK ?= myriadlama
+CLUSTER ?= local
 KILLS ?= 500
 RUN ?= $(MODEL)-$(BENCHMARK)
-sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN)
+sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
 .PHONY: help setup demo test check format sweep plan status verify chaos bench clean need-model
 
@@ -57,8 +58,8 @@ format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-sweep: setup need-model  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…]
-	@$(BIN)/factsweep run $(sweep_arguments)
+sweep: setup need-model  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…] [CLUSTER=…] [ARGS=…] [DRY_RUN=1]
+	@$(BIN)/factsweep launch $(if $(DRY_RUN),--dry-run) $(sweep_arguments)
 
 plan: setup need-model  ## Say what that sweep would compute, and what is there already
 	@$(BIN)/factsweep plan $(sweep_arguments)

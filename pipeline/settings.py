@@ -115,6 +115,60 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class RayJob:
+    """A Ray cluster that is there: the sweep is submitted to its job server."""
+
+    kind: Literal["ray"]
+    job_server: str | None
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A batch job that starts a Ray over its nodes; what is null is left to Slurm."""
+
+    kind: Literal["slurm"]
+    nodes: int | None
+    gpus_per_node: int
+    cpus_per_node: int
+    memory: str | None
+    time: str
+    stop_s: int
+    partition: str | None
+    account: str | None
+    options: tuple[str, ...]
+    setup: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What a pod asks of its node, its GPUs aside."""
+
+    cpus: int
+    memory: str
+
+
+@dataclass(frozen=True)
+class KubeRay:
+    """A RayJob: a Ray cluster of pods that lasts as long as the sweep."""
+
+    kind: Literal["kuberay"]
+    namespace: str | None
+    image: str
+    head: Pod
+    worker: Pod
+    shared_memory: str
+    node_selector: dict[str, Any] | None
+    tolerations: tuple[dict[str, Any], ...]
+    service_account: str | None
+    secret: str | None
+    env: dict[str, Any] | None
+    cache_claim: str | None
+    idle_s: int
+    stop_s: int
+    attempts: int
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Where it runs (conf/cluster/); nothing here changes a result."""
 
@@ -129,6 +183,7 @@ class Cluster:
     when_held: Literal["leave", "wait"]
     cpu_kvcache_gib: int
     answers_per_s: float | None
+    launch: RayJob | Slurm | KubeRay | None
 
 
 @dataclass(frozen=True)
@@ -378,8 +433,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     if is_dataclass(hint):
         return build(hint, value, path)  # type: ignore[arg-type]
     if origin in (Union, UnionType):
-        inner = next(a for a in arguments if a is not type(None))
-        return None if value is None else _value(inner, value, path)
+        inner = [a for a in arguments if a is not type(None)]
+        return None if value is None else _value(_of_kind(inner, value, path), value, path)
     if origin is Literal:
         if value in arguments:
             return value
@@ -394,3 +449,14 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return value
     expected = getattr(hint, "__name__", str(hint))
     raise InputError(f"{path}={value!r} has type {type(value).__name__}; it must be {expected}.")
+
+
+def _of_kind(hints: Sequence[Any], value: Any, path: str) -> Any:
+    """The one type there is, or the dataclass whose `kind` the value names."""
+    if len(hints) == 1:
+        return hints[0]
+    kinds = {get_args(get_type_hints(hint)["kind"])[0]: hint for hint in hints}
+    kind = value.get("kind") if isinstance(value, Mapping) else value
+    if kind not in kinds:
+        raise InputError(f"{path}.kind={kind!r}; it must be one of {', '.join(kinds)}.")
+    return kinds[kind]

@@ -14,7 +14,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verbs to the command line."""
     score = "measure answers made elsewhere: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
-        ("run", _run, "compute what is missing and write the tables"),
+        ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what of it is there"),
         ("status", _status, "say how far each stage of a run is"),
         ("verify", _verify, "read every shard of a run: whole, complete, nothing twice"),
@@ -28,7 +28,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
             command.add_argument("--mend", action="store_true", help=mend)
 
 
-def _run(asked: argparse.Namespace) -> int:
+def execute(asked: argparse.Namespace) -> int:
+    """Compute what is missing and print the summary; the verb `run`."""
     from pipeline.run import run
     from pipeline.settings import load
 

@@ -1,0 +1,33 @@
+"""The verb `launch`: a sweep, on the cluster that `cluster=` names."""
+
+import argparse
+
+from pipeline.commands.run import execute
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb to the command line."""
+    text = "hand a run to the cluster that cluster= names: local, ray, slurm or kuberay"
+    launch = verbs.add_parser("launch", help=text, description=text)
+    launch.add_argument("overrides", nargs="*", help="as of run: model=llama3-70b cluster=slurm")
+    dry = "print the job, script or manifest, and submit nothing"
+    launch.add_argument("--dry-run", action="store_true", help=dry)
+    launch.set_defaults(run=_launch)
+
+
+def _launch(asked: argparse.Namespace) -> int:
+    from pipeline.launchers import LAUNCHERS, order
+    from pipeline.settings import load
+
+    settings = load(asked.overrides)
+    launch = settings.cluster.launch
+    if launch is None:
+        if not asked.dry_run:
+            return execute(asked)
+        print(order.command(asked.overrides))
+        return 0
+    order.check_no_credentials(settings)
+    launcher = LAUNCHERS[launch.kind]
+    text = launcher.rendered(settings, asked.overrides)
+    print(text.rstrip("\n") if asked.dry_run else launcher.submitted(launch, text))
+    return 0

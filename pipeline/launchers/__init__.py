@@ -1,0 +1,13 @@
+"""How a sweep gets to where it runs: one module a kind of cluster.
+
+Each has `rendered`, which says what would be handed over (a job, a script, a manifest) and does
+nothing, and `submitted`, which hands it over. What runs there is `factsweep run` with the same
+overrides.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from pipeline.launchers import kuberay, ray_job, slurm
+
+LAUNCHERS: Mapping[str, ModuleType] = {"ray": ray_job, "slurm": slurm, "kuberay": kuberay}

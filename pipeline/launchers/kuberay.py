@@ -1,0 +1,137 @@
+"""A RayJob of the KubeRay operator, made from the config."""
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import yaml
+
+from operators.errors import InputError
+from pipeline.cluster import gpus_per_engine
+from pipeline.launchers import order, tool
+from pipeline.settings import KubeRay, Pod, Run
+
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
+_GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
+
+
+def rendered(run: Run, overrides: Sequence[str]) -> str:
+    """The manifest, in YAML.
+
+    Raises:
+        InputError: no pod could see the artifacts or results, or a variable looks like a secret.
+    """
+    launch = run.cluster.launch
+    assert isinstance(launch, KubeRay)
+    order.check_reachable(run, shared_folders=False)
+    _check_no_secret(launch)
+    spec = {
+        "entrypoint": order.command(overrides),
+        "backoffLimit": launch.attempts,
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 600,
+        "rayClusterSpec": _ray_cluster(run, launch),
+    }
+    manifest = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": _metadata(run, launch),
+        "spec": spec,
+    }
+    return yaml.safe_dump(manifest, sort_keys=False, width=120)
+
+
+def submitted(_launch: KubeRay, text: str) -> str:
+    """Create the RayJob; returns what kubectl says.
+
+    `kubectl apply` would find the finished job of the same name, and start nothing.
+
+    Raises:
+        InputError: there is no kubectl here, or the cluster refuses.
+    """
+    return tool.handed(["kubectl", "create", "-f", "-"], text)
+
+
+def _check_no_secret(launch: KubeRay) -> None:
+    for name in launch.env or ():
+        if _SECRET.search(name):
+            raise InputError(
+                f"cluster.launch.env names {name}, which looks like a secret; put it into a Secret "
+                "of Kubernetes and name that in cluster.launch.secret."
+            )
+
+
+def _metadata(run: Run, launch: KubeRay) -> dict[str, Any]:
+    """The name of the job: KubeRay takes 47 characters, of which Kubernetes makes up the last 5."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
+    found = {"generateName": f"{name}-", "labels": {"app.kubernetes.io/name": "factsweep"}}
+    return found if launch.namespace is None else {**found, "namespace": launch.namespace}
+
+
+def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
+    """A head that drives, and a group of workers that grows and shrinks with the work."""
+    gpus, parts = gpus_per_engine(run), 1
+    if run.model.pipeline_parallel > 1 and gpus:  # the parts of such a replica may lie apart
+        gpus, parts = run.model.tensor_parallel, run.model.pipeline_parallel
+    pods = {"min": run.model.replicas.min * parts, "max": run.model.replicas.max * parts}
+    place = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
+    worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
+    return {
+        "rayVersion": metadata.version("ray"),
+        "authOptions": {"mode": "token"},
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"idleTimeoutSeconds": launch.idle_s},
+        "headGroupSpec": {
+            "rayStartParams": {"num-gpus": "0"},
+            "template": {"spec": _pod(launch, "head", launch.head, 0)},
+        },
+        "workerGroupSpecs": [
+            {
+                "groupName": "replicas",
+                "replicas": pods["min"],
+                "minReplicas": pods["min"],
+                "maxReplicas": pods["max"],
+                "rayStartParams": {},
+                "template": {"spec": worker},
+            }
+        ],
+    }
+
+
+def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
+    """What a pod is made of: one container, which holds what it asks for and no more."""
+    resources = {"cpu": size.cpus, "memory": size.memory, "nvidia.com/gpu": gpus or None}
+    volumes = _volumes(launch)
+    container = {
+        "name": name,
+        "image": launch.image,
+        "resources": {"requests": _given(resources), "limits": _given(resources)},
+        "env": [{"name": key, "value": str(value)} for key, value in (launch.env or {}).items()],
+        "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
+        "volumeMounts": [{"name": each, "mountPath": path} for each, (path, _) in volumes.items()],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {
+        "serviceAccountName": launch.service_account,
+        "securityContext": {"runAsNonRoot": True, "fsGroup": _GROUP},
+        "terminationGracePeriodSeconds": launch.stop_s,
+        "containers": [_given(container)],
+        "volumes": [{"name": each, **source} for each, (_, source) in volumes.items()],
+    }
+    return _given(spec)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say something."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _volumes(launch: KubeRay) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Each volume's path in the container, and where it comes from."""
+    memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": ("/dev/shm", {"emptyDir": memory})}
+    if launch.cache_claim:
+        claim = {"claimName": launch.cache_claim}
+        volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})
+    return volumes

@@ -1,0 +1,46 @@
+"""A job for the job server of a Ray cluster that is there already."""
+
+import json
+import os
+from collections.abc import Sequence
+
+from operators.errors import InputError
+from pipeline.launchers import order
+from pipeline.settings import RayJob, Run
+
+
+def rendered(run: Run, overrides: Sequence[str]) -> str:
+    """The job as the server is sent it, in JSON.
+
+    Raises:
+        InputError: the cluster could not see the artifacts or the results.
+    """
+    order.check_reachable(run, shared_folders=True)
+    job = {"entrypoint": order.command(overrides), "metadata": {"run": run.name}}
+    return json.dumps(job, indent=1)
+
+
+def submitted(launch: RayJob, text: str) -> str:
+    """Submit the job; returns what the user can do next.
+
+    Raises:
+        InputError: no job server answers, or it refuses.
+    """
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    address = launch.job_server or os.environ.get("RAY_API_SERVER_ADDRESS")
+    if address is None:
+        raise InputError(
+            "cluster.launch.job_server is null; give the address of the cluster's job server, such "
+            "as http://head:8265."
+        )
+    try:
+        name = JobSubmissionClient(address).submit_job(**json.loads(text))
+    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InputError(
+            f"the job server at {address} did not take the job ({reason}); check "
+            "cluster.launch.job_server."
+        ) from error
+    return f"submitted {name}; follow it with: ray job logs --follow --address {address} {name}"

@@ -1,0 +1,64 @@
+"""A batch job of Slurm that starts a Ray over its nodes: a header from the config, and slurm.sh."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline.cluster import gpus_per_engine
+from pipeline.launchers import order, tool
+from pipeline.settings import Run, Slurm
+
+BODY = Path(__file__).with_name("slurm.sh").read_text()
+
+
+def rendered(run: Run, overrides: Sequence[str]) -> str:
+    """The batch script.
+
+    Raises:
+        InputError: a node has fewer GPUs than a replica of the model holds.
+    """
+    launch = run.cluster.launch
+    assert isinstance(launch, Slurm)
+    # Of the installation that launches: what the login node has, the nodes see too.
+    path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *(f"#SBATCH {option}" for option in _options(run, launch)),
+            "",
+            path,
+            *launch.setup,
+            f"sweep() {{ exec {order.command(overrides)}; }}",
+            "",
+            BODY,
+        ]
+    )
+
+
+def submitted(_launch: Slurm, text: str) -> str:
+    """Put the script into the queue; returns what sbatch says.
+
+    Raises:
+        InputError: there is no sbatch here, or it refuses.
+    """
+    return tool.handed(["sbatch"], text)
+
+
+def _options(run: Run, launch: Slurm) -> Iterator[str]:
+    """The options of sbatch."""
+    name = shlex.quote(f"factsweep-{run.name}")
+    yield f"--job-name={name}"
+    yield f"--output={name}-%j.log"
+    yield "--open-mode=append"
+    yield f"--nodes={launch.nodes or order.nodes(run, launch.gpus_per_node)}"
+    yield "--ntasks-per-node=1"
+    yield f"--cpus-per-task={launch.cpus_per_node}"
+    if gpus_per_engine(run):
+        yield f"--gpus-per-node={launch.gpus_per_node}"
+    for name in ("memory", "time", "partition", "account"):
+        if (value := getattr(launch, name)) is not None:
+            yield f"--{'mem' if name == 'memory' else name}={value}"
+    yield "--requeue"
+    yield f"--signal=B:USR1@{launch.stop_s}"
+    yield from launch.options

@@ -1,0 +1,126 @@
+"""The images, with no engine to build them: what they are made from, who runs, what stays out."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+import yaml
+from pathspec import PathSpec
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "docker/Dockerfile"
+COMPOSE = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())
+SCHEMA = yaml.safe_load(Path(__file__).with_name("compose-spec.json").read_text())
+TARGETS = ("cpu", "cuda")
+LEFT_OUT = [
+    *(".env", "operators/.env.local", ".git/config", ".venv/bin/python", "hf_token"),
+    *("artifacts/facts/0/recipe.json", "results/demo/run.json", "tests/conftest.py"),
+    *("pipeline/__pycache__/cli.cpython-311.pyc", "requirements/lock.sh"),
+]
+
+
+class Instruction(NamedTuple):
+    """A line of a Dockerfile, and the stage that it belongs to."""
+
+    stage: str
+    name: str
+    value: str
+
+
+def instructions() -> list[Instruction]:
+    text = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
+    found, stage = [], ""
+    for name, value in re.findall(r"^([A-Z]+) +(.+)$", text, re.MULTILINE):
+        stage = value.split()[-1] if name == "FROM" else stage
+        found.append(Instruction(stage, name, " ".join(value.split())))
+    return found
+
+
+def values(name: str, stage: str | None = None) -> list[str]:
+    return [
+        each.value for each in instructions() if each.name == name and stage in (None, each.stage)
+    ]
+
+
+def copied() -> list[str]:
+    """The sources of every COPY from the build context."""
+    lines = [value.split() for value in values("COPY") if not value.startswith("--from")]
+    return [source for *sources, _ in lines for source in sources]
+
+
+@pytest.fixture(scope="module")
+def ignored() -> PathSpec:
+    return PathSpec.from_lines("gitignore", (ROOT / ".dockerignore").read_text().splitlines())
+
+
+def test_dockerfile_has_nothing_that_hadolint_minds() -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    hadolint = shutil.which("hadolint", path=path)
+    if hadolint is None:
+        pytest.skip("hadolint is missing; requirements/dev.txt brings it")
+    found = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+def test_dockerfile_copies_what_is_in_the_build_context(ignored: PathSpec) -> None:
+    assert {"operators", "pipeline", "conf", "data_catalog", "pyproject.toml"} <= set(copied())
+    for source in copied():
+        path = ROOT / source
+        files = [each for each in path.rglob("*.*") if each.is_file()] if path.is_dir() else [path]
+        names = [str(each.relative_to(ROOT)) for each in files if "__pycache__" not in each.parts]
+        assert names
+        assert not [name for name in names if ignored.match_file(name)]
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_build_context_leaves_out_what_is_made_or_secret(ignored: PathSpec, name: str) -> None:
+    assert ignored.match_file(name)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dockerfile_installs_the_lock_file_and_resolves_nothing(target: str) -> None:
+    installs = " && ".join(values("RUN", f"packages-{target}")).split(" && ")
+    assert installs[-1] == f"pip install --no-deps -r requirements/{target}.txt"
+    assert all("--no-deps" in line for line in installs)
+
+
+def test_dockerfile_has_the_torch_of_make_setup() -> None:
+    pin = re.compile(r"torch==[\w.+]+")
+    assert set(pin.findall(DOCKERFILE.read_text())) == set(
+        pin.findall((ROOT / "Makefile").read_text())
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dockerfile_image_runs_factsweep_and_not_as_root(target: str) -> None:
+    assert values("ENTRYPOINT", target) == ['["factsweep"]']
+    assert values("USER", target) == ["1000"]
+
+
+def test_dockerfile_image_is_of_a_pinned_base() -> None:
+    assert re.fullmatch(r"BASE=python:3\.11\.\d+-slim-\w+", values("ARG")[0])
+
+
+def test_compose_fits_its_schema() -> None:
+    jsonschema.validate(COMPOSE, SCHEMA, jsonschema.Draft7Validator)
+
+
+def test_compose_demo_is_the_cpu_image_with_artifacts_on_the_s3_server() -> None:
+    demo: dict[str, Any] = COMPOSE["services"]["demo"]
+    folder = ROOT / "docker" / demo["build"]["context"]
+    assert (folder / demo["build"]["dockerfile"]).resolve() == DOCKERFILE
+    assert demo["build"]["target"] in TARGETS
+    assert demo["environment"]["AWS_ENDPOINT_URL"] == "http://s3:9000"
+    assert "artifacts=s3://sweeps/artifacts results=s3://sweeps/results" in demo["command"]
+    assert COMPOSE["services"]["bucket"]["command"].endswith("s3/sweeps")
+
+
+def test_compose_images_are_pinned() -> None:
+    images = [service["image"] for service in COMPOSE["services"].values()]
+    assert all(re.search(r":[\w.-]*\d[\w.-]*$", image) for image in images)

@@ -1,0 +1,180 @@
+"""The batch script of Slurm: its header, its shell, and a job that is preempted and goes on."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from operators.engines.fake import FakeEngine
+from operators.errors import InputError
+from pipeline.cli import main
+from pipeline.cluster import FAKE_ENGINE
+from pipeline.launchers import slurm
+from pipeline.past import branches
+from pipeline.plan import Plan
+from pipeline.settings import load
+
+# Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
+STAND_INS = {
+    "srun": 'echo "srun $*" >>"$LOG"; while [[ $1 == -* ]]; do shift; done; exec "$@"',
+    "scontrol": """
+        if [[ $1 == requeue ]]; then echo "requeue $2" >>"$LOG"; else tr , "\\n" <<<"$3"; fi""",
+    "sbatch": 'cat >"$LOG.job"; echo "Submitted batch job 7"',
+}
+HOST = subprocess.run(
+    ["hostname", "-I"], capture_output=True, text=True, check=True
+).stdout.split()[0]
+LIMIT_S = 240
+
+
+def rendered(*overrides: str) -> str:
+    given = ["cluster=slurm", *overrides]
+    return slurm.rendered(load(given), given)
+
+
+def header(*overrides: str) -> set[str]:
+    lines = rendered(*overrides).splitlines()
+    return {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
+
+
+def test_rendered_replicas_fill_nodes() -> None:
+    assert {"--nodes=2", "--gpus-per-node=4"} <= header("model=llama3-8b")
+    four = ("model=llama3-70b", "model.replicas.max=3")
+    assert "--nodes=3" in header(*four)
+    assert "--nodes=2" in header(*four, "cluster.launch.gpus_per_node=8")
+
+
+def test_rendered_pipeline_parallel_replica_lies_on_several_nodes() -> None:
+    assert "--nodes=2" in header("model=llama3-70b", "model.pipeline_parallel=2")
+
+
+def test_rendered_without_gpu_asks_for_none() -> None:
+    found = header("cluster.device=cpu", "model.replicas.max=2")
+    assert "--nodes=2" in found
+    assert not any("gpu" in option for option in found)
+
+
+def test_rendered_replica_larger_than_a_node_is_refused() -> None:
+    with pytest.raises(InputError, match=r"holds 4 GPUs, and a node has .*gpus_per_node=2; raise"):
+        rendered("model=llama3-70b", "cluster.launch.gpus_per_node=2")
+
+
+def test_rendered_has_the_options_that_are_given_and_no_others() -> None:
+    found = header("cluster.launch.partition=gpu", 'cluster.launch.options=["--qos=low"]')
+    assert {"--partition=gpu", "--qos=low", "--requeue", "--signal=B:USR1@180"} <= found
+    assert not any(option.startswith(("--account", "--mem")) for option in found)
+
+
+@pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
+def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(rendered(f"run_name={name!r}", "benchmark.relations=[P17, P36]"))
+    subprocess.run(["bash", "-n", script], check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shellcheck = shutil.which("shellcheck", path=path)
+    if shellcheck is None:
+        pytest.skip("shellcheck is missing; requirements/dev.txt brings it")
+    check = [shellcheck, "--severity=warning", script]
+    found = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log of the stand-ins, which are first on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, body in STAND_INS.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(tmp_path / "slurm.log"))
+    return tmp_path / "slurm.log"
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_job_that_is_preempted_queues_again_and_goes_on(
+    small: list[str],
+    compute_here: Callable[..., Plan],
+    tools: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a fake engine, since this is about scheduling; the two nodes are two of Ray, both here."""
+    answered, places = tmp_path / "answered.log", tmp_path / "places.log"
+    wish = {"log": str(answered), "places": str(places), "seconds_per_answer": 0.1}
+    monkeypatch.setenv(FAKE_ENGINE, json.dumps(wish))
+    nodes = ["cluster.device=cpu", "model.replicas.min=2", "model.replicas.max=2"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    given = [*small, "cluster=slurm", "cluster.launch.cpus_per_node=1", *nodes, *folders]
+    assert main(["launch", *given]) == 0
+    assert capsys.readouterr().out == "Submitted batch job 7\n"
+
+    with job(tools) as first:
+        wait_for(lambda: len(lines(answered)) > 20 or first.poll() is not None)
+        first.send_signal(signal.SIGUSR1)
+        assert first.wait(LIMIT_S) != 0
+    assert lines(tools)[-1].startswith("requeue ")
+    assert 20 < len(lines(answered)) < 140
+
+    with job(tools) as second:
+        assert second.wait(LIMIT_S) == 0
+    assert [line.split()[0] for line in lines(tools)].count("requeue") == 1
+    assert len({json.loads(line)["node"] for line in lines(places)[-2:]}) == 2
+
+    asked: list[str] = []
+    alone = compute_here(load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked.append))
+    assert len(asked) <= len(lines(answered)) <= len(asked) + 2  # what the two were at, at most
+    found = branches(f"{tmp_path}/results")[0]
+    assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
+
+
+@contextmanager
+def job(tools: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The script that sbatch was given, as Slurm starts it on the first of two nodes."""
+    port = free_port()
+    variables = {"SLURM_JOB_ID": str(port - 20000), "SLURM_JOB_NODELIST": "one,two"}
+    environment = {**os.environ, **variables, "SLURM_CPUS_PER_TASK": "1"}
+    command = ["bash", f"{tools}.job"]
+    # What a job starts ends with it: Slurm has a cgroup for that, and this a session.
+    with subprocess.Popen(
+        command, env=environment, cwd=tools.parent, start_new_session=True
+    ) as process:
+        try:
+            yield process
+            wait_for(lambda: not is_open(port))  # Ray went with the job
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """One of those that the script may choose."""
+    return next(port for port in range(20000, 30000) if not is_open(port))
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
