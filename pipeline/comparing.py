@@ -41,6 +41,7 @@ class Comparison:
     confident: float
     smallest_difference: float
     alpha: float
+    min_facts: int
     n_rounds: int
     decides: tuple[str, ...]
 
@@ -163,15 +164,24 @@ def _compared(
         departures=departures,
         flip_rates=flip_rates,
         report=report,
-        verdict=verdict(deciding, bar),
+        verdict=_verdict(deciding, bar, given.min_facts),
     )
+
+
+def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
+    """The verdict, where there are facts enough for one at all."""
+    n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
+    if n_facts >= min_facts:
+        return verdict(deciding, bar)
+    reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={min_facts}."
+    return Verdict("not enough evidence", reason)
 
 
 def _names(one: PastBranch, other: PastBranch) -> tuple[str, str]:
     """How the two are called in tables: by model, or by run if the model is the same."""
     if one.model != other.model:
         return one.model, other.model
-    return one.run, other.run
+    return one.run, other.run if other.run != one.run else f"{one.run} (again)"
 
 
 def _by_relation(

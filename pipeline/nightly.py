@@ -211,7 +211,7 @@ def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder:
     facts = found.report.tables["facts"]
     answers = [_answers(run.results, each)[found.setting] for each in (before, run.name)]
     lost = facts.filter(change="lost").select("relation", "subject").rows()
-    outcome, reason = _outcome(found, max_flip_rate)
+    outcome, reason = judge(found, max_flip_rate)
     return Judged(
         run=run.name,
         setting=found.setting,
@@ -226,7 +226,7 @@ def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder:
     )
 
 
-def _outcome(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
+def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding is no more to be trusted."""
     other = [line for line in found.departures if not line.startswith(_SOFTWARE)]
     if other:
@@ -253,7 +253,7 @@ def _changed(run: Run, accepted: Sequence[Baseline]) -> Iterator[str]:
     found = {
         line
         for setting in settings[0].keys() & settings[1].keys()
-        for line in differences(*(_fields(each[setting]) for each in settings))
+        for line in differences(*[_fields(each[setting]) for each in settings])
     }
     yield from sorted(found)
 
