@@ -7,9 +7,20 @@ import sys
 from collections.abc import Sequence
 
 from operators.errors import FactsweepError
-from pipeline.commands import baseline, build, catalog, compare, describe, nightly, report, run, why
+from pipeline.commands import (
+    baseline,
+    build,
+    catalog,
+    compare,
+    describe,
+    nightly,
+    prefetch,
+    report,
+    run,
+    why,
+)
 
-_VERBS = (run, compare, report, nightly, baseline, build, describe, why, catalog)
+_VERBS = (run, compare, report, nightly, baseline, prefetch, build, describe, why, catalog)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -253,7 +253,7 @@ def _changed(run: Run, accepted: Sequence[Baseline]) -> Iterator[str]:
     found = {
         line
         for setting in settings[0].keys() & settings[1].keys()
-        for line in differences(*[_fields(each[setting]) for each in settings])
+        for line in differences(_fields(settings[0][setting]), _fields(settings[1][setting]))
     }
     yield from sorted(found)
 
