@@ -146,7 +146,9 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
     if entry.source.kind == "catalog":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
     folder = _folder(entry)
-    found = hub.fetch(Repository(entry.source.id, entry.revision, "dataset", folder), say)
+    mend = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
+    asked = Repository(entry.source.id, entry.revision, "dataset", folder)
+    found = hub.fetch(asked, say, mend)
     record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
     record["sha256"] = checksum(files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))

@@ -1,6 +1,7 @@
 """hub: repositories of the Hugging Face hub: brought whole, held against its checksums.
 
-What was cut off is resumed; a hub that limits how often it is asked is waited for.
+A connection that breaks is taken up again where it broke, and files that are whole are not brought
+twice; a hub that limits how often it is asked is waited for.
 """
 
 import time
@@ -16,6 +17,7 @@ Say = Callable[[str], None]
 
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
+_MEND = "check the network and HF_TOKEN, then run it again: what has come stays"
 _OWN = ".cache"  # the client's notes on a folder that it filled
 # The same weights in other formats, which no engine here loads where there are safetensors.
 _OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.gguf", "original/*"]
@@ -49,10 +51,11 @@ def errors() -> tuple[type[Exception], ...]:
     return HTTPError, OSError
 
 
-def fetch(asked: Repository, say: Say) -> Fetched:
+def fetch(asked: Repository, say: Say, mend: str = _MEND) -> Fetched:
     """Bring a repository into the hub's cache, or into a folder, and check every file.
 
-    A branch is kept as the commit that it means now, by which it is found without a network.
+    A branch is kept as the commit that it means now, by which it is found without a network. `mend`
+    is what to do where the hub cannot be asked.
 
     Raises:
         InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
@@ -72,7 +75,7 @@ def fetch(asked: Repository, say: Say) -> Fetched:
     except HFValidationError as error:
         raise InputError(f"{asked.id} is no id of the hub: {error}") from error
     except errors() as error:
-        raise InputError(refusal(error, asked.id, asked.revision)) from error
+        raise InputError(refusal(error, asked.id, asked.revision, mend)) from error
     files = [path for path in local.rglob("*") if path.is_file() and _OWN not in path.parts]
     return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
 
@@ -91,7 +94,7 @@ def _download(asked: Repository, say: Say) -> tuple[str, Path]:
     return commit if asked.folder else local.name, local
 
 
-def refusal(error: Exception, name: str, revision: str, mend: str | None = None) -> str:
+def refusal(error: Exception, name: str, revision: str, mend: str) -> str:
     """Why the hub did not give a repository, and what to do, in one sentence."""
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -120,7 +123,6 @@ def refusal(error: Exception, name: str, revision: str, mend: str | None = None)
             "wait some minutes and run it again: what has come stays."
         )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    mend = mend or "check the network and HF_TOKEN, then run it again: what has come stays"
     return f"the hub did not give {name} at {revision} ({reason}); {mend}."
 
 
