@@ -131,6 +131,8 @@ def _pod(start: Start, unit: Unit) -> dict[str, Any]:
         container["resources"] = {"limits": {"nvidia.com/gpu": unit.gpus}}
     return {
         "restartPolicy": "Never",
+        # The images' own user, who may write to the volume.
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
         "containers": [container],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": unit.claim}}],
     }
