@@ -24,7 +24,7 @@ _VERBS = (run, compare, report, nightly, baseline, prefetch, build, describe, wh
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input."""
+    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
     asked = _parsed(arguments)
     logging.basicConfig(format="factsweep: %(message)s", level=logging.WARNING)
     try:
@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="factsweep",
         description="Facts × templates × a model → answers → tables.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad input.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad input; of a gate or a nightly 3 regression, "
+        "4 not enough evidence.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     for module in _VERBS:

@@ -207,7 +207,9 @@ def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
 
 
 def _columns(names: tuple[str, str]) -> list[pl.Expr]:
-    worth = pl.col("n_prompts") / pl.col("design_effect")
+    # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
+    effect = pl.col("design_effect")
+    worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
     return [
         _number("first").alias(names[0]),
         _number("second").alias(names[1]),

@@ -151,6 +151,35 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     assert night(given, right, 4) == 0
 
 
+def test_nightly_of_several_runs_the_worst_decides(
+    written: Nightly,
+    answers: Answers,
+    slice_of: Callable[[int], list[str]],
+    accept: Act,
+    tmp_path: Path,
+) -> None:
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    files = {"right": answers(), "damaged": answers(damaged=DAMAGED)}
+
+    def night(day: int, **models: str) -> int:
+        runs = [
+            [*slice_of(10), f"model.name={model}", f"answers={files[how]}"]
+            for model, how in models.items()
+        ]
+        return main(["nightly", written(runs=runs), *folders, "--date", f"2026-11-0{day}"])
+
+    assert night(1, one="right", other="right") == 4
+    accept(written(), "planted10-2026-11-01")
+    assert night(2, one="right", unknown="right") == 4
+    assert night(3, one="right", unknown="right", other="damaged") == 3
+    verdict = json.loads((tmp_path / "results/planted10-2026-11-03/verdict.json").read_text())
+    assert [each["outcome"] for each in verdict["settings"]] == [
+        "no change",
+        "not enough evidence",
+        "regression",
+    ]
+
+
 @pytest.mark.parametrize("damaged", [None, DAMAGED])
 def test_nightly_few_facts_exit_4_with_or_without_damage(
     written: Nightly, answers: Answers, night: Act, accept: Act, damaged: str | None
