@@ -58,6 +58,17 @@ class Compared:
     report: Report
     verdict: Verdict
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The facts that the first run knows and the second does not, the largest change first."""
+        rows = self.report.tables["facts"].filter(change="lost")
+        return tuple(f"{s} ({r})" for s, r in rows.select("subject", "relation").iter_rows())
+
+    @property
+    def n_gained(self) -> int:
+        """How many facts the second run alone knows."""
+        return self.report.tables["facts"].filter(change="gained").height
+
 
 def settings(overrides: Mapping[str, Any]) -> Comparison:
     """The default configuration with some fields changed.

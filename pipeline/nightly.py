@@ -131,10 +131,12 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
         InputError: one cannot be run or compared, or two measure the same.
     """
     given = load(name)
+    if not given.runs:
+        raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
     found: dict[str, Run] = {}
     for each in given.runs:
         run = load_run([*each, *overrides])
-        measured = f"{run.model.name} on {run.benchmark.name}"
+        measured = _measured(run)
         if measured in found:
             raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
         if "answers" not in run.method.matched:
@@ -183,8 +185,12 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
 
 def _before(run: Run, accepted: Sequence[Baseline]) -> str | None:
     """The run of the baseline that measured the same."""
-    measured = f"{run.model.name} on {run.benchmark.name}"
-    return accepted[0].runs.get(measured) if accepted else None
+    return accepted[0].runs.get(_measured(run)) if accepted else None
+
+
+def _measured(run: Run) -> str:
+    """By what it is paired with a run of the baseline (`baseline.measured`)."""
+    return f"{run.model.name} on {run.benchmark.name}"
 
 
 def _judged(
@@ -193,10 +199,12 @@ def _judged(
     before = _before(run, accepted)
     settings = list(_answers(run.results, run.name))
     if before is None:
-        unknown = f"no baseline of {run.model.name} on {run.benchmark.name} is accepted yet"
+        unknown = f"no baseline of {_measured(run)} is accepted yet"
         yield from (Judged(run.name, each, "not enough evidence", unknown) for each in settings)
         return
-    for found in compared(before, run.name, run.results, comparison, anyway=True):
+    shared = _answers(run.results, before).keys() & set(settings)
+    names = before, run.name, run.results
+    for found in compared(*names, comparison, anyway=True) if shared else ():
         folder = f"{run.name.partition('/')[0]}/compare/{run.name.partition('/')[2]}"
         folder = f"{run.results}/{folder}-{found.setting.replace(' ', '-')}"
         write_report(Store(folder), found.report)
@@ -208,9 +216,7 @@ def _judged(
 
 
 def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder: str) -> Judged:
-    facts = found.report.tables["facts"]
     answers = [_answers(run.results, each)[found.setting] for each in (before, run.name)]
-    lost = facts.filter(change="lost").select("relation", "subject").rows()
     outcome, reason = judge(found, max_flip_rate)
     return Judged(
         run=run.name,
@@ -220,8 +226,8 @@ def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder:
         against=before,
         reused=answers[0].folder == answers[1].folder,
         flip_rate=found.flip_rates[1],
-        lost=tuple(f"{subject} ({relation})" for relation, subject in lost),
-        n_gained=facts.filter(change="gained").height,
+        lost=found.lost,
+        n_gained=found.n_gained,
         tables=folder,
     )
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
+from pipeline.commands.compare import lost_and_gained
+
 if TYPE_CHECKING:
     from pipeline.nightly import Judged, Night
-
-_N_NAMED = 10
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -71,8 +71,5 @@ def _setting_lines(judged: "Judged") -> Iterator[str]:
         yield "  the answers are the baseline's: nothing that they are made of has changed"
     if judged.flip_rate is not None:
         yield f"  noise floor: {judged.flip_rate:.4f} of the canary's answers differ"
-    yield f"  facts: {len(judged.lost)} lost, {judged.n_gained} gained; {judged.tables}/"
-    if judged.lost:
-        more = len(judged.lost) - _N_NAMED
-        named = ", ".join(judged.lost[:_N_NAMED])
-        yield f"  lost: {named}{f' and {more} more' if more > 0 else ''}"
+    yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
+    yield f"  tables: {judged.tables}/"

@@ -200,10 +200,13 @@ def test_nightly_other_prompts_than_the_baseline_is_not_judged(
     given = written()
     night(given, answers(), 1)
     accept(given, "planted10-2026-11-01")
-    fewer = written(5)
+    fewer, right = written(5), answers(5)
     Path(given).write_text(Path(fewer).read_text())
-    assert night(given, answers(5), 2) == 4
+    assert night(given, right, 2) == 4
     assert "the baseline was made otherwise (facts " in capsys.readouterr().out
+    Path(given).write_text(Path(fewer).read_text().replace("zero-shot", "4-template"))
+    assert night(given, right, 3) == 4
+    assert "the baseline planted10-2026-11-01/" in capsys.readouterr().out
 
 
 def test_judge_noisy_decoding_is_no_evidence_of_no_change(
@@ -287,6 +290,7 @@ def test_load_unknown_nightly_names_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("runs", "problem"),
     [
+        ([], "has no runs; give it one"),
         ([[], []], "has two runs of smollm2-135m on myriadlama-mini; make them one"),
         ([["benchmark=kamel-mini"]], "cannot compare smollm2-135m on kamel-mini"),
     ],
