@@ -62,7 +62,8 @@ def test_cron_command_that_succeeds_says_nothing(start: Start, tmp_path: Path) -
 
 def test_cron_command_does_not_start_beside_the_last_night(start: Start, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    with subprocess.Popen(["flock", "results/demo.lock", "sleep", "60"], cwd=tmp_path) as holder:
+    held = ["flock", "--no-fork", "results/demo.lock", "sleep", "60"]
+    with subprocess.Popen(held, cwd=tmp_path) as holder:
         while shell(cron(start, UNIT)).returncode == 3:
             pass  # until the holder has its lock
         assert shell(cron(start, UNIT)).returncode == 75
