@@ -29,7 +29,7 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
         (run.benchmark.data, run.benchmark.path): run.benchmark for run in runs
     }.values():
         yield _data(benchmark, say)
-    yield f"offline from now on: {_environment()} factsweep run {' '.join(overrides)}"
+    yield f"workers run offline with: {_environment()}"
 
 
 def _each(overrides: Sequence[str]) -> Iterator[list[str]]:

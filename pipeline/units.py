@@ -123,7 +123,10 @@ def _pod(start: Start, unit: Unit) -> dict[str, Any]:
             {"name": "HF_HOME", "value": f"{_FOLDER}/huggingface"},
             {"name": "FACTSWEEP_HOME", "value": f"{_FOLDER}/factsweep"},
         ],
-        "volumeMounts": [{"name": "data", "mountPath": _FOLDER}],
+        "volumeMounts": [
+            {"name": "data", "mountPath": _FOLDER},
+            {"name": "memory", "mountPath": "/dev/shm"},
+        ],
     }
     if unit.secret:
         container["envFrom"] = [{"secretRef": {"name": unit.secret}}]
@@ -134,7 +137,11 @@ def _pod(start: Start, unit: Unit) -> dict[str, Any]:
         # The images' own user, who may write to the volume.
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
         "containers": [container],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": unit.claim}}],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": unit.claim}},
+            # Ray's object store and vLLM's workers share memory; a pod has 64 MB of it.
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        ],
     }
 
 

@@ -67,7 +67,8 @@ def test_prefetch_brings_model_and_data_and_says_at_which_commits(
     lines, notes = fetched("benchmark=myriadlama")
     assert lines[0].startswith(f"model someone/tiny: commit {COMMIT}, 2 files, 300,002 bytes")
     assert lines[1].startswith(f"data iszhaoxin/MyriadLAMA: commit {COMMIT}, 1 files, 5,000 bytes")
-    assert "HF_HUB_OFFLINE=1 factsweep run" in lines[2]
+    assert lines[2].startswith(f"workers run offline with: HF_HUB_CACHE={tmp_path}/hub ")
+    assert lines[2].endswith(" HF_HUB_OFFLINE=1")
     assert weights(tmp_path).read_bytes() == WEIGHTS
     assert "pytorch_model.bin" not in hub.downloads  # the same weights in another format
     assert notes == []
