@@ -14,10 +14,11 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-deps
 BENCHMARK ?= myriadlama
 CLUSTER ?= local
 KILLS ?= 500
+NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-.PHONY: help setup demo test check format sweep plan status verify chaos bench clean need-model
+.PHONY: help setup demo test check format sweep plan status verify nightly chaos bench clean need-model
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +70,9 @@ status: setup need-model  ## Say how far that sweep is
 
 verify: setup need-model  ## Read every shard of that sweep: whole, complete, nothing twice
 	@$(BIN)/factsweep verify $(sweep_arguments)
+
+nightly: setup  ## Run a nightly of conf/nightly/ and hold it against its baseline: [NIGHTLY=demo]
+	@$(BIN)/factsweep nightly $(NIGHTLY)
 
 chaos: setup  ## Kill engines, nodes and drivers at random, KILLS times, and compare the tables
 	@FACTSWEEP_KILLS=$(KILLS) $(BIN)/pytest tests/faults/test_kills.py

@@ -14,9 +14,10 @@ from operators.datasets.facts import Facts, labelled
 from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
 from operators.tables.published import PUBLISHED
+from pipeline import hub
 from pipeline.files import content, unreadable
 from pipeline.home import home
-from pipeline.models import hub_errors
+from pipeline.hub import Repository
 from pipeline.settings import build
 
 CATALOG = Path(__file__).parent.parent / "data_catalog"
@@ -134,8 +135,8 @@ def published(method: str) -> pl.DataFrame | None:
     return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
 
 
-def fetch(entry: Entry) -> str:
-    """Download a data set from the hub at its revision, and record the commit; returns the commit.
+def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
+    """Download a data set from the hub at its revision, and record the commit.
 
     Raises:
         InputError: it does not come from the hub, or the hub does not give it.
@@ -144,22 +145,14 @@ def fetch(entry: Entry) -> str:
         raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
     if entry.source.kind == "catalog":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
-    from huggingface_hub import HfApi, snapshot_download
-
     folder = _folder(entry)
-    try:
-        commit = HfApi().dataset_info(entry.source.id, revision=entry.revision).sha
-        snapshot_download(entry.source.id, repo_type="dataset", revision=commit, local_dir=folder)
-    except hub_errors() as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"the hub did not give {entry.source.id} at {entry.revision} ({reason}); check the "
-            "network and HF_TOKEN, or give a local copy with benchmark.path=…."
-        ) from error
-    record = {"id": entry.source.id, "asked": entry.revision, "commit": commit}
+    mend = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
+    asked = Repository(entry.source.id, entry.revision, "dataset", folder)
+    found = hub.fetch(asked, say, mend)
+    record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
     record["sha256"] = checksum(files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))
-    return str(commit)
+    return found
 
 
 def _fetched_checksum(entry: Entry) -> str | None:

@@ -7,13 +7,25 @@ import sys
 from collections.abc import Sequence
 
 from operators.errors import FactsweepError
-from pipeline.commands import build, catalog, compare, describe, launch, report, run, why
+from pipeline.commands import (
+    baseline,
+    build,
+    catalog,
+    compare,
+    describe,
+    launch,
+    nightly,
+    prefetch,
+    report,
+    run,
+    why,
+)
 
-_VERBS = (run, launch, compare, report, build, describe, why, catalog)
+_VERBS = (run, launch, prefetch, compare, nightly, baseline, report, build, describe, why, catalog)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input."""
+    """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
     asked = _parsed(arguments)
     logging.basicConfig(format="factsweep: %(message)s", level=logging.WARNING)
     try:
@@ -44,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="factsweep",
         description="Facts × templates × a model → answers → tables.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad input.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad input; of a gate or a nightly 3 regression, "
+        "4 not enough evidence.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     for module in _VERBS:

@@ -10,7 +10,7 @@ import yaml
 from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Report
-from operators.metrics.comparison import compare, compare_ranked
+from operators.metrics.comparison import compare, compare_ranked, corrected, gained_and_lost
 from operators.metrics.consist import By
 from operators.metrics.direction import HIGHER_IS_BETTER
 from operators.metrics.knowledge_state import Thresholds, evidence, state_changes, state_moves
@@ -27,6 +27,8 @@ from pipeline.stages import facts as facts_stage
 _OF_THE_MODEL = {
     *("model", "source", "revision", "gguf_file", "chat_template", "dtype", "max_model_len"),
     *("tensor_parallel", "pipeline_parallel"),
+    "answers",  # made elsewhere: the checksum of their file
+    "repetition",
 }
 
 
@@ -39,6 +41,7 @@ class Comparison:
     confident: float
     smallest_difference: float
     alpha: float
+    min_facts: int
     n_rounds: int
     decides: tuple[str, ...]
 
@@ -51,8 +54,20 @@ class Compared:
     benchmark: str
     names: tuple[str, str]
     departures: tuple[str, ...]
+    flip_rates: tuple[float | None, float | None]
     report: Report
     verdict: Verdict
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The facts that the first run knows and the second does not, the largest change first."""
+        rows = self.report.tables["facts"].filter(change="lost")
+        return tuple(f"{s} ({r})" for s, r in rows.select("subject", "relation").iter_rows())
+
+    @property
+    def n_gained(self) -> int:
+        """How many facts the second run alone knows."""
+        return self.report.tables["facts"].filter(change="gained").height
 
 
 def settings(overrides: Mapping[str, Any]) -> Comparison:
@@ -127,9 +142,10 @@ def _compared(
     if not any(rows.is_empty() for rows in calibration):
         ranked = compare_ranked(*calibration, seed=0, n_rounds=given.n_rounds)
         comparison = pl.concat([comparison, ranked])
-    noise = max(_flip_rate(one), _flip_rate(other))
+    flip_rates = _flip_rate(one), _flip_rate(other)
+    noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha)
-    deciding = comparison.filter(pl.col("metric").is_in(list(given.decides)))
+    deciding = corrected(comparison.filter(pl.col("metric").is_in(list(given.decides))))
     names = _names(one, other)
     facts = facts_stage.load(one.artifacts["facts"])
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
@@ -137,6 +153,7 @@ def _compared(
         "headline": tables.headline(comparison, names),
         "relations": tables.by_relation(comparison, "acc_at_1", names, labels),
         "moves": tables.moves(state_moves(changes)),
+        "gained_and_lost": tables.gained_and_lost(gained_and_lost(paired), comparison, labels),
         "facts": tables.changed_facts(changes, facts.pairs, labels),
         "verdicts": verdicts(deciding, bar),
         "departures": pl.DataFrame({"differs in": departures}, schema={"differs in": pl.String}),
@@ -151,14 +168,31 @@ def _compared(
         relation_labels=labels,
     )
     report = Report(written, {"differences": figure})
-    return Compared(one.setting, one.benchmark, names, departures, report, verdict(deciding, bar))
+    return Compared(
+        setting=one.setting,
+        benchmark=one.benchmark,
+        names=names,
+        departures=departures,
+        flip_rates=flip_rates,
+        report=report,
+        verdict=_verdict(deciding, bar, given.min_facts),
+    )
+
+
+def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
+    """The verdict, where there are facts enough for one at all."""
+    n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
+    if n_facts >= min_facts:
+        return verdict(deciding, bar)
+    reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={min_facts}."
+    return Verdict("not enough evidence", reason)
 
 
 def _names(one: PastBranch, other: PastBranch) -> tuple[str, str]:
     """How the two are called in tables: by model, or by run if the model is the same."""
     if one.model != other.model:
         return one.model, other.model
-    return one.run, other.run
+    return one.run, other.run if other.run != one.run else f"{one.run} (again)"
 
 
 def _by_relation(
@@ -188,7 +222,7 @@ def _by_relation(
     return pl.concat(terms), pl.concat(changes)
 
 
-def _flip_rate(branch: PastBranch) -> float:
+def _flip_rate(branch: PastBranch) -> float | None:
     rows = branch.metrics.read_all("metrics").filter(metric="flip_rate")
     found = rows.filter(pl.col("slice").is_null())["value"].drop_nulls()
-    return float(found[0]) if len(found) else 0.0
+    return float(found[0]) if len(found) else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.errors import InputError
+from pipeline import hub
 from pipeline.home import home
 from pipeline.settings import Model
 
@@ -44,24 +45,20 @@ def _hub_commit(model: Model) -> str:
         commit = HfApi().model_info(model.id, revision=model.revision).sha
     except HFValidationError as error:
         raise InputError(f"model.id={model.id} is no id of the hub: {error}") from error
-    except hub_errors() as error:
-        reason = str(error).strip().splitlines()[0]
+    except hub.errors() as error:
+        mend = "and it is not in the local cache; check model.id, the network, and HF_TOKEN"
         try:
-            cached = snapshot_download(model.id, revision=model.revision, local_files_only=True)
+            # A snapshot is whole without the weights in other formats, which `prefetch` leaves out.
+            cached = snapshot_download(
+                model.id,
+                revision=model.revision,
+                local_files_only=True,
+                allow_patterns="config.json",
+            )
         except LocalEntryNotFoundError:
-            raise InputError(
-                f"the hub did not give {model.id} at {model.revision} ({reason}), and it is not in "
-                "the local cache; check model.id, the network, and HF_TOKEN for a gated model."
-            ) from error
+            raise InputError(hub.refusal(error, model.id, model.revision, mend)) from error
         commit = Path(cached).name
     return str(commit)
-
-
-def hub_errors() -> tuple[type[Exception], ...]:
-    """What the hub's client raises where there is no network, or where the hub refuses."""
-    from httpx2 import HTTPError
-
-    return HTTPError, OSError
 
 
 def _package_version(model: Model) -> str:

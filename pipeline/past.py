@@ -9,6 +9,8 @@ from operators.errors import InputError
 from pipeline.artifact import Artifact, opened
 from pipeline.store import Store
 
+Record = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class PastBranch:
@@ -42,7 +44,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     store = Store(results)
     found: dict[str, PastBranch] = {}
     for name in names or _all(store):
-        for branch in _of_run(store, name):
+        for branch in _of_run(results, name):
             found.setdefault(branch.metrics.folder, branch)
     if not found:
         raise InputError(f"{results} has no run with a run.json; run something first.")
@@ -50,19 +52,47 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     return list(found.values())
 
 
+def runs(results: str, name: str) -> list[str]:
+    """The runs that a name stands for: the run itself, or those of a night, which lie below it.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    store = Store(results)
+    below = [f"{name}/{each}" for each in store.folders(name)]
+    found = [each for each in (name, *below) if store.exists(f"{each}/run.json")]
+    if not found:
+        raise _unknown(store, name)
+    return found
+
+
+def record(results: str, name: str) -> Record:
+    """What a run wrote down: its run.json.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    store = Store(results)
+    try:
+        found: Record = json.loads(store.get(f"{name}/run.json"))
+    except FileNotFoundError as error:
+        raise _unknown(store, name) from error
+    return found
+
+
+def _unknown(store: Store, name: str) -> InputError:
+    return InputError(f"{store.where()} has no run {name}; it has {', '.join(_all(store))}.")
+
+
 def _all(store: Store) -> list[str]:
     return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
 
 
-def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
-    try:
-        record: dict[str, Any] = json.loads(store.get(f"{name}/run.json"))
-    except FileNotFoundError as error:
-        known = ", ".join(_all(store))
-        raise InputError(f"{store.where()} has no run {name}; it has {known}.") from error
-    run = record["run"]
+def _of_run(results: str, name: str) -> Iterator[PastBranch]:
+    content = record(results, name)
+    run = content["run"]
     artifacts = Store(run["artifacts"])
-    for setting, folders in record["artifacts"].items():
+    for setting, folders in content["artifacts"].items():
         yield PastBranch(
             run=name,
             model=run["model"]["name"],

@@ -120,7 +120,9 @@ class _Decoded(NamedTuple):
 
 def _decoded(run: Run, admitted: Recipe, weights: Weights) -> _Decoded:
     if run.method.ability == "fill":
-        masked, priors = (fill.recipe(stage, admitted, weights) for stage in ("masked", "priors"))
+        masked, priors = (
+            fill.recipe(stage, admitted, weights, run.decoding) for stage in ("masked", "priors")
+        )
         return _Decoded(masked, None, [priors])
     decoding, samples = run.decoding, run.decoding.samples
     if run.method.ability == "score":

@@ -8,6 +8,7 @@ import polars as pl
 import ray
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError
+from operators.methods.method import Method
 from pipeline import cluster, dag, lease, progress
 from pipeline.plan import Plan, planned
 from pipeline.settings import Run
@@ -150,14 +151,20 @@ def check_failed(plan: Plan) -> None:
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
         _check_order(plan.run, metrics)
-        row = metrics.filter(metric=plan.run.method.main_metric).filter(pl.col("slice").is_null())
-        n, failed = row.select("n", "n_failed").row(0)
+        n, failed = answered(metrics, plan.run.method)
         if failed > limit * (n + failed):
             raise DecodingError(
                 f"{branch.setting.name}: {failed:,} of {n + failed:,} prompts have no answer, more "
                 f"than decoding.max_failed_share={limit} allows; their reasons stand in "
                 f"{branch.admitted.store.where(branch.admitted.folder)}/errors. All else is there."
             )
+
+
+def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
+    """How many prompts of a setting have an answer, and how many have none."""
+    row = metrics.filter(metric=method.main_metric).filter(pl.col("slice").is_null())
+    n, failed = row.select("n", "n_failed").row(0)
+    return int(n), int(failed)
 
 
 def _check_order(settings: Run, metrics: pl.DataFrame) -> None:

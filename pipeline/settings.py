@@ -95,6 +95,16 @@ class Decoding:
     mix_tensor_parallel: bool
     max_failed_share: float
     max_permutation_difference: float
+    repetition: str | None
+    repeats: Literal["canary", "all"]
+
+    def anew(self, *, canary: bool = False) -> dict[str, str]:
+        """What a recipe holds beside the rest, so that an engine answers once more.
+
+        Without a repetition it is nothing: the artifact is the one that there is.
+        """
+        repeated = self.repetition is not None and (canary or self.repeats == "all")
+        return {"repetition": str(self.repetition)} if repeated else {}
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,30 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
+def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Correct the p-values of a comparison (columns: COMPARISON) anew, for the rows that are kept.
+
+    What is over all is one family, the relations of each metric are another. A metric that nothing
+    is decided by takes its share of the level from the others: leave its rows out first.
+
+    >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist"], "relation_id": [None, None],
+    ...     "p": [0.03, 0.5]}, schema_overrides={"relation_id": pl.String})
+    >>> corrected(rows)["p_holm"].to_list()
+    [0.06, 0.5]
+    >>> corrected(rows.filter(metric="acc_at_1"))["p_holm"].to_list()
+    [0.03]
+    """
+    families: dict[str | None, list[int]] = {}
+    for place, (metric, relation) in enumerate(comparison.select("metric", "relation_id").rows()):
+        families.setdefault(relation and metric, []).append(place)
+    p_holm: list[float | None] = [None] * comparison.height
+    p_values = comparison["p"].to_list()
+    for places in families.values():
+        for place, p in zip(places, holm([p_values[each] for each in places]), strict=True):
+            p_holm[place] = p
+    return comparison.with_columns(p_holm=pl.Series(p_holm, dtype=pl.Float64))
+
+
 def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> _Row:
     metric = change["metric"][0]
     first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
@@ -197,19 +221,10 @@ def _p_value(metric: str, changes: FloatArray) -> float | None:
 
 
 def _with_holm(rows: list[_Row]) -> pl.DataFrame:
-    """The rows as COMPARISON: what is over all is one family, each metric's relations another."""
-    families: dict[str | None, list[int]] = {}
-    for place, row in enumerate(rows):
-        families.setdefault(row.relation_id and row.metric, []).append(place)
-    corrected: list[float | None] = [None] * len(rows)
-    for places in families.values():
-        for place, p in zip(places, holm([rows[each].p for each in places]), strict=True):
-            corrected[place] = p
+    """The rows as COMPARISON."""
     columns = {name: dtype for name, dtype in COMPARISON.items() if name != "p_holm"}
     table = pl.DataFrame(rows, schema=columns, orient="row")
-    return table.with_columns(p_holm=pl.Series(corrected, dtype=pl.Float64)).select(
-        COMPARISON.names()
-    )
+    return corrected(table).select(COMPARISON.names())
 
 
 def _sampled(own: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:

@@ -27,8 +27,8 @@ def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
     >>> row = {"metric": "acc_at_1", "relation_id": None, "first": 0.5, "second": 0.75,
     ...     "difference": 0.25, "ci_low": 0.1, "ci_high": 0.4, "p": 0.002, "p_holm": 0.00004,
     ...     "effect_size": 0.5236, "design_effect": 20.0, "n_pairs": 80, "n_prompts": 800}
-    >>> headline(pl.DataFrame([row]), ("old", "new")).row(0)
-    ('Acc@1', '.5000', '.7500', '+.2500', '+.1000 to +.4000', '<.0001', '+.5236', '40', 80, 800)
+    >>> headline(pl.DataFrame([row]), ("old", "new")).row(0)[3:]
+    ('+.2500', '+.1000 to +.4000', '<.0001', '+.5236', '20.0', '40', 80, 800)
     """
     overall = comparison.filter(pl.col("relation_id").is_null())
     metric = pl.col("metric").replace(_HEADINGS)
@@ -44,6 +44,39 @@ def by_relation(
     """The differences of one metric, a row a relation, the largest loss first, as texts."""
     rows = _relations(comparison, metric)
     return rows.select(_labelled(relation_labels), *_columns(names))
+
+
+def gained_and_lost(
+    facts: pl.DataFrame,
+    comparison: pl.DataFrame,
+    relation_labels: Mapping[str, str] = _NO_LABELS,
+) -> pl.DataFrame:
+    """The facts that only one of two runs knows, over everything and by relation, as texts.
+
+    `facts` has the columns FACTS, `comparison` those of COMPARISON. The difference is the share of
+    facts gained less the share lost; its interval and p are those of the comparison.
+
+    >>> ids = {"metric": ["coverage_oracle"], "relation_id": [None]}
+    >>> facts = pl.DataFrame({**ids, "n_pairs": [40], "n_gained": [1], "n_lost": [9]},
+    ...     schema_overrides={"relation_id": pl.String})
+    >>> row = {"difference": [-0.2], "ci_low": [-0.3], "ci_high": [-0.1], "p_holm": [0.0117]}
+    >>> comparison = pl.DataFrame({**ids, **row}, schema_overrides={"relation_id": pl.String})
+    >>> gained_and_lost(facts, comparison).row(0)
+    ('oracle', 'all', 40, 1, 9, '-.2000', '-.3000 to -.1000', '.0117')
+    """
+    keys = ["metric", "relation_id"]
+    rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
+    everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
+    return rows.select(
+        pl.col("metric").replace(_HEADINGS).alias("known"),
+        everywhere.otherwise(_labelled(relation_labels)).alias("relation"),
+        pl.col("n_pairs").alias("facts"),
+        pl.col("n_gained").alias("gained"),
+        pl.col("n_lost").alias("lost"),
+        _number("difference", signed=True),
+        _interval(),
+        _p_holm(),
+    )
 
 
 def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
@@ -174,21 +207,33 @@ def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
 
 
 def _columns(names: tuple[str, str]) -> list[pl.Expr]:
-    ends = [_number(name, signed=True) for name in ("ci_low", "ci_high")]
-    worth = pl.col("n_prompts") / pl.col("design_effect")
+    # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
+    effect = pl.col("design_effect")
+    worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
     return [
         _number("first").alias(names[0]),
         _number("second").alias(names[1]),
         _number("difference", signed=True),
-        pl.when(pl.col("ci_low").is_not_null())
-        .then(pl.format("{} to {}", *ends))
-        .alias("95 % interval"),
-        pl.col("p_holm").map_elements(_p_value, return_dtype=pl.String).alias("p (Holm)"),
+        _interval(),
+        _p_holm(),
         _number("effect_size", signed=True).alias("Cohen's h"),
+        pl.col("design_effect")
+        .map_elements(lambda n: f"{n:.1f}", return_dtype=pl.String)
+        .alias("design effect"),
         worth.map_elements(lambda n: f"{n:,.0f}", return_dtype=pl.String).alias("worth"),
         pl.col("n_pairs").alias("facts"),
         pl.col("n_prompts").alias("prompts"),
     ]
+
+
+def _interval() -> pl.Expr:
+    ends = [_number(name, signed=True) for name in ("ci_low", "ci_high")]
+    there = pl.when(pl.col("ci_low").is_not_null())
+    return there.then(pl.format("{} to {}", *ends)).alias("95 % interval")
+
+
+def _p_holm() -> pl.Expr:
+    return pl.col("p_holm").map_elements(_p_value, return_dtype=pl.String).alias("p (Holm)")
 
 
 def _number(name: str, *, signed: bool = False) -> pl.Expr:

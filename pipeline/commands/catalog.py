@@ -1,6 +1,7 @@
 """The verb `catalog`: the data sets that there are."""
 
 import argparse
+import sys
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -24,7 +25,8 @@ def _catalog(asked: argparse.Namespace) -> int:
         raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
     entry = catalog.entry(asked.name)
     if asked.action == "fetch":
-        print(f"{entry.name}: fetched at commit {catalog.fetch(entry)}")
+        found = catalog.fetched(entry, lambda note: print(note, file=sys.stderr))
+        print(f"{entry.name}: fetched at commit {found.commit}")
         return 0
     problems = list(catalog.differences(entry, asked.path))
     print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")

@@ -1,6 +1,9 @@
 """The verb `compare`: two past runs, fact by fact."""
 
 import argparse
+from collections.abc import Sequence
+
+_N_NAMED = 10
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -40,11 +43,23 @@ def _compare(asked: argparse.Namespace) -> int:
         print(markdown(found.report.tables["headline"]))
         print(markdown(found.report.tables["moves"]))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
+        print(lost_and_gained(found.lost, found.n_gained))
         print(f"tables, facts gained and lost, figure: {folder}/")
         outcomes.add(found.verdict.outcome)
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
+
+
+def lost_and_gained(lost: Sequence[str], n_gained: int) -> str:
+    """How many facts were lost and gained, and the first of the lost by name.
+
+    >>> lost_and_gained(["Peru (P36 capital)"], 2)
+    'facts: 1 lost, 2 gained; lost: Peru (P36 capital)'
+    """
+    more = f" and {len(lost) - _N_NAMED} more" if len(lost) > _N_NAMED else ""
+    named = f"; lost: {', '.join(lost[:_N_NAMED])}{more}" if lost else ""
+    return f"facts: {len(lost)} lost, {n_gained} gained{named}"
 
 
 def _assigned(text: str) -> tuple[str, object]:

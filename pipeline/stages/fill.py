@@ -12,13 +12,14 @@ from operators.prompts.candidates import candidates, label_tokens
 from operators.prompts.masked import encode
 from pipeline.artifact import Artifact, Recipe
 from pipeline.models import Weights
+from pipeline.settings import Decoding
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.decode import Answered
 
 VERSION = 1
 
 
-def recipe(stage: str, admitted: Recipe, weights: Weights) -> Recipe:
+def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
     """The predictions for all prompts (`masked`), or for those that name no subject (`priors`)."""
     model = weights.model
     fields = {
@@ -28,6 +29,7 @@ def recipe(stage: str, admitted: Recipe, weights: Weights) -> Recipe:
         "dtype": model.dtype,
         "engine": f"transformers {metadata.version('transformers')}",
         "torch": metadata.version("torch"),
+        **decoding.anew(),
     }
     return Recipe(stage, VERSION, fields, {"admitted": admitted.fingerprint})
 

@@ -73,6 +73,7 @@ def _fields(weights: Weights, decoding: Decoding, sampling: Sampling) -> dict[st
         "engine": engine_version(decoding.engine),
         "transformers": metadata.version("transformers"),
         "sampling": asdict(sampling),
+        **decoding.anew(),
     }
 
 
@@ -88,7 +89,7 @@ def canary_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Rec
     How many answers differ from the first time is the noise floor of the hardware.
     """
     fields = _fields(weights, decoding, canary_sampling(decoding))
-    fields |= {"n_prompts": n_canary(decoding)}
+    fields |= {"n_prompts": n_canary(decoding), **decoding.anew(canary=True)}
     return Recipe("canary", VERSION, fields, {"admitted": admitted.fingerprint})
 
 

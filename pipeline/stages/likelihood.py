@@ -39,6 +39,7 @@ def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -
         "tensor_parallel": model.tensor_parallel,
         "pipeline_parallel": model.pipeline_parallel,
         "engine": scorer_version(decoding.scorer),
+        **decoding.anew(canary=stage == "rescored"),
     }
     if stage == "rescored":
         fields["n_prompts"] = decoding.canary_prompts

@@ -232,7 +232,7 @@ def test_read_files_of_the_entry_with_another_relation_name_the_row() -> None:
 
 def test_fetch_entry_that_ships_is_refused() -> None:
     with pytest.raises(InputError, match="ships with factsweep; there is nothing to fetch"):
-        catalog.fetch(MINI)
+        catalog.fetched(MINI, print)
 
 
 def test_fetch_offline_says_so_in_one_sentence(
@@ -241,7 +241,7 @@ def test_fetch_offline_says_so_in_one_sentence(
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=r"^the hub did not give iszhaoxin/MyriadLAMA at main \("):
-        catalog.fetch(REAL)
+        catalog.fetched(REAL, print)
 
 
 def test_fetch_no_network_says_so_in_one_sentence(
@@ -251,4 +251,4 @@ def test_fetch_no_network_says_so_in_one_sentence(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=r"check the network and HF_TOKEN, or give a local copy"):
-        catalog.fetch(REAL)
+        catalog.fetched(REAL, print)

@@ -41,7 +41,8 @@ def results(
 
 @pytest.fixture
 def given() -> Comparison:
-    return settings({"smallest_difference": 0.05, "n_rounds": 50, "decides": ["one_word_ratio"]})
+    small = {"smallest_difference": 0.05, "n_rounds": 50, "min_facts": 13}
+    return settings({**small, "decides": ["one_word_ratio"]})
 
 
 def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: Comparison) -> None:
@@ -51,9 +52,12 @@ def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: C
     assert found.report.tables["facts"].is_empty()
     # 13 facts leave room for a change of a fifth: too few to say that nothing changed.
     assert found.verdict.outcome == "not enough evidence"
-    wide = settings({"smallest_difference": 0.3})
+    wide = settings({"smallest_difference": 0.3, "min_facts": 13})
     (found,) = compared("first", "twin", str(results), wide, anyway=False)
     assert found.verdict.outcome == "no change"
+    more = settings({"smallest_difference": 0.3, "min_facts": 14})
+    (found,) = compared("first", "twin", str(results), more, anyway=False)
+    assert found.verdict.reason == "The runs share 13 facts, fewer than comparison.min_facts=14."
 
 
 def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: Comparison) -> None:
@@ -103,13 +107,14 @@ def test_compare_command_gate_tells_regression_from_little_evidence(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--results", str(results), "--gate"]
-    changed = ["smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
+    few = "min_facts=13"
+    changed = [few, "smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
     assert main(["compare", "first", "damaged", *changed, *where, "--anyway"]) == 3
     printed = capsys.readouterr().out
     assert "regression: one_word_ratio" in printed
     assert "differs in more than the model" in printed
     assert main(["compare", "first", "twin", *changed, *where]) == 4
-    assert main(["compare", "first", "twin", "smallest_difference=0.3", *where]) == 0
+    assert main(["compare", "first", "twin", few, "smallest_difference=0.3", *where]) == 0
     folder = results / "compare" / "first-damaged" / "myriadlama-mini-4-template"
     assert (folder / "figures" / "differences.png").exists()
     assert pl.read_csv(folder / "tables" / "moves.csv").height == 5

@@ -11,8 +11,8 @@ import yaml
 from operators.errors import InputError
 from pipeline.settings import CONF, Model, Run, build, choices, load
 
-# Those that a run is composed of; `factsweep compare` reads conf/comparison/ by itself.
-GROUPS = sorted(p.name for p in CONF.iterdir() if p.is_dir() and p.name != "comparison")
+# Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
+GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
 MODELS = {
     name: {
         key: value

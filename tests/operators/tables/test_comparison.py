@@ -75,8 +75,9 @@ def test_headline_has_a_row_a_metric_and_a_dash_for_what_is_undefined() -> None:
     )
     assert accuracy["p (Holm)"] == "<.0001"
     assert accuracy["95 % interval"] == "-.1312 to +.0688"
-    assert (ece["95 % interval"], ece["p (Holm)"], ece["Cohen's h"], ece["worth"]) == (None,) * 4
-    assert markdown(table).count("–") == 4
+    undefined = ("95 % interval", "p (Holm)", "Cohen's h", "design effect", "worth")
+    assert [ece[name] for name in undefined] == [None] * 5
+    assert markdown(table).count("–") == 5
 
 
 def test_by_relation_the_largest_loss_stands_first_and_the_undefined_last() -> None:

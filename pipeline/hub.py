@@ -1,0 +1,185 @@
+"""hub: repositories of the Hugging Face hub: brought whole, held against its checksums.
+
+A connection that breaks is taken up again where it broke, and files that are whole are not brought
+twice; a hub that limits how often it is asked is waited for.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from operators.errors import InputError
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+_TRIES = 5
+_LONGEST_WAIT_S = 300.0
+_MEND = "check the network and HF_TOKEN, then run it again: what has come stays"
+_OWN = ".cache"  # the client's notes on a folder that it filled
+# The same weights in other formats, which no engine here loads where there are safetensors.
+_OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.gguf", "original/*"]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What is asked for; `folder` is where its files are to lie, null: in the hub's cache."""
+
+    id: str
+    revision: str
+    kind: Literal["model", "dataset"]
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A repository at a commit, and where its files lie."""
+
+    id: str
+    commit: str
+    folder: Path
+    n_files: int
+    n_bytes: int
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """What the hub's client raises where there is no network, or where the hub refuses."""
+    from httpx2 import HTTPError
+
+    return HTTPError, OSError
+
+
+def fetch(asked: Repository, say: Say, mend: str = _MEND) -> Fetched:
+    """Bring a repository into the hub's cache, or into a folder, and check every file.
+
+    A branch is kept as the commit that it means now, by which it is found without a network. `mend`
+    is what to do where the hub cannot be asked.
+
+    Raises:
+        InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
+    """
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        commit, local = _download(asked, say)
+        if _drop_corrupt(asked, commit, local, say):
+            _download(asked, say)
+            wrong = _drop_corrupt(asked, commit, local, say)
+            if wrong:
+                raise InputError(
+                    f"{asked.id} at {commit}: {', '.join(wrong)} came corrupt twice; check the "
+                    "disk and the network, then run it again: what is right stays."
+                )
+    except HFValidationError as error:
+        raise InputError(f"{asked.id} is no id of the hub: {error}") from error
+    except errors() as error:
+        raise InputError(refusal(error, asked.id, asked.revision, mend)) from error
+    files = [path for path in local.rglob("*") if path.is_file() and _OWN not in path.parts]
+    return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
+
+
+def _download(asked: Repository, say: Say) -> tuple[str, Path]:
+    """The commit and the folder of a repository, all that was missing brought."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    api = HfApi()
+    given: dict[str, Any] = {"repo_type": asked.kind, "revision": asked.revision}
+    commit = str(_asked(lambda: api.repo_info(asked.id, **given), say).sha)
+    names = _asked(lambda: api.list_repo_files(asked.id, **given | {"revision": commit}), say)
+    safe = any(name.endswith(".safetensors") for name in names)
+    given |= {"local_dir": asked.folder, "ignore_patterns": _OTHER_WEIGHTS if safe else None}
+    local = Path(_asked(lambda: snapshot_download(asked.id, **given), say))
+    return commit if asked.folder else local.name, local
+
+
+def refusal(error: Exception, name: str, revision: str, mend: str) -> str:
+    """Why the hub did not give a repository, and what to do, in one sentence."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    cause = _cause(error)
+    status = _status(cause)
+    if isinstance(cause, GatedRepoError):
+        return (
+            f"{name} is gated: ask for access on its page of the hub, then set HF_TOKEN to a token "
+            "of that account."
+        )
+    if isinstance(cause, RevisionNotFoundError):
+        return f"{name} has no revision {revision}; give a branch, a tag or a commit that it has."
+    if isinstance(cause, RepositoryNotFoundError):
+        return f"the hub has no {name}, or HF_TOKEN may not see it; check the id and the token."
+    if status in (401, 403):
+        return (
+            f"the hub refuses HF_TOKEN for {name} (HTTP {status}); check the token and its rights."
+        )
+    if status == 429:
+        return (
+            f"the hub limits how often it is asked, and did not give {name} in {_TRIES} tries; "
+            "wait some minutes and run it again: what has come stays."
+        )
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"the hub did not give {name} at {revision} ({reason}); {mend}."
+
+
+def _asked(call: Callable[[], T], say: Say) -> T:
+    """What a call gives, after as many tries as a rate limit takes."""
+    for number in range(1, _TRIES + 1):
+        try:
+            return call()
+        except errors() as error:
+            if _status(_cause(error)) != 429 or number == _TRIES:
+                raise
+            wait_s = _wait_s(_cause(error), number)
+            say(f"the hub limits how often it is asked: waiting {wait_s:g} s ({number}/{_TRIES})")
+            time.sleep(wait_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def _wait_s(error: BaseException, number: int) -> float:
+    """As long as the hub says, or twice as long each time."""
+    from huggingface_hub.utils._http import parse_ratelimit_headers
+
+    headers = error.response.headers  # type: ignore[attr-defined]
+    limit = parse_ratelimit_headers(headers)
+    said = headers.get("Retry-After", "")
+    if said.isdigit():
+        return min(float(said), _LONGEST_WAIT_S)
+    if limit is not None and not limit.remaining:
+        return min(float(limit.reset_in_seconds), _LONGEST_WAIT_S)
+    return float(2**number)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The hub's refusal, where the client reports it as a file that is not in the cache."""
+    seen: BaseException | None = error
+    while seen is not None and _status(seen) is None:
+        seen = seen.__cause__
+    return seen or error
+
+
+def _status(error: BaseException) -> int | None:
+    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
+    return status
+
+
+def _drop_corrupt(asked: Repository, commit: str, local: Path, say: Say) -> list[str]:
+    """Remove the files that are not what the hub's checksums say; returns their names."""
+    from huggingface_hub import HfApi
+
+    given: dict[str, Any] = {"repo_type": asked.kind, "revision": commit, "local_dir": asked.folder}
+    checked = _asked(lambda: HfApi().verify_repo_checksums(asked.id, **given), say)
+    for each in checked.mismatches:
+        found, expected = (each[key][:12] for key in ("actual", "expected"))
+        say(
+            f"{asked.id}: {each['path']} is corrupt ({each['algorithm']} {found}, not {expected}); "
+            "it is fetched again"
+        )
+        path = local / each["path"]
+        path.resolve().unlink()  # in the cache, what the name links to
+        path.unlink(missing_ok=True)
+    return [each["path"] for each in checked.mismatches]
