@@ -1,7 +1,7 @@
 """Past runs: what the folders of results say was measured, and where its artifacts lie."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ class PastBranch:
     billions_of_parameters: float
     training_cutoff: str | None
     artifacts: dict[str, Artifact]
+    record: Mapping[str, Any]
 
     @property
     def metrics(self) -> Artifact:
@@ -41,7 +42,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     """
     store = Store(results)
     found: dict[str, PastBranch] = {}
-    for name in names or _all(store):
+    for name in names or runs(results):
         for branch in _of_run(store, name):
             found.setdefault(branch.metrics.folder, branch)
     if not found:
@@ -50,7 +51,9 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     return list(found.values())
 
 
-def _all(store: Store) -> list[str]:
+def runs(results: str) -> list[str]:
+    """The names of the runs that there are."""
+    store = Store(results)
     return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
 
 
@@ -58,8 +61,17 @@ def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
     try:
         record: dict[str, Any] = json.loads(store.get(f"{name}/run.json"))
     except FileNotFoundError as error:
-        known = ", ".join(_all(store))
+        known = ", ".join(runs(store.root))
         raise InputError(f"{store.where()} has no run {name}; it has {known}.") from error
+    yield from recorded(name, record)
+
+
+def recorded(name: str, record: Mapping[str, Any]) -> Iterator[PastBranch]:
+    """The settings that a run's record (run.json) says were measured.
+
+    Raises:
+        InputError: an artifact of one is gone.
+    """
     run = record["run"]
     artifacts = Store(run["artifacts"])
     for setting, folders in record["artifacts"].items():
@@ -72,6 +84,7 @@ def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
             billions_of_parameters=run["model"]["billions_of_parameters"],
             training_cutoff=run["model"].get("training_cutoff"),
             artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
+            record=record,
         )
 
 

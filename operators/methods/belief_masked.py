@@ -80,4 +80,5 @@ METHOD = Method(
     main_metric="acc_at_1",
     published="belief",
     ability="fill",
+    digest=belief.digest,
 )
