@@ -1,6 +1,6 @@
 """Pages: one HTML file of a run or of several, from their metrics, answers and records."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 import yaml
@@ -107,9 +107,7 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     """The rows in the variants that were asked for, with `asked`: who was asked how."""
     variants = [branch.metrics.recipe.fields["variant"] for branch in branches]
     asked = pl.DataFrame({"variant": variants}, schema={"variant": pl.String}).unique()
-    rows = metrics.join(
-        asked, on="variant", how="semi", nulls_equal=True, maintain_order="left"
-    )
+    rows = metrics.join(asked, on="variant", how="semi", nulls_equal=True, maintain_order="left")
     several = metrics["model"].n_unique() > 1
     names = [*(["model"] if several else []), "setting", "variant"]
     return rows.with_columns(asked=pl.concat_str(names, separator=" ", ignore_nulls=True))
@@ -134,7 +132,8 @@ def _all_facts(branches: Sequence[PastBranch]) -> Facts:
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
     """What was said of the facts, and each setting's best and worst templates."""
     several = len({branch.model for branch in branches}) > 1
-    asked, templates = [], []
+    asked: list[Asked] = []
+    templates = []
     for branch in branches:
         digest = METHODS[branch.method].digest
         if digest is None:

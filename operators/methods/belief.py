@@ -33,7 +33,6 @@ from operators.tables.published import asked_with
 from operators.tables.template_examples import template_examples
 from operators.tables.template_spread_figure import spread_by_relation, template_spread_figure
 
-
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
     "headline": "All metrics of the run",
@@ -120,7 +119,8 @@ def report(result: Result) -> Report:
     tables = {"headline": headline(metrics), "calibration": in_bins}
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
-    figures = {**_figures(in_bins), **_coverage(metrics), **_spreads(metrics, result.facts)}
+    spreads = _spreads(metrics, result.facts)
+    figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
     if len(result.answers) > 1:
         shares = knowledge_sharing((str(run), load()) for run, load in result.answers.items())
         digits = selectors.float().round(4)
@@ -130,7 +130,8 @@ def report(result: Result) -> Report:
         }
         squares = shares.rename({"sharing": "value"})
         figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
-    return Report(tables, figures, TITLES)
+    titles = dict.fromkeys(spreads, "Worst, mean and best template of each relation")
+    return Report(tables, figures, {**TITLES, **titles})
 
 
 def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:

@@ -66,8 +66,7 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
     """The candidates of each group, the likeliest first, for each prompt type."""
     labels = candidates(facts.pairs).select("candidate_id", "label", "is_positive")
     ranked = (
-        scored
-        .join(labels, on="candidate_id")
+        scored.join(labels, on="candidate_id")
         .sort("pair_id", "setting", "logprob", descending=[False, False, True])
         .select(
             "pair_id",
@@ -77,7 +76,7 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
             right="is_positive",
         )
     )
-    place = pl.arg_where("right").first() + 1
+    place = pl.arg_where(pl.col("right")).first() + 1
     found = ranked.group_by("pair_id", "asked").agg(share=1 / place, n=pl.lit(1))
     return Digest(found, ranked)
 

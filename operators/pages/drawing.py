@@ -43,10 +43,9 @@ def drawing(figure: Figure, name: str, title: str) -> Drawing:
     A figure that holds a picture keeps its colours: its labels are written for them.
     """
     out = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify": True}
-    with mpl.rc_context(settings):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    svg = _element(out.getvalue(), name, title)
+    svg = _element(out.getvalue(), title)
     is_plain = "<image" in svg
     if not is_plain:
         for colour, variable in _INK.items():
@@ -54,7 +53,7 @@ def drawing(figure: Figure, name: str, title: str) -> Drawing:
     return Drawing(name, title, Markup(svg), figure.get_figwidth(), is_plain)
 
 
-def _element(text: str, name: str, title: str) -> str:
+def _element(text: str, title: str) -> str:
     """The <svg> element alone, as an image with a name; groups' ids, which repeat, are dropped."""
     svg = text[text.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

@@ -54,7 +54,13 @@ class Encoded(NamedTuple):
 
 
 # From all that is there to what always fits, each about half of the one before.
-_FILLS = (Fill(1, 5, 6), Fill(1, 3, 2), Fill(1, 2, 1), Fill(1, 1, 0), *(Fill(2**n, 1, 0) for n in range(1, 12)))
+_FILLS = (
+    Fill(1, 5, 4),
+    Fill(1, 3, 2),
+    Fill(1, 2, 1),
+    Fill(1, 1, 0),
+    *(Fill(2**n, 1, 0) for n in range(1, 12)),
+)
 
 
 def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded:
@@ -67,7 +73,9 @@ def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded
     pairs = facts.pairs.join(said, on="pair_id", how="semi").sort("relation_id", "pair_id")
     for fill in _FILLS:
         rows = pairs.gather_every(fill.every)
-        text = json.dumps(_content(facts, rows, asked, fill), ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(
+            _content(facts, rows, asked, fill), ensure_ascii=False, separators=(",", ":")
+        )
         payload = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
         if len(payload) <= most_bytes:
             break
@@ -109,16 +117,23 @@ def _content(
 
 def _labels() -> pl.Expr:
     first = pl.element().struct.field("labels").list.first()
-    return pl.col("objects").list.eval(first).list.head(_MOST_LABELS).list.unique(maintain_order=True)
+    return (
+        pl.col("objects").list.eval(first).list.head(_MOST_LABELS).list.unique(maintain_order=True)
+    )
 
 
 def _by_pair(asked: Asked, pairs: pl.DataFrame, fill: Fill) -> Mapping[str, list[Any]]:
-    """Of each pair: share, n, its replies (answer, note, right), its examples (prompt, answer, right)."""
+    """Of each pair: share, n, replies (answer, note, right), examples (prompt, answer, right)."""
     replies = _first(asked.replies, pairs, fill.n_replies, ("answer", "note", "right"))
     examples = _first(asked.examples, pairs, fill.n_examples, ("prompt", "answer", "right"))
     rows = asked.facts.join(pairs, on="pair_id", how="semi")
     return {
-        pair: [None if share is None else round(share, 3), n, replies.get(pair, []), examples.get(pair, [])]
+        pair: [
+            None if share is None else round(share, 3),
+            n,
+            replies.get(pair, []),
+            examples.get(pair, []),
+        ]
         for pair, share, n in rows.select("pair_id", "share", "n").iter_rows()
     }
 

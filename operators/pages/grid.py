@@ -24,7 +24,7 @@ class Grid:
 
 
 def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) -> Grid:
-    """The first rows of a table; a null is a dash, a number has at most four digits after its point.
+    """The first rows of a table; a null is a dash, a number has four digits after its point.
 
     A column in which nothing stands is left out.
 

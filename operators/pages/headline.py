@@ -20,7 +20,7 @@ def headline(metrics: pl.DataFrame, card: Card) -> Grid:
     cards = [card(metrics.filter(model=model)) for model in models]
     if len(models) > 1:
         cards = [
-            each.rename(lambda name, model=model: name if name == "metric" else f"{model} {name}")
+            each.rename({name: f"{model} {name}" for name in each.columns if name != "metric"})
             for model, each in zip(models, cards, strict=True)
         ]
     together = reduce(_joined, cards)

@@ -40,13 +40,17 @@ def heat_map(
     >>> heat_map(table, "acc_at_1", {"P36": "capital"}).rows
     (('P36', 'capital', (Cell(text='25', step=5),)),)
     """
-    rows = metrics.filter(pl.col("metric") == metric, pl.col("slice").str.contains(r"^relation=\w+$"))
+    rows = metrics.filter(
+        pl.col("metric") == metric, pl.col("slice").str.contains(r"^relation=\w+$")
+    )
     if rows.is_empty():
         return None
     rows = rows.with_columns(relation=pl.col("slice").str.strip_prefix("relation="))
     wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
     asked = wide.columns[1:]
-    wide = wide.sort(pl.mean_horizontal(asked), "relation", descending=[True, False], nulls_last=True)
+    wide = wide.sort(
+        pl.mean_horizontal(asked), "relation", descending=[True, False], nulls_last=True
+    )
     shown = asked[:most_columns]
     return HeatMap(
         tuple(shown),

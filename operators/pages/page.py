@@ -91,8 +91,15 @@ def index(title: str, entries: Sequence[Entry]) -> str:
 def _render(template: str, **values: object) -> str:
     script = _own("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _environment().get_template(template).render(
-        script=Markup(script), script_hash=f"sha256-{digest}", style=Markup(_own("page.css")), **values
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            script=Markup(script),
+            script_hash=f"sha256-{digest}",
+            style=Markup(_own("page.css")),
+            **values,
+        )
     )
 
 

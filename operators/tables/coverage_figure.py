@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 from operators.tables.calibration_figure import SERIES
 
 _LABELS = {
-    "acc_at_1": "mean prompt (Acc@1)",
-    "coverage_maximum": "best template (maximum)",
-    "coverage_oracle": "any prompt (oracle)",
+    "acc_at_1": "mean prompt",
+    "coverage_maximum": "best template",
+    "coverage_oracle": "any prompt",
 }
 
 
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The three shares over all relations: run, metric, value, ci_low, ci_high; none if not all are there.
+    """The shares of each run that has all three: run, metric, value, ci_low, ci_high.
 
     >>> names = {"model": "tiny", "setting": "zero-shot", "variant": None, "slice": None}
     >>> rows = [{**names, "metric": metric, "value": 0.5, "ci_low": None, "ci_high": None}
@@ -23,7 +23,9 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_LABELS)))
     names = pl.concat_str("model", "setting", "variant", separator=" ", ignore_nulls=True)
-    rows = rows.drop_nulls("value").select(names.alias("run"), "metric", "value", "ci_low", "ci_high")
+    rows = rows.drop_nulls("value").select(
+        names.alias("run"), "metric", "value", "ci_low", "ci_high"
+    )
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_LABELS))
 
 

@@ -51,7 +51,9 @@ function shown(facts, [relation, subjects, right, answers]) {
     if (fact.childElementCount > 1) return;
     const body = element("div", "body", element("p", "", "Right: ", element("strong", "", right.join(", "))));
     if (subjects.length > 1) body.append(element("p", "note", `Also called ${subjects.slice(1).join(", ")}`));
-    facts.asked.forEach((name, i) => answers[i] && body.append(said(name, answers[i])));
+    const each = element("div", "answers");
+    facts.asked.forEach((name, i) => answers[i] && each.append(said(name, answers[i])));
+    body.append(each);
     fact.append(body);
   });
   return fact;
