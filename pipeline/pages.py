@@ -27,12 +27,8 @@ _FIGURE_BYTES = 1_000_000
 _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
-# What an engine says to a prompt, by the table that holds it.
-_SAID = {
-    "generations": pl.col("text"),
-    "masked": pl.col("token"),
-    "scores": pl.format("{} nats", pl.col("logprob").round(1)),
-}
+# The column of what was said to a prompt, by the table that holds it; scored texts say nothing.
+_SAID = {"generations": "text", "masked": "token"}
 
 
 def results_page(branches: Sequence[PastBranch], result: Result, report: Report) -> bytes:
@@ -48,7 +44,7 @@ def results_page(branches: Sequence[PastBranch], result: Result, report: Report)
     published = headline.beside_published(result.tables["metrics"], result.published)
     content = Page(
         title=_title(branches),
-        lead=_lead(branches, facts),
+        lead=_lead(branches, facts, asked),
         warnings=list(_warnings(branches)),
         main_metric=headline.named(TERMS, method.main_metric),
         tiles=list(headline.tiles(metrics, method.main_metric)),
@@ -76,13 +72,14 @@ def _title(branches: Sequence[PastBranch]) -> str:
     return f"{who} on {branches[0].benchmark}"
 
 
-def _lead(branches: Sequence[PastBranch], facts: Facts) -> str:
+def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) -> str:
     prompts = sum(sum(b.artifacts["prompts"].rows("prompts").values()) for b in branches)
-    n_facts = sum(facts.pairs["split"].is_null()) or facts.pairs.height
+    found = [each.facts["pair_id"] for each in asked]
+    n_facts = pl.concat(found).n_unique() if found else facts.pairs.height
     settings = list(dict.fromkeys(branch.setting for branch in branches))
     return (
-        f"{facts.relations.height:,} relations, {n_facts:,} facts, {prompts:,} prompts, "
-        f"asked {', '.join(settings)}."
+        f"{facts.relations.height:,} relations, {n_facts:,} facts, {prompts:,} prompts; "
+        f"asked: {', '.join(settings)}."
     )
 
 
@@ -138,14 +135,14 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
         digest = METHODS[branch.method].digest
         if digest is None:
             continue
-        name = f"{branch.model} {branch.setting}" if several else branch.setting
         digests = [digest(facts, _matched(branch, each)) for each in _relations(branch)]
-        examples = [EXAMPLES.to_frame(), *(_examples(branch, each) for each in _relations(branch))]
-        asked += _by_asked(name, digests, pl.concat(examples))
+        examples = pl.concat(_examples(branch, relation) for relation in _relations(branch))
+        asked += _by_asked(branch, digests, examples, several=several)
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
-            templates.append(grid(table, f"templates-{name}", name, most_rows=60))
+            name = f"{branch.model} {branch.setting}" if several else branch.setting
+            templates.append(grid(table, "templates", name))
     return asked, templates
 
 
@@ -159,19 +156,25 @@ def _matched(branch: PastBranch, relation: str) -> pl.DataFrame:
     return branch.artifacts["matched"].read(first, relation)
 
 
-def _by_asked(name: str, digests: Sequence[Digest], examples: pl.DataFrame) -> Iterator[Asked]:
-    """One for the setting, or one for each that it has in itself."""
+def _by_asked(
+    branch: PastBranch, digests: Sequence[Digest], examples: pl.DataFrame, *, several: bool
+) -> Iterator[Asked]:
+    """One for the setting, or one for each that it has in itself; `several`: models are named."""
     facts = pl.concat(digest.facts for digest in digests)
     replies = pl.concat(digest.replies for digest in digests)
     for (own,), rows in facts.group_by("asked", maintain_order=True):
         mine = replies.filter(pl.col("asked").eq_missing(pl.lit(own, pl.String)))
-        yield Asked(f"{name} {own}" if own else name, rows, mine, examples)
+        setting = own or branch.setting
+        name = f"{branch.model} {setting}" if several else setting
+        yield Asked(str(name), rows, mine, examples)
 
 
 def _examples(branch: PastBranch, relation: str) -> pl.DataFrame:
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
-    (said,) = (branch.artifacts[stage] for stage in _SAID if stage in branch.artifacts)
+    said = next((branch.artifacts[stage] for stage in _SAID if stage in branch.artifacts), None)
+    if said is None:
+        return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS)]
     matched = _matched(branch, relation)

@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from polars import selectors
 
-from operators.datasets.facts import Facts, sliced
+from operators.datasets.facts import Facts, sliced, with_right_labels
 from operators.matching.correct import correct
 from operators.matching.key import key, words
 from operators.matching.normalise import Normaliser
@@ -38,7 +38,7 @@ TITLES: Mapping[str, str] = {
     "headline": "All metrics of the run",
     "calibration": "Calibration: confidence and accuracy, by bin of confidence",
     "coverage": "Coverage: the mean prompt, the best template, any prompt",
-    "knowledge-sharing": "Facts that two models both know, of those that either knows",
+    "knowledge-sharing": "Of what one model knows, the share that another knows",
     "effects": "What a change of setting does to accuracy",
     "template-examples": "Templates, a few of each relation",
     "missing": "Numbers of the papers' tables that are missing, and why",
@@ -188,10 +188,11 @@ def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:
     return {"calibration": calibration_panels(panels, "calibration")}
 
 
-def digest(_facts: Facts, answers: pl.DataFrame) -> Digest:
+def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
     """How often each fact was answered right, its answers by how often they came, the templates."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("correct").mean()
+    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(share=share, n=pl.len())
     counted = answers.group_by("pair_id", "asked", "key").agg(n=pl.len(), right=pl.first("correct"))
     replies = counted.sort("pair_id", "n", "key", descending=[False, True, False]).select(
         "pair_id",
@@ -201,9 +202,9 @@ def digest(_facts: Facts, answers: pl.DataFrame) -> Digest:
         note=pl.format("{}×", "n"),
     )
     return Digest(
-        answers.group_by("pair_id", "asked").agg(share=share, n=pl.len()),
+        with_right_labels(found, facts.pairs),
         replies,
-        answers.group_by("template_id").agg(share=share),
+        answers.group_by("template_id", maintain_order=True).agg(share=share),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.datasets.facts import Facts
+from operators.datasets.facts import Facts, with_right_labels
 from operators.datasets.kamel import sliced
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.kamel import kamel
@@ -89,7 +89,7 @@ def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
         note=pl.format("F1 {}", pl.col("share").round(2)),
         right=pl.col("share") == 1,
     )
-    return Digest(found, replies)
+    return Digest(with_right_labels(found, facts.pairs), replies)
 
 
 METHOD = Method(

@@ -109,7 +109,8 @@ class Report:
 class Digest:
     """What the answers of a relation say of its facts, for a page that facts are searched on.
 
-    `facts`: pair_id, asked (null: as the setting says), share (how right, 0 to 1), n (of how many).
+    `facts`: pair_id, asked (null: as the setting says), share (how right, 0 to 1), n (of how many),
+    right (the right answers' first labels).
     `replies`: pair_id, asked, answer, note (how often, or how likely), right; each pair's foremost
     first. `templates`, where there are several: template_id, share.
     """

@@ -76,8 +76,12 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
             right="is_positive",
         )
     )
-    place = pl.arg_where(pl.col("right")).first() + 1
-    found = ranked.group_by("pair_id", "asked").agg(share=1 / place, n=pl.lit(1))
+    positive = pl.col("right")
+    found = ranked.group_by("pair_id", "asked", maintain_order=True).agg(
+        share=1 / (pl.arg_where(positive).first() + 1),
+        n=pl.lit(1),
+        right=pl.col("answer").filter(positive),
+    )
     return Digest(found, ranked)
 
 

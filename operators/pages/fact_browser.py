@@ -25,8 +25,7 @@ EXAMPLES = pl.Schema(
 class Asked(NamedTuple):
     """What one model said of the facts when asked in one way.
 
-    `facts`: pair_id, share (how right it was, 0 to 1), n (what was counted). `replies`: pair_id,
-    answer, note, right; each pair's most telling one first. `examples`: EXAMPLES.
+    `facts` and `replies` are those of operators.methods.method.Digest; `examples`: EXAMPLES.
     """
 
     name: str
@@ -102,8 +101,9 @@ def _content(
     relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
     number = {relation: i for i, relation in enumerate(relations["relation_id"])}
     columns = [_by_pair(each, pairs.select("pair_id"), fill) for each in asked]
-    shown = pairs.select(
-        "relation_id", "pair_id", pl.col("subjects").list.head(_MOST_LABELS), right=_labels()
+    right = pl.concat(each.facts.select("pair_id", "right") for each in asked).unique("pair_id")
+    shown = pairs.join(right, on="pair_id", maintain_order="left").select(
+        "relation_id", "pair_id", pl.col("subjects", "right").list.head(_MOST_LABELS)
     )
     return {
         "asked": [each.name for each in asked],
@@ -113,13 +113,6 @@ def _content(
             for relation, pair, subjects, right in shown.iter_rows()
         ],
     }
-
-
-def _labels() -> pl.Expr:
-    first = pl.element().struct.field("labels").list.first()
-    return (
-        pl.col("objects").list.eval(first).list.head(_MOST_LABELS).list.unique(maintain_order=True)
-    )
 
 
 def _by_pair(asked: Asked, pairs: pl.DataFrame, fill: Fill) -> Mapping[str, list[Any]]:

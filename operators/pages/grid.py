@@ -49,7 +49,7 @@ def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) ->
 def _text(value: object) -> str:
     if value is None:
         return "–"
-    return f"{round(value, _DIGITS):g}" if isinstance(value, float) else str(value)
+    return f"{value:z.{_DIGITS}f}" if isinstance(value, float) else str(value)
 
 
 def _is_numeric(texts: Sequence[str]) -> bool:

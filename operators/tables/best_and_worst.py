@@ -6,7 +6,7 @@ import polars as pl
 def best_and_worst(
     shares: pl.DataFrame, templates: pl.DataFrame, relations: pl.DataFrame
 ) -> pl.DataFrame:
-    """A row a relation of several templates, the widest gap first.
+    """A row a relation of several templates, the widest gap first; shares in percent.
 
     `shares` has template_id and share (of its prompts that were answered right).
 
@@ -16,7 +16,7 @@ def best_and_worst(
     >>> relations = pl.DataFrame({"relation_id": ["P36"], "label": ["capital"]})
     >>> shares = pl.DataFrame({"template_id": ["a", "b"], "share": [0.5, 0.25]})
     >>> best_and_worst(shares, templates, relations).row(0)
-    ('P36 capital', '[X]: [Y]', 0.5, '[Y], [X]', 0.25, 0.25)
+    ('P36 capital', '[X]: [Y]', '50%', '[Y], [X]', '25%', '25%')
     """
     known = shares.join(templates.select("template_id", "relation_id", "text"), on="template_id")
     ranked = known.sort("share", "template_id", descending=[True, False])
@@ -33,8 +33,12 @@ def best_and_worst(
     return named.sort("gap", "relation_id", descending=[True, False]).select(
         relation.alias("relation"),
         pl.col("best").alias("best template"),
-        pl.col("best_share").alias("share right"),
+        _percent("best_share").alias("right"),
         pl.col("worst").alias("worst template"),
-        pl.col("worst_share").alias("its share"),
-        "gap",
+        _percent("worst_share").alias("of it right"),
+        _percent("gap").alias("gap"),
     )
+
+
+def _percent(share: str) -> pl.Expr:
+    return pl.format("{}%", (100 * pl.col(share)).round().cast(pl.Int64))

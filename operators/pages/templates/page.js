@@ -18,7 +18,7 @@ async function unpacked(base64) {
 }
 
 function mark(right) {
-  if (right === null) return element("span", "mark", "·");
+  if (right === null) return element("span", "mark");
   const sign = element("span", `mark ${right ? "is-right" : "is-wrong"}`, right ? "✓" : "✗");
   sign.title = right ? "right" : "wrong";
   sign.setAttribute("role", "img");
@@ -49,7 +49,7 @@ function shown(facts, [relation, subjects, right, answers]) {
   const fact = element("details", "fact", summary);
   fact.addEventListener("toggle", () => {
     if (fact.childElementCount > 1) return;
-    const body = element("div", "body", element("p", "", "Right: ", element("strong", "", right.join(", "))));
+    const body = element("div", "body", element("p", "", "Right answer: ", element("strong", "", right.join(", "))));
     if (subjects.length > 1) body.append(element("p", "note", `Also called ${subjects.slice(1).join(", ")}`));
     const each = element("div", "answers");
     facts.asked.forEach((name, i) => answers[i] && each.append(said(name, answers[i])));
