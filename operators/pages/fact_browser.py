@@ -15,6 +15,7 @@ import polars as pl
 from operators.datasets.facts import Facts
 
 _LONGEST = 240  # characters of a text
+_FEW = 400  # facts by which the size of all is guessed
 _MOST_LABELS = 6  # right answers, and names of a subject, that are shown
 
 EXAMPLES = pl.Schema(
@@ -72,13 +73,19 @@ def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded
     pairs = facts.pairs.join(said, on="pair_id", how="semi").sort("relation_id", "pair_id")
     for fill in _FILLS:
         rows = pairs.gather_every(fill.every)
-        text = json.dumps(
-            _content(facts, rows, asked, fill), ensure_ascii=False, separators=(",", ":")
-        )
-        payload = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+        few = rows.gather_every(-(-rows.height // _FEW) or 1)
+        if len(_packed(facts, few, asked, fill)) * rows.height > most_bytes * few.height:
+            continue  # to pack all would take a while, and be in vain
+        payload = _packed(facts, rows, asked, fill)
         if len(payload) <= most_bytes:
             break
     return Encoded(payload, rows.height, pairs.height, fill)
+
+
+def _packed(facts: Facts, pairs: pl.DataFrame, asked: Sequence[Asked], fill: Fill) -> str:
+    content = _content(facts, pairs, asked, fill)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def limits(found: Encoded) -> Iterator[str]:
