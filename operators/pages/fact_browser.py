@@ -74,7 +74,8 @@ def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded
     for fill in _FILLS:
         rows = pairs.gather_every(fill.every)
         few = rows.gather_every(-(-rows.height // _FEW) or 1)
-        if len(_packed(facts, few, asked, fill)) * rows.height > most_bytes * few.height:
+        guess = len(_packed(facts, few, asked, fill)) * rows.height / max(few.height, 1)
+        if guess > most_bytes and fill is not _FILLS[-1]:
             continue  # to pack all would take a while, and be in vain
         payload = _packed(facts, rows, asked, fill)
         if len(payload) <= most_bytes:

@@ -202,16 +202,10 @@ def test_page_of_a_run_says_what_was_run_and_warns_of_foreign_code(results: Path
     assert plain.keys() >= {"headline", "figures", "relations", "templates", "facts", "tables"}
 
 
-def test_page_of_several_runs_has_a_column_each_and_the_index_lists_it(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "--results", str(results)]) == 0
-    said = capsys.readouterr().out
+def test_page_of_several_runs_has_a_column_each_and_the_index_lists_it(results: Path) -> None:
     folder = results / "report"
     together = sections(folder / "myriadlama-mini" / "index.html")
     for run in ("tiny zero-shot", "hostile 4-template"):
         assert run in together["headline"]
         assert run in together["relations"]
     assert 'href="myriadlama-mini/index.html"' in (folder / "index.html").read_text()
-    for page in (folder / "index.html", results / "plain" / "index.html"):
-        assert str(page) in said
