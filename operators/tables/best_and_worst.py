@@ -33,9 +33,9 @@ def best_and_worst(
     return named.sort("gap", "relation_id", descending=[True, False]).select(
         relation.alias("relation"),
         pl.col("best").alias("best template"),
-        _percent("best_share").alias("right"),
+        _percent("best_share").alias("best right"),
         pl.col("worst").alias("worst template"),
-        _percent("worst_share").alias("of it right"),
+        _percent("worst_share").alias("worst right"),
         _percent("gap").alias("gap"),
     )
 
