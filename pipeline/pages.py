@@ -1,6 +1,7 @@
 """Pages: one HTML file of a run or of several, from their metrics, answers and records."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 import yaml
@@ -135,9 +136,12 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
         digest = METHODS[branch.method].digest
         if digest is None:
             continue
-        digests = [digest(facts, _matched(branch, each)) for each in _relations(branch)]
-        examples = pl.concat(_examples(branch, relation) for relation in _relations(branch))
-        asked += _by_asked(branch, digests, examples, several=several)
+        digests, examples = [], []
+        for relation in _relations(branch):
+            matched = _matched(branch, relation)
+            digests.append(_foremost(digest(facts.of(relation), matched)))
+            examples.append(_examples(branch, relation, matched))
+        asked += _by_asked(branch, digests, pl.concat(examples), several=several)
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
@@ -156,6 +160,12 @@ def _matched(branch: PastBranch, relation: str) -> pl.DataFrame:
     return branch.artifacts["matched"].read(first, relation)
 
 
+def _foremost(digest: Digest) -> Digest:
+    """The digest with as many replies as are shown."""
+    by_fact = digest.replies.group_by("pair_id", "asked", maintain_order=True)
+    return replace(digest, replies=by_fact.head(fact_browser.MOST_REPLIES))
+
+
 def _by_asked(
     branch: PastBranch, digests: Sequence[Digest], examples: pl.DataFrame, *, several: bool
 ) -> Iterator[Asked]:
@@ -169,15 +179,14 @@ def _by_asked(
         yield Asked(str(name), rows, mine, examples)
 
 
-def _examples(branch: PastBranch, relation: str) -> pl.DataFrame:
+def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
     said = next((branch.artifacts[stage] for stage in _SAID if stage in branch.artifacts), None)
     if said is None:
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
-    shards = shards[:: -(-len(shards) // _MOST_SHARDS)]
-    matched = _matched(branch, relation)
+    shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
     right = pl.col("correct") if "correct" in matched.columns else pl.lit(None, pl.Boolean)
     rows = [
         prompts.read("prompts", shard)
@@ -193,7 +202,8 @@ def _examples(branch: PastBranch, relation: str) -> pl.DataFrame:
         found = found.with_columns(right=right)
     turn = pl.int_range(pl.len()).over("pair_id", "right")
     found = found.unique(["pair_id", "template_id", "right"], keep="first", maintain_order=True)
-    return found.sort(turn, maintain_order=True).select(EXAMPLES.names())
+    by_fact = found.sort(turn, maintain_order=True).group_by("pair_id", maintain_order=True)
+    return by_fact.head(fact_browser.MOST_EXAMPLES).select(EXAMPLES.names())
 
 
 def _browser(asked: Sequence[Asked], facts: Facts) -> Browser:

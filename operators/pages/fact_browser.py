@@ -14,6 +14,7 @@ import polars as pl
 
 from operators.datasets.facts import Facts
 
+MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST = 240  # characters of a text
 _FEW = 400  # facts by which the size of all is guessed
 _MOST_LABELS = 6  # right answers, and names of a subject, that are shown
@@ -55,7 +56,7 @@ class Encoded(NamedTuple):
 
 # From all that is there to what always fits, each about half of the one before.
 _FILLS = (
-    Fill(1, 5, 4),
+    Fill(1, MOST_REPLIES, MOST_EXAMPLES),
     Fill(1, 3, 2),
     Fill(1, 2, 1),
     Fill(1, 1, 0),
