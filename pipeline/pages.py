@@ -41,7 +41,7 @@ def results_page(branches: Sequence[PastBranch], result: Result, report: Report)
     overall = headline.headline(result.tables["metrics"], method.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
     figures, left_out = _drawings(report)
-    browser = _browser(asked, facts) if asked else None
+    browser = _browser(asked, facts, len(branches)) if asked else None
     published = headline.beside_published(result.tables["metrics"], result.published)
     content = Page(
         title=_title(branches),
@@ -206,9 +206,12 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     return by_fact.head(fact_browser.MOST_EXAMPLES).select(EXAMPLES.names())
 
 
-def _browser(asked: Sequence[Asked], facts: Facts) -> Browser:
+def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> Browser:
     found = fact_browser.encoded(facts, asked, most_bytes=_FACT_BYTES)
-    return Browser(found.payload, found.n_facts, tuple(fact_browser.limits(found)))
+    limits = list(fact_browser.limits(found))
+    if n_settings > _MOST_ASKED:
+        limits.append(f"the first {_MOST_ASKED} of {n_settings} models and settings")
+    return Browser(found.payload, found.n_facts, tuple(limits))
 
 
 def _drawings(report: Report) -> tuple[list[Drawing], list[str]]:
