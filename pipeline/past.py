@@ -1,7 +1,7 @@
 """Past runs: what the folders of results say was measured, and where its artifacts lie."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ class PastBranch:
     billions_of_parameters: float
     training_cutoff: str | None
     artifacts: dict[str, Artifact]
+    record: Mapping[str, Any]
 
     @property
     def metrics(self) -> Artifact:
@@ -41,15 +42,20 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     Raises:
         InputError: there are none, or two runs measured the same in different ways.
     """
-    store = Store(results)
     found: dict[str, PastBranch] = {}
-    for name in names or _all(store):
-        for branch in _of_run(results, name):
+    for name in names or known(results):
+        for branch in settings(name, record(results, name)):
             found.setdefault(branch.metrics.folder, branch)
     if not found:
         raise InputError(f"{results} has no run with a run.json; run something first.")
     _refuse_two_of_one(list(found.values()))
     return list(found.values())
+
+
+def known(results: str) -> list[str]:
+    """The names of the runs that there are; not those of nights."""
+    store = Store(results)
+    return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
 
 
 def runs(results: str, name: str) -> list[str]:
@@ -62,7 +68,7 @@ def runs(results: str, name: str) -> list[str]:
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if store.exists(f"{each}/run.json")]
     if not found:
-        raise _unknown(store, name)
+        raise _unknown(results, name)
     return found
 
 
@@ -72,24 +78,23 @@ def record(results: str, name: str) -> Record:
     Raises:
         InputError: there is no such run.
     """
-    store = Store(results)
     try:
-        found: Record = json.loads(store.get(f"{name}/run.json"))
+        found: Record = json.loads(Store(results).get(f"{name}/run.json"))
     except FileNotFoundError as error:
-        raise _unknown(store, name) from error
+        raise _unknown(results, name) from error
     return found
 
 
-def _unknown(store: Store, name: str) -> InputError:
-    return InputError(f"{store.where()} has no run {name}; it has {', '.join(_all(store))}.")
+def _unknown(results: str, name: str) -> InputError:
+    return InputError(f"{results} has no run {name}; it has {', '.join(known(results))}.")
 
 
-def _all(store: Store) -> list[str]:
-    return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
+def settings(name: str, content: Record) -> Iterator[PastBranch]:
+    """The settings that a run measured, as its record says.
 
-
-def _of_run(results: str, name: str) -> Iterator[PastBranch]:
-    content = record(results, name)
+    Raises:
+        InputError: an artifact of one is gone.
+    """
     run = content["run"]
     artifacts = Store(run["artifacts"])
     for setting, folders in content["artifacts"].items():
@@ -102,6 +107,7 @@ def _of_run(results: str, name: str) -> Iterator[PastBranch]:
             billions_of_parameters=run["model"]["billions_of_parameters"],
             training_cutoff=run["model"].get("training_cutoff"),
             artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
+            record=content,
         )
 
 

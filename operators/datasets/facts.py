@@ -132,3 +132,16 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     if part.names_per_subject is not None:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
     return checked(Facts(relations, templates, pairs))
+
+
+def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The rows (which have pair_id) with `right`: the first label of each right object.
+
+    >>> objects = [{"object_id": "Q1490", "labels": ["Tokyo", "Edo"]}]
+    >>> pairs = pl.DataFrame({"pair_id": ["P190.Q90"], "objects": [objects]})
+    >>> with_right_labels(pairs.select("pair_id"), pairs)["right"].to_list()
+    [['Tokyo']]
+    """
+    first = pl.element().struct.field("labels").list.first()
+    labels = pl.col("objects").list.eval(first).list.unique(maintain_order=True)
+    return rows.join(pairs.select("pair_id", right=labels), on="pair_id", maintain_order="left")

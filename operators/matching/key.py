@@ -23,3 +23,13 @@ def key(lemmas: pl.Expr) -> pl.Expr:
 def key_length(keys: pl.Expr) -> pl.Expr:
     """Count the lemmas of a key; null for a null key."""
     return keys.str.count_matches(SEPARATOR, literal=True).cast(pl.Int64) - 1
+
+
+def words(keys: pl.Expr) -> pl.Expr:
+    r"""Write keys as people read them: lemmas with spaces between; null for a null key.
+
+    >>> keys = pl.DataFrame({"key": ["\x1fnew\x1fyork\x1f", None]})
+    >>> keys.select(words(pl.col("key")))["key"].to_list()
+    ['new york', None]
+    """
+    return keys.str.strip_chars(SEPARATOR).str.replace_all(SEPARATOR, " ", literal=True)

@@ -7,11 +7,11 @@ import polars as pl
 from matplotlib.figure import Figure
 from polars import selectors
 
-from operators.datasets.facts import Facts, sliced
+from operators.datasets.facts import Facts, sliced, with_right_labels
 from operators.matching.correct import correct
-from operators.matching.key import key
+from operators.matching.key import key, words
 from operators.matching.normalise import Normaliser
-from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.analyses import analyses
 from operators.metrics.belief import belief
 from operators.metrics.calibration import bins
@@ -25,12 +25,24 @@ from operators.tables.belief import card, headline
 from operators.tables.belief_paper import NAMES, TABLES, sizes
 from operators.tables.calibration_figure import calibration_figure
 from operators.tables.calibration_panels import calibration_panels
+from operators.tables.coverage_figure import coverage, coverage_figure
 from operators.tables.effects import effects
 from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure
 from operators.tables.paper_table import fill
 from operators.tables.published import asked_with
 from operators.tables.template_examples import template_examples
 from operators.tables.template_spread_figure import spread_by_relation, template_spread_figure
+
+TITLES: Mapping[str, str] = {
+    **{name: table.title for name, table in TABLES.items()},
+    "headline": "All metrics of the run",
+    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
+    "coverage": "Coverage: the mean prompt, the best template, any prompt",
+    "knowledge-sharing": "Of what one model knows, the share that another knows",
+    "effects": "What a change of setting does to accuracy",
+    "template-examples": "Templates, a few of each relation",
+    "missing": "Numbers of the papers' tables that are missing, and why",
+}
 
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
@@ -107,7 +119,8 @@ def report(result: Result) -> Report:
     tables = {"headline": headline(metrics), "calibration": in_bins}
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
-    figures = {**_figures(in_bins), **_spreads(metrics, result.facts)}
+    spreads = _spreads(metrics, result.facts)
+    figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
     if len(result.answers) > 1:
         shares = knowledge_sharing((str(run), load()) for run, load in result.answers.items())
         digits = selectors.float().round(4)
@@ -117,7 +130,8 @@ def report(result: Result) -> Report:
         }
         squares = shares.rename({"sharing": "value"})
         figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
-    return Report(tables, figures)
+    titles = dict.fromkeys(spreads, "Worst, mean and best template of each relation")
+    return Report(tables, figures, {**TITLES, **titles})
 
 
 def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
@@ -139,6 +153,11 @@ def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.Data
         each.missing.select(pl.lit(name).alias("table"), pl.all()) for name, each in shown.items()
     ]
     return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
+
+
+def _coverage(metrics: pl.DataFrame) -> Mapping[str, Figure]:
+    found = coverage(metrics)
+    return {} if found.is_empty() else {"coverage": coverage_figure(found)}
 
 
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
@@ -169,6 +188,26 @@ def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:
     return {"calibration": calibration_panels(panels, "calibration")}
 
 
+def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
+    """How often each fact was answered right, its answers by how often they came, the templates."""
+    answers = answers.with_columns(asked=pl.lit(None, pl.String))
+    share = pl.col("correct").mean()
+    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(share=share, n=pl.len())
+    counted = answers.group_by("pair_id", "asked", "key").agg(n=pl.len(), right=pl.first("correct"))
+    replies = counted.sort("pair_id", "n", "key", descending=[False, True, False]).select(
+        "pair_id",
+        "asked",
+        "right",
+        answer=words(pl.col("key")).fill_null(""),
+        note=pl.format("{}×", "n"),
+    )
+    return Digest(
+        with_right_labels(found, facts.pairs),
+        replies,
+        answers.group_by("template_id", maintain_order=True).agg(share=share),
+    )
+
+
 METHOD = Method(
     setting=Setting,
     sliced=sliced,
@@ -183,4 +222,5 @@ METHOD = Method(
     main_metric="acc_at_1",
     published="belief",
     masked="belief-masked",
+    digest=digest,
 )

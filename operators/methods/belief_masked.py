@@ -87,4 +87,5 @@ METHOD = Method(
     main_metric="acc_at_1",
     published="belief",
     ability="fill",
+    digest=belief.digest,
 )

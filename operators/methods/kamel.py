@@ -6,13 +6,25 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.datasets.facts import Facts
+from operators.datasets.facts import Facts, with_right_labels
 from operators.datasets.kamel import sliced
-from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.kamel import kamel
+from operators.metrics.precision_recall import precision_recall
 from operators.prompts.few_shot import FewShot, expand
 from operators.tables import kamel as tables
 from operators.tables.kamel_figures import cardinality_figure, kind_figure
+
+_TITLES: Mapping[str, str] = {
+    "overview": "What was asked (Table 1)",
+    "headline": "Precision, recall and F1, beside the paper's (Table 2)",
+    "relations": "By relation (Table 6)",
+    "extremes": "The best and the worst relations (Table 3)",
+    "lama": "The relations of LAMA (Table 4)",
+    "years": "The error of dates, in years",
+    "cardinality": "F1 by the number of right answers",
+    "kind": "F1 by the kind of answer",
+}
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
@@ -45,7 +57,7 @@ def _report(result: Result) -> Report:
         "cardinality": tables.in_percent(by_cardinality),
         "kind": tables.in_percent(by_kind),
     }
-    return Report(found, _figures(by_cardinality, by_kind))
+    return Report(found, _figures(by_cardinality, by_kind), _TITLES)
 
 
 def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, Figure]:
@@ -64,6 +76,22 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
     return slices.filter(~other).with_columns(series=series)
 
 
+def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
+    """The F1 of each query, and its answer as it was given."""
+    scores = precision_recall(given, facts.pairs.join(given, on="pair_id", how="semi"))
+    f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
+    asked = pl.lit(None, pl.String).alias("asked")
+    found = scores.select("pair_id", asked, share=f1, n=pl.lit(1))
+    replies = given.join(found, on="pair_id", maintain_order="left").select(
+        "pair_id",
+        "asked",
+        answer=pl.col("text").str.strip_chars(),
+        note=pl.format("F1 {}", pl.col("share").round(2)),
+        right=pl.col("share") == 1,
+    )
+    return Digest(with_right_labels(found, facts.pairs), replies)
+
+
 METHOD = Method(
     setting=FewShot,
     sliced=sliced,
@@ -77,4 +105,5 @@ METHOD = Method(
     card=tables.card,
     main_metric="f1",
     published="kamel",
+    digest=_digest,
 )

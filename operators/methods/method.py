@@ -98,10 +98,26 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What is written for people, by file name."""
+    """What is written for people, by file name; `titles` has those that a name does not say."""
 
     tables: Mapping[str, pl.DataFrame]
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What the answers of a relation say of its facts, for a page that facts are searched on.
+
+    `facts`: pair_id, asked (null: as the setting says), share (how right, 0 to 1), n (of how many),
+    right (the right answers' first labels).
+    `replies`: pair_id, asked, answer, note (how often, or how likely), right; each pair's foremost
+    first. `templates`, where there are several: template_id, share.
+    """
+
+    facts: pl.DataFrame
+    replies: pl.DataFrame
+    templates: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,8 @@ class Method:
     `published` names the file of the paper's numbers. `ability` is what is needed of an engine: to
     generate answers, to fill a mask, or to score given texts. `masked` names the method that takes
     this one's place where the model is an encoder; null: there is none. `twice` measures how far
-    answers differ that were made twice: the first, then the second ones.
+    answers differ that were made twice: the first, then the second ones. `digest` is what a page
+    shows of a relation's facts, from its first matched table; null: nothing.
     """
 
     setting: type[Any]
@@ -135,3 +152,4 @@ class Method:
     ability: Literal["generate", "fill", "score"] = "generate"
     masked: str | None = None
     twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
+    digest: Callable[[Facts, pl.DataFrame], Digest] | None = None

@@ -7,7 +7,7 @@ import polars as pl
 
 from operators.datasets.facts import Facts, sliced
 from operators.datasets.probelm import candidates
-from operators.methods.method import Evidence, Matcher, Method, Report, Result
+from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.permutation import permutation_difference
 from operators.metrics.probelm import probelm
 from operators.prompts.plausibility import Plausibility, expand
@@ -15,6 +15,15 @@ from operators.tables import probelm as tables
 from operators.tables.probelm_figure import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
+
+_TITLES: Mapping[str, str] = {
+    "overview": "Models and time frames (Table 1)",
+    "headline": "Each model on the first frame after its training data (Table 2)",
+    "frames": "By time frame (Tables 4 to 7)",
+    "ranking": "Models by plausibility (Table 3)",
+    "relations": "By relation",
+    "agreement": "Correlation of prompt types and of metrics (section 5.1)",
+}
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
@@ -47,10 +56,33 @@ def _report(result: Result) -> Report:
     }
     frames = tables.over_frames(metrics).filter(pl.col("variant").is_null())
     if frames.is_empty():  # plausibility needs all prompt types
-        return Report(found)
+        return Report(found, titles=_TITLES)
     series = frames.with_columns(series="model")
     figure = frames_figure(series, "plausibility over time frames", cutoffs)
-    return Report(found, {"frames": figure})
+    return Report(found, {"frames": figure}, _TITLES)
+
+
+def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
+    """The candidates of each group, the likeliest first, for each prompt type."""
+    labels = candidates(facts.pairs).select("candidate_id", "label", "is_positive")
+    ranked = (
+        scored.join(labels, on="candidate_id")
+        .sort("pair_id", "setting", "logprob", descending=[False, False, True])
+        .select(
+            "pair_id",
+            asked="setting",
+            answer="label",
+            note=pl.format("{} nats", pl.col("logprob").round(1)),
+            right="is_positive",
+        )
+    )
+    positive = pl.col("right")
+    found = ranked.group_by("pair_id", "asked", maintain_order=True).agg(
+        share=1 / (pl.arg_where(positive).first() + 1),
+        n=pl.lit(1),
+        right=pl.col("answer").filter(positive),
+    )
+    return Digest(found, ranked)
 
 
 def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
@@ -73,4 +105,5 @@ METHOD = Method(
     published="probelm",
     ability="score",
     twice=_twice,
+    digest=_digest,
 )

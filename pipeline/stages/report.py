@@ -4,11 +4,13 @@
            tables/           the tables of the benchmark's method, as Markdown, CSV and LaTeX
            figures/          its figures, as PNG and SVG
            run.json          configuration, versions, commits, hardware, durations, cost
-report/<benchmark>/          the same tables and figures of several runs together
+           index.html        all of it on one page that opens from disk
+report/<benchmark>/          the same tables, figures and page of several runs together
+       index.html            a list of these pages
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,10 +19,12 @@ import polars as pl
 
 from operators.methods import METHODS
 from operators.methods.method import Result
+from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.asking import Asking
 from pipeline import catalog, models, past
 from pipeline.artifact import Artifact, encode
+from pipeline.pages import results_page
 from pipeline.past import PastBranch
 from pipeline.plan import Plan
 from pipeline.record import record
@@ -28,28 +32,31 @@ from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
 from pipeline.writing import write_report
 
+PAGE = "index.html"
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
 def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     """Write the run's results; returns its metrics."""
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    n_tokens = None if plan.run.answers else _token_counter(plan)
-    branches = [{each.stage: each for each in branch.artifacts()} for branch in plan.branches]
-    model = plan.run.model
-    sizes = {model.name: model.billions_of_parameters}
-    cutoffs = {model.name: model.training_cutoff} if model.training_cutoff else {}
-    result = _result(plan.run.benchmark.method, branches, sizes)
-    result = replace(result, n_tokens=n_tokens, cutoffs=cutoffs)
+    content = json.dumps(record(plan, seconds), indent=1)
+    branches = list(past.settings(plan.run.name, json.loads(content)))
+    result = _result(branches)
+    if not plan.run.answers:
+        result = replace(result, n_tokens=_token_counter(plan))
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    write_report(store, plan.run.method.report(result))
-    store.put("run.json", json.dumps(record(plan, seconds), indent=1).encode())
+    found = plan.run.method.report(result)
+    write_report(store, found)
+    store.put(PAGE, results_page(branches, result, found))
+    store.put("run.json", content.encode())
     return metrics
 
 
 def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
-    """Write the tables and figures of past runs together; says where, a benchmark a folder.
+    """Write past runs' tables and figures together, and pages of each and of all; says where.
+
+    Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
 
     Raises:
         InputError: no such runs, or two that measured the same in different ways.
@@ -58,40 +65,53 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     for branch in past.branches(results, names):
         family = METHODS[branch.method].published
         together.setdefault((family, branch.benchmark), []).append(branch)
+    entries = []
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
-        method = branches[0].method
-        sizes = {each.model: each.billions_of_parameters for each in branches}
-        result = _result(method, [each.artifacts for each in branches], sizes)
-        cutoffs = {b.model: b.training_cutoff for b in branches if b.training_cutoff}
-        result = replace(result, answers=_answers(branches), cutoffs=cutoffs)
-        report = METHODS[method].report(result)
+        result = replace(_result(branches), answers=_answers(branches))
+        report = METHODS[branches[0].method].report(result)
         write_report(store, report)
-        runs = sorted({each.run for each in branches})
+        store.put(PAGE, results_page(branches, result, report))
+        runs = ", ".join(sorted({each.run for each in branches}))
+        entries.append(Entry(f"{benchmark}/{PAGE}", benchmark, runs))
         yield (
-            f"{store.where()}: {len(report.tables)} tables, {len(report.figures)} figures "
-            f"of {', '.join(runs)}"
+            f"{store.where(PAGE)}: {len(report.tables)} tables, {len(report.figures)} figures "
+            f"of {runs}"
         )
+    whole = Store(out)
+    whole.put(PAGE, index("Results by benchmark", entries).encode())
+    yield whole.where(PAGE)
+    yield from _write_pages(names or past.known(results), results)
 
 
-def _result(
-    method: str,
-    branches: Sequence[dict[str, Artifact]],
-    sizes: Mapping[str, float],
-) -> Result:
-    """What was measured; `sizes` has the billions of parameters of each model."""
+def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
+    """Write each run's own page anew; says where."""
+    for name in names:
+        store = Store(f"{results.rstrip('/')}/{name}")
+        branches = past.branches(results, [name])
+        result = _result(branches)
+        report = METHODS[branches[0].method].report(result)
+        store.put(PAGE, results_page(branches, result, report))
+        yield store.where(PAGE)
+
+
+def _result(branches: Sequence[PastBranch]) -> Result:
+    """What was measured."""
+    method = METHODS[branches[0].method]
     parameters = [
         {"model": model, "metric": "billions_of_parameters", "value": billions}
-        for model, billions in sizes.items()
+        for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
     ]
+    costs = [*(_runtime(branch.artifacts) for branch in branches), *parameters]
     return Result(
-        facts_stage.load(branches[0]["facts"]),
+        facts_stage.load(branches[0].artifacts["facts"]),
         {
-            table: pl.concat([branch["metrics"].read_all(table) for branch in branches])
-            for table in METHODS[method].measured
+            table: pl.concat([branch.metrics.read_all(table) for branch in branches])
+            for table in method.measured
         },
-        costs=pl.DataFrame([*map(_runtime, branches), *parameters], schema=empty("metrics").schema),
-        published=catalog.published(METHODS[method].published),
+        costs=pl.DataFrame(costs, schema=empty("metrics").schema),
+        cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
+        published=catalog.published(method.published),
     )
 
 

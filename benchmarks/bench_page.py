@@ -1,0 +1,170 @@
+"""The page of results at the size of the full MyriadLAMA: its bytes, and how long it takes.
+
+    python benchmarks/bench_page.py [settings]
+
+41 relations, 4,100 templates, 34,000 pairs, 6.49 million prompts a setting. The answers are made
+up: draws from the relation's objects, so that a page has as many different texts as a real one.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from operators.datasets.facts import Facts
+from operators.matching.key import key
+from operators.methods import METHODS
+from operators.methods.method import Result
+from operators.metrics.belief import belief
+from operators.schemas import empty
+from pipeline import catalog
+from pipeline.artifact import Artifact, Recipe
+from pipeline.pages import results_page
+from pipeline.past import PastBranch
+from pipeline.store import Store
+
+RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91
+ROWS_PER_SHARD, SHARDS_READ = 16_384, 5
+SYLLABLES = ("ka", "ren", "to", "mi", "lo", "ster", "burg", "an", "shi", "vel", "dor", "qua", "ne")
+
+
+def words(rng: np.random.Generator, n: int) -> list[str]:
+    """Words that look like names."""
+    return ["".join(row).title() for row in rng.choice(SYLLABLES, size=(n, 4))]
+
+
+def made_up(rng: np.random.Generator) -> Facts:
+    """Facts in the shape of MyriadLAMA."""
+    ids = [f"P{number}" for number in range(RELATIONS)]
+    relation = [ids[i % RELATIONS] for i in range(PAIRS)]
+    objects = {each: words(rng, 120) for each in ids}
+    drawn = rng.integers(0, 120, PAIRS)
+    pairs = {
+        "pair_id": [f"{r}.Q{i}" for i, r in enumerate(relation)],
+        "relation_id": relation,
+        "subject_id": [f"Q{i}" for i in range(PAIRS)],
+        "subjects": [[a, b] for a, b in zip(words(rng, PAIRS), words(rng, PAIRS), strict=True)],
+        "objects": [
+            [{"object_id": f"Q{d}", "labels": [objects[r][d]]}]
+            for r, d in zip(relation, drawn, strict=True)
+        ],
+        "split": [None] * PAIRS,
+    }
+    templates = [
+        (
+            f"{r}.{n:03}",
+            r,
+            f"[X] {' '.join(words(rng, 5)).lower()} [Y].",
+            "paraphrase",
+            0,
+            "statement",
+        )
+        for r in ids
+        for n in range(TEMPLATES)
+    ]
+    names = list(zip(ids, words(rng, RELATIONS), strict=True))
+    return Facts(
+        pl.DataFrame(names, schema=empty("relations").schema, orient="row"),
+        pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
+        pl.DataFrame(pairs, schema=empty("pairs").schema),
+    )
+
+
+def answers(facts: Facts, relation: str, rng: np.random.Generator) -> pl.DataFrame:
+    """The relation's prompts and what was said to them: a third right, the rest by chance."""
+    mine = facts.of(relation)
+    label = pl.col("objects").list.first().struct.field("labels").list.first()
+    pairs = mine.pairs.select(
+        "relation_id", "pair_id", pl.col("subjects").list.first(), label=label
+    )
+    rows = mine.templates.select("template_id", "text").join(pairs, how="cross")
+    rows = pl.concat([rows, rows.sample(fraction=NAMES - 1, seed=0)]).with_row_index("i")
+    drawn = pl.Series(rng.choice(pairs["label"].to_numpy(), rows.height))
+    return rows.select(
+        "relation_id",
+        "pair_id",
+        "template_id",
+        prompt_id=pl.format("{}.{}", "pair_id", "i"),
+        subject_index=pl.lit(0, pl.UInt16),
+        query=pl.format("Q: {}\nA:", pl.concat_str("subjects", "text", separator=" ")),
+        text=pl.when(pl.lit(pl.Series(rng.random(rows.height) < 0.33)))
+        .then("label")
+        .otherwise(drawn),
+        correct=pl.lit(pl.Series(rng.random(rows.height) < 0.33)),
+    )
+
+
+def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
+    """A setting's artifacts, as far as a page reads them."""
+    rng = np.random.default_rng(seed)
+    fields = {"model": "made-up", "setting": setting, "variant": None}
+    stages = ("facts", "prompts", "admitted", "generations", "matched", "metrics")
+    made = {stage: Artifact(store, Recipe(stage, 1, {**fields, "seed": seed})) for stage in stages}
+    for table in ("relations", "templates", "pairs"):
+        made["facts"].write(table, "all", getattr(facts, table))
+    parts = []
+    for relation in facts.relations["relation_id"]:
+        rows = answers(facts, relation, rng)
+        lemmas = pl.concat_list(pl.col("text").str.to_lowercase())
+        matched = rows.with_columns(key=key(lemmas.alias("key")), n_lemmas=pl.lit(1, pl.UInt16))
+        made["matched"].write("answers", relation, matched)
+        parts.append(matched.sample(5_000, seed=seed))
+        for number in range(SHARDS_READ):
+            shard = rows.slice(2 * number * ROWS_PER_SHARD, ROWS_PER_SHARD)
+            asked = pl.concat([empty("prompts"), shard], how="diagonal_relaxed")
+            said = pl.concat([empty("generations"), shard], how="diagonal_relaxed")
+            made["prompts"].write("prompts", f"{relation}.{number}", asked)
+            made["generations"].write("generations", f"{relation}.{number}", said)
+    metrics = measured(pl.concat(parts), facts, fields)
+    made["metrics"].write("metrics", "all", metrics)
+    made["metrics"].write("bins", "all", empty("bins"))
+    for artifact in made.values():
+        tables = ("relations", "templates", "pairs", "prompts", "generations", "answers", "metrics")
+        artifact.finish([table for table in tables if artifact.shards(table)])
+    model = {"name": "made-up", "id": "made-up", "source": "none"}
+    run = {"model": model, "seed": 0, "decoding": {"engine": "none"}}
+    record = {"run": run, "model_revision": "none", "commit": None, "versions": {}}
+    record["hardware"] = {"cpus": 0, "machine": "none"}
+    return PastBranch(setting, "made-up", "myriadlama", "belief", setting, 1.0, None, made, record)
+
+
+def measured(rows: pl.DataFrame, facts: Facts, fields: dict[str, str | None]) -> pl.DataFrame:
+    """The metrics of a part of the answers: as many rows as of all."""
+    none = facts.relations.select("relation_id", n_failed=pl.lit(0, pl.Int64))
+    drawn = {"seed": 0, "n_draws": 50, "n_rounds": 20, "n_bins": 10}
+    found = belief(rows, None, none, **drawn, by="match", n_failed_samples=None)
+    names = [
+        pl.lit(value, pl.String).alias(name) for name, value in fields.items() if name != "variant"
+    ]
+    return found.with_columns(*names, benchmark=pl.lit("myriadlama"))
+
+
+def main() -> None:
+    """Make the artifacts, time the page, print."""
+    n_settings = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+    facts = made_up(np.random.default_rng(0))
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        branches = [branch(store, facts, f"setting-{i}", i) for i in range(n_settings)]
+        started = time.monotonic()
+        metrics = pl.concat([each.metrics.read_all("metrics") for each in branches])
+        bins = empty("bins")
+        result = Result(
+            facts,
+            {"metrics": metrics, "bins": bins},
+            costs=metrics.clear(),
+            published=catalog.published("belief"),
+        )
+        content = results_page(branches, result, METHODS["belief"].report(result))
+        seconds = time.monotonic() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    print(f"{n_settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB")
+    Path(tempfile.gettempdir(), "page.html").write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pages: results as one HTML file that opens from disk, with nothing beside it."""

@@ -1,0 +1,153 @@
+"""The facts of a page: each with what was said of it, in as many bytes as the page can spare.
+
+The payload is gzip in base64: a browser unpacks it by itself, and no text in it can end a script.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from operators.datasets.facts import Facts
+
+MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
+_LONGEST = 240  # characters of a text
+_FEW = 400  # facts by which the size of all is guessed
+_MOST_LABELS = 6  # right answers, and names of a subject, that are shown
+
+EXAMPLES = pl.Schema(
+    {"pair_id": pl.String, "prompt": pl.String, "answer": pl.String, "right": pl.Boolean}
+)
+
+
+class Asked(NamedTuple):
+    """What one model said of the facts when asked in one way.
+
+    `facts` and `replies` are those of operators.methods.method.Digest; `examples`: EXAMPLES.
+    """
+
+    name: str
+    facts: pl.DataFrame
+    replies: pl.DataFrame
+    examples: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How much stands in a payload: a share of the facts, and so many rows of each."""
+
+    every: int
+    n_replies: int
+    n_examples: int
+
+
+class Encoded(NamedTuple):
+    """A payload, how many facts it has of how many that were asked, and what it was cut to."""
+
+    payload: str
+    n_facts: int
+    n_asked: int
+    fill: Fill
+
+
+# From all that is there to what always fits, each about half of the one before.
+_FILLS = (
+    Fill(1, MOST_REPLIES, MOST_EXAMPLES),
+    Fill(1, 3, 2),
+    Fill(1, 2, 1),
+    Fill(1, 1, 0),
+    *(Fill(2**n, 1, 0) for n in range(1, 12)),
+)
+
+
+def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded:
+    """The payload of the facts that anyone was asked.
+
+    Where all is too much, replies and examples go first, then facts: every second one that is left,
+    in their order.
+    """
+    said = pl.concat([each.facts.select("pair_id") for each in asked]).unique()
+    pairs = facts.pairs.join(said, on="pair_id", how="semi").sort("relation_id", "pair_id")
+    for fill in _FILLS:
+        rows = pairs.gather_every(fill.every)
+        few = rows.gather_every(-(-rows.height // _FEW) or 1)
+        guess = len(_packed(facts, few, asked, fill)) * rows.height / max(few.height, 1)
+        if guess > most_bytes and fill is not _FILLS[-1]:
+            continue  # to pack all would take a while, and be in vain
+        payload = _packed(facts, rows, asked, fill)
+        if len(payload) <= most_bytes:
+            break
+    return Encoded(payload, rows.height, pairs.height, fill)
+
+
+def _packed(facts: Facts, pairs: pl.DataFrame, asked: Sequence[Asked], fill: Fill) -> str:
+    content = _content(facts, pairs, asked, fill)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def limits(found: Encoded) -> Iterator[str]:
+    """What the payload is limited to, in words."""
+    fill = found.fill
+    if found.n_facts < found.n_asked:
+        yield f"{found.n_facts:,} of {found.n_asked:,} facts, evenly taken from all relations"
+    yield f"of each fact, at most {_counted(fill.n_replies, 'answer')} by each model and setting"
+    examples = _counted(fill.n_examples, "prompt")
+    yield f"at most {examples} in full" if fill.n_examples else "no prompt in full"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
+def _content(
+    facts: Facts, pairs: pl.DataFrame, asked: Sequence[Asked], fill: Fill
+) -> dict[str, Any]:
+    relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
+    number = {relation: i for i, relation in enumerate(relations["relation_id"])}
+    columns = [_by_pair(each, pairs.select("pair_id"), fill) for each in asked]
+    right = pl.concat(each.facts.select("pair_id", "right") for each in asked).unique("pair_id")
+    shown = pairs.join(right, on="pair_id", maintain_order="left").select(
+        "relation_id", "pair_id", pl.col("subjects", "right").list.head(_MOST_LABELS)
+    )
+    return {
+        "asked": [each.name for each in asked],
+        "relations": relations.select("relation_id", pl.col("label").fill_null("")).rows(),
+        "facts": [
+            [number[relation], subjects, right, [column.get(pair) for column in columns]]
+            for relation, pair, subjects, right in shown.iter_rows()
+        ],
+    }
+
+
+def _by_pair(asked: Asked, pairs: pl.DataFrame, fill: Fill) -> Mapping[str, list[Any]]:
+    """Of each pair: share, n, replies (answer, note, right), examples (prompt, answer, right)."""
+    replies = _first(asked.replies, pairs, fill.n_replies, ("answer", "note", "right"))
+    examples = _first(asked.examples, pairs, fill.n_examples, ("prompt", "answer", "right"))
+    rows = asked.facts.join(pairs, on="pair_id", how="semi")
+    return {
+        pair: [
+            None if share is None else round(share, 3),
+            n,
+            replies.get(pair, []),
+            examples.get(pair, []),
+        ]
+        for pair, share, n in rows.select("pair_id", "share", "n").iter_rows()
+    }
+
+
+def _first(
+    rows: pl.DataFrame, pairs: pl.DataFrame, n: int, columns: Sequence[str]
+) -> dict[str, list[list[Any]]]:
+    """The first rows of each pair, as short lists."""
+    mine = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
+    mine = mine.group_by("pair_id", maintain_order=True).head(n)
+    texts = pl.col(pl.String).exclude("pair_id").str.slice(0, _LONGEST)
+    found: dict[str, list[list[Any]]] = {}
+    for pair, *values in mine.select("pair_id", *columns).with_columns(texts).iter_rows():
+        found.setdefault(pair, []).append(values)
+    return found

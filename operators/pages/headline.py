@@ -1,0 +1,59 @@
+"""The headline of a page: every overall metric with its interval, and the main one at a glance."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+
+import polars as pl
+
+from operators.pages.glossary import Term
+from operators.pages.grid import Grid, grid
+from operators.pages.page import Tile
+from operators.tables.published import beside
+
+Card = Callable[[pl.DataFrame], pl.DataFrame]
+_BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")
+
+
+def headline(metrics: pl.DataFrame, card: Card) -> Grid:
+    """A row a metric, a column a model and setting; `card` gives those of one model."""
+    models = metrics["model"].unique(maintain_order=True).to_list()
+    cards = [card(metrics.filter(model=model)) for model in models]
+    if len(models) > 1:
+        cards = [
+            each.rename({name: f"{model} {name}" for name in each.columns if name != "metric"})
+            for model, each in zip(models, cards, strict=True)
+        ]
+    together = reduce(_joined, cards)
+    return grid(together, "headline", "Metrics over all facts")
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    return left.join(right, on="metric", how="full", coalesce=True, maintain_order="left_right")
+
+
+def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile]:
+    """The main metric of each model and setting, in percent; none where there are too many.
+
+    `metrics` has asked, slice, metric, value, ci_low, ci_high.
+    """
+    rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric") == metric).drop_nulls("value")
+    if rows.height > most:
+        return
+    for asked, *numbers in rows.select("asked", "value", "ci_low", "ci_high").iter_rows():
+        value, low, high = (None if each is None else f"{100 * each:.1f}" for each in numbers)
+        yield Tile(asked, f"{value} %", f"{low} – {high}" if low and high else "")
+
+
+def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:
+    """The measured numbers that a paper has too; null where there is none."""
+    if published is None:
+        return None
+    rows = beside(metrics, published)
+    if rows.is_empty():
+        return None
+    return grid(rows.select(_BESIDE), "published", "Beside the published numbers", most_rows=60)
+
+
+def named(terms: Mapping[str, Term], metric: str) -> str:
+    """The heading that a metric stands under, or else its own name."""
+    return next((heading for heading, term in terms.items() if term.metric == metric), metric)

@@ -1,0 +1,82 @@
+"""The heat map: a metric by relation and by who was asked how, as a table with coloured cells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+from matplotlib import colormaps
+from matplotlib.colors import rgb2hex
+
+STEPS = 20
+_DARK = 0.55  # up to here white text reads best on cividis, from here black
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, and its step on the colour scale; a dash has none."""
+
+    text: str
+    step: int | None
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A row a relation, by their mean, the best first; a column a model and setting."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+    n_left_out: int
+
+
+def heat_map(
+    metrics: pl.DataFrame, metric: str, labels: Mapping[str, str], *, most_columns: int = 40
+) -> HeatMap | None:
+    """The metric by relation; null where no row is of a relation.
+
+    `metrics` has asked (who was asked how), slice, metric, value.
+
+    >>> rows = [("tiny zero-shot", "relation=P36", "acc_at_1", 0.25)]
+    >>> table = pl.DataFrame(rows, schema=["asked", "slice", "metric", "value"], orient="row")
+    >>> heat_map(table, "acc_at_1", {"P36": "capital"}).rows
+    (('P36', 'capital', (Cell(text='25', step=5),)),)
+    """
+    rows = metrics.filter(
+        pl.col("metric") == metric, pl.col("slice").str.contains(r"^relation=\w+$")
+    )
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns(relation=pl.col("slice").str.strip_prefix("relation="))
+    wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
+    asked = wide.columns[1:]
+    wide = wide.sort(
+        pl.mean_horizontal(asked), "relation", descending=[True, False], nulls_last=True
+    )
+    shown = asked[:most_columns]
+    return HeatMap(
+        tuple(shown),
+        tuple(
+            (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
+            for relation, *values in wide.select("relation", *shown).iter_rows()
+        ),
+        len(asked) - len(shown),
+    )
+
+
+def _cell(value: float | None) -> Cell:
+    if value is None:
+        return Cell("–", None)
+    return Cell(f"{100 * value:.0f}", round(STEPS * min(max(value, 0.0), 1.0)))
+
+
+def scale() -> str:
+    """The steps of the colour scale as CSS: cividis, which colour-blind readers can read.
+
+    >>> scale().splitlines()[0]
+    '.h0{background:#00224e;color:#fff}'
+    """
+    colours = colormaps["cividis"]
+    return "\n".join(
+        f".h{step}{{background:{rgb2hex(colours(step / STEPS))};"
+        f"color:{'#fff' if step <= _DARK * STEPS else '#000'}}}"
+        for step in range(STEPS + 1)
+    )

@@ -1,0 +1,118 @@
+"""The page of results: what was measured, the headline, then the evidence, in one HTML file.
+
+A page holds all that it shows: no server, no network, no other file. Whatever comes from data or
+from a model is escaped by the templates; the facts lie compressed in base64, where no text of
+theirs can end a script. The content security policy admits the page's own script and nothing else.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from operators.pages.drawing import Drawing
+from operators.pages.glossary import Term
+from operators.pages.grid import Grid
+from operators.pages.heat_map import HeatMap, scale
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The main number of one row of results."""
+
+    label: str
+    value: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Browser:
+    """The facts that a reader can search; `payload` is what `fact_browser.encoded` gives."""
+
+    payload: str
+    n_facts: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: its facts in a few rows, and its configuration as text."""
+
+    name: str
+    rows: Mapping[str, str]
+    configuration: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page of results says, in the order in which it says it."""
+
+    title: str
+    lead: str
+    warnings: Sequence[str]
+    main_metric: str
+    tiles: Sequence[Tile]
+    headline: Grid
+    published: Grid | None
+    terms: Mapping[str, Term]
+    figures: Sequence[Drawing]
+    heat_map: HeatMap | None
+    templates: Sequence[Grid]
+    browser: Browser | None
+    tables: Sequence[Grid]
+    left_out: Sequence[str]
+    runs: Sequence[Ran]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the index: a page, and what is on it."""
+
+    link: str
+    title: str
+    lead: str
+
+
+def page(content: Page) -> str:
+    """The page as HTML."""
+    return _render("page.html", page=content, heat_scale=Markup(scale()))
+
+
+def index(title: str, entries: Sequence[Entry]) -> str:
+    """A page that lists pages, as HTML."""
+    return _render("index.html", title=title, entries=entries)
+
+
+def _render(template: str, **values: object) -> str:
+    script = _own("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            script=Markup(script),
+            script_hash=f"sha256-{digest}",
+            style=Markup(_own("page.css")),
+            **values,
+        )
+    )
+
+
+def _own(name: str) -> str:
+    return (resources.files("operators.pages") / "templates" / name).read_text("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("operators.pages"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )

@@ -1,0 +1,51 @@
+"""What was run, in a few rows: from a run's record (run.json)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
+
+
+def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, str]:
+    """The rows by heading; `errors` counts the prompts without an answer by setting."""
+    run, cost = record["run"], record.get("cost", {})
+    model, hardware = run["model"], record["hardware"]
+    rows = {
+        "model": f"{model['id']} ({model['source']})",
+        "revision": record["model_revision"],
+        "trust_remote_code": "ON" if model.get("trust_remote_code") else "off",
+        "engine": run["decoding"]["engine"],
+        "seed": str(run["seed"]),
+        "hardware": f"{hardware['cpus']} CPUs, {hardware['machine']}",
+        **_cost(cost),
+        "prompts without an answer": "; ".join(f"{k}: {n:,}" for k, n in errors.items()),
+        "factsweep commit": record["commit"] or "unknown",
+        "versions": ", ".join(f"{k} {v}" for k, v in record["versions"].items()),
+    }
+    if run.get("answers"):  # no engine of ours gave them
+        rows |= {"model": model["name"], "engine": "none: answers made elsewhere"}
+    return rows
+
+
+def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Hours by stage, tokens, and the share of prompt tokens that the prefix cache gave."""
+    rows = {
+        heading: _listed({stage: each.get(unit, 0) for stage, each in cost.items()})
+        for unit, heading in _HOURS.items()
+    }
+    tokens = {
+        name: sum(each.get(name, 0) for each in cost.values())
+        for name in ("prompt_tokens", "output_tokens", "cached_tokens")
+    }
+    if tokens["prompt_tokens"]:
+        rows["tokens"] = f"{tokens['prompt_tokens']:,} in, {tokens['output_tokens']:,} out"
+        rows["cached"] = f"{tokens['cached_tokens'] / tokens['prompt_tokens']:.0%} of the tokens in"
+    return {heading: text for heading, text in rows.items() if text}
+
+
+def _listed(hours: Mapping[str, float]) -> str:
+    total = sum(hours.values())
+    if not total:
+        return ""
+    parts = ", ".join(f"{stage} {each:.3g}" for stage, each in hours.items() if each)
+    return f"{total:.3g} ({parts})"

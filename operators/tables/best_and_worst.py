@@ -1,0 +1,44 @@
+"""The best and the worst template of each relation."""
+
+import polars as pl
+
+
+def best_and_worst(
+    shares: pl.DataFrame, templates: pl.DataFrame, relations: pl.DataFrame
+) -> pl.DataFrame:
+    """A row a relation of several templates, the widest gap first; shares in percent.
+
+    `shares` has template_id and share (of its prompts that were answered right).
+
+    >>> templates = pl.DataFrame({
+    ...     "template_id": ["a", "b"], "relation_id": ["P36"] * 2, "text": ["[X]: [Y]", "[Y], [X]"],
+    ... })
+    >>> relations = pl.DataFrame({"relation_id": ["P36"], "label": ["capital"]})
+    >>> shares = pl.DataFrame({"template_id": ["a", "b"], "share": [0.5, 0.25]})
+    >>> best_and_worst(shares, templates, relations).row(0)
+    ('P36 capital', '[X]: [Y]', '50%', '[Y], [X]', '25%', '25%')
+    """
+    known = shares.join(templates.select("template_id", "relation_id", "text"), on="template_id")
+    ranked = known.sort("share", "template_id", descending=[True, False])
+    ends = ranked.group_by("relation_id").agg(
+        best=pl.first("text"),
+        best_share=pl.first("share"),
+        worst=pl.last("text"),
+        worst_share=pl.last("share"),
+        gap=pl.first("share") - pl.last("share"),
+        n=pl.len(),
+    )
+    named = ends.filter(pl.col("n") > 1).join(relations, on="relation_id", how="left")
+    relation = pl.concat_str("relation_id", "label", separator=" ", ignore_nulls=True)
+    return named.sort("gap", "relation_id", descending=[True, False]).select(
+        relation.alias("relation"),
+        pl.col("best").alias("best template"),
+        _percent("best_share").alias("best right"),
+        pl.col("worst").alias("worst template"),
+        _percent("worst_share").alias("worst right"),
+        _percent("gap").alias("gap"),
+    )
+
+
+def _percent(share: str) -> pl.Expr:
+    return pl.format("{}%", (100 * pl.col(share)).round().cast(pl.Int64))
