@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Result
 from operators.pages.page import Entry, index
@@ -59,10 +60,12 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
 
     Raises:
-        InputError: no such runs, or two that measured the same in different ways.
+        InputError: no such runs, one that is not whole, or two that measured the same in different
+            ways.
     """
     together: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in past.branches(results, names):
+        _check_whole(branch)
         family = METHODS[branch.method].published
         together.setdefault((family, branch.benchmark), []).append(branch)
     entries = []
@@ -82,6 +85,15 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     whole.put(PAGE, index("Results by benchmark", entries).encode())
     yield whole.where(PAGE)
     yield from _write_pages(names or past.known(results), results)
+
+
+def _check_whole(branch: PastBranch) -> None:
+    for artifact in branch.artifacts.values():
+        if not artifact.is_complete():
+            raise InputError(
+                f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; run "
+                "it again, or name the runs to report without it."
+            )
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:

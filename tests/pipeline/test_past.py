@@ -53,6 +53,16 @@ def test_branches_two_different_measurements_of_the_same_are_refused(
     assert past.branches(str(results), ["other"])
 
 
+def test_report_of_a_run_whose_artifacts_were_removed_names_it(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (branch,) = past.branches(str(results), ["one"])
+    matched = branch.artifacts["matched"]
+    Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
+    assert main(["report", "one", "--results", str(results)]) == 2
+    assert f"{matched.folder} of the run one is not whole; run it again" in capsys.readouterr().err
+
+
 def test_report_command_writes_the_tables_of_all_runs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
