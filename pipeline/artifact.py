@@ -258,6 +258,15 @@ def _counts(metadata: Mapping[bytes, bytes] | None) -> Counts:
     return cast(Counts, json.loads((metadata or {}).get(b"factsweep.counts", b"{}")))
 
 
+def numbers(counts: Counts) -> dict[str, float]:
+    """The counts that add up over shards; the others are names.
+
+    >>> numbers({"prompts": 8, "seconds": 1.5, "model": "gpt2"})
+    {'prompts': 8, 'seconds': 1.5}
+    """
+    return {name: value for name, value in counts.items() if not isinstance(value, str)}
+
+
 def opened(store: Store, folder: str) -> Artifact:
     """The artifact that lies in a folder of the store.
 

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.artifact import Artifact
 from pipeline.plan import Branch, Plan
 from pipeline.pool import decode_all
+from pipeline.spending import timed
 from pipeline.stages import admit, aggregate, expand, facts, match
 
 
@@ -54,4 +55,5 @@ def _make(
     make: Callable[..., None], artifact: Artifact, inputs: tuple[Any, ...], *_after: None
 ) -> None:
     if not artifact.is_complete():
-        make(artifact, *inputs)
+        with timed(artifact):
+            make(artifact, *inputs)

@@ -8,7 +8,7 @@ import polars as pl
 import ray
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError
-from pipeline import cluster, dag, lease, progress
+from pipeline import cluster, dag, lease, progress, rates
 from pipeline.plan import Plan, planned
 from pipeline.settings import Run
 from pipeline.stages import report
@@ -30,12 +30,14 @@ def run(settings: Run) -> pl.DataFrame:
     """
     started = time.monotonic()
     plan = planned(settings)
+    known = None if plan.is_complete() else rates.known(plan)
     while not plan.is_complete():
         try:
             compute(plan)
         except DamagedFileError as error:
             mend(plan, error)
-    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
+    rates.publish(plan)
+    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
     check_failed(plan)
     return metrics
 

@@ -129,6 +129,7 @@ class Cluster:
     when_held: Literal["leave", "wait"]
     cpu_kvcache_gib: int
     answers_per_s: float | None
+    hardware: str | None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 <run name>/metrics.parquet   every number of a run, tidy
            tables/           the tables of the benchmark's method, as Markdown, CSV and LaTeX
            figures/          its figures, as PNG and SVG
+           tables/cost       what each stage took, beside what was predicted of it
            run.json          configuration, versions, commits, hardware, durations, cost
 report/<benchmark>/          the same tables and figures of several runs together
 """
@@ -10,29 +11,37 @@ report/<benchmark>/          the same tables and figures of several runs togethe
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import polars as pl
 
+from operators.cost import SPENT, predict
 from operators.methods import METHODS
 from operators.methods.method import Result
 from operators.schemas import empty
 from operators.tables.asking import Asking
+from operators.tables.cost import cost_table
 from pipeline import catalog, models, past
 from pipeline.artifact import Artifact, encode
 from pipeline.past import PastBranch
 from pipeline.plan import Plan
-from pipeline.record import record
+from pipeline.rates import place
+from pipeline.record import Began, record, recorded
+from pipeline.spending import spent
 from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
-from pipeline.writing import write_report
+from pipeline.writing import write_report, write_tables
 
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
-def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
-    """Write the run's results; returns its metrics."""
+def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Write the run's results; returns its metrics.
+
+    `known` are the rates that were known when the run began; null if there was nothing to compute.
+    """
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
     n_tokens = None if plan.run.answers else _token_counter(plan)
     branches = [{each.stage: each for each in branch.artifacts()} for branch in plan.branches]
@@ -44,8 +53,28 @@ def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
     write_report(store, plan.run.method.report(result))
-    store.put("run.json", json.dumps(record(plan, seconds), indent=1).encode())
+    took = spent(plan)
+    began = _began(store, plan, took, seconds, known)
+    write_tables(store, {"tables/cost": cost_table(took, began.predicted)})
+    store.put("run.json", json.dumps(record(plan, seconds, began), indent=1).encode())
     return metrics
+
+
+def _began(
+    store: Store,
+    plan: Plan,
+    took: pl.DataFrame,
+    seconds: dict[str, float],
+    known: pl.DataFrame | None,
+) -> Began:
+    """When the run began and what was predicted of it; as recorded, if nothing was computed."""
+    if known is None and (earlier := recorded(store, plan)) is not None:
+        return earlier
+    started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
+    work = took.drop_nulls("answers").group_by("stage", "setting", "model", maintain_order=True)
+    known = pl.DataFrame(schema=SPENT) if known is None else known
+    asked = work.agg(pl.col("answers").sum())
+    return Began(started.isoformat(timespec="seconds"), predict(asked, known, place(plan.run)))
 
 
 def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
