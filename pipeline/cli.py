@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from operators.errors import FactsweepError
-from pipeline.commands import build, catalog, compare, describe, report, run, why
+from pipeline.commands import build, catalog, compare, describe, export, report, run, why
 
-_VERBS = (run, compare, report, build, describe, why, catalog)
+_VERBS = (run, compare, report, export, build, describe, why, catalog)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -54,12 +54,22 @@ def _all(store: Store) -> list[str]:
     return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
 
 
-def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
+def recorded(store: Store, name: str) -> dict[str, Any]:
+    """The run.json of a run.
+
+    Raises:
+        InputError: there is no such run.
+    """
     try:
-        record: dict[str, Any] = json.loads(store.get(f"{name}/run.json"))
+        found: dict[str, Any] = json.loads(store.get(f"{name}/run.json"))
     except FileNotFoundError as error:
         known = ", ".join(_all(store))
         raise InputError(f"{store.where()} has no run {name}; it has {known}.") from error
+    return found
+
+
+def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
+    record = recorded(store, name)
     run = record["run"]
     artifacts = Store(run["artifacts"])
     for setting, folders in record["artifacts"].items():
