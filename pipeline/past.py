@@ -21,6 +21,7 @@ class PastBranch:
     setting: str
     billions_of_parameters: float
     training_cutoff: str | None
+    trust_remote_code: bool
     artifacts: dict[str, Artifact]
 
     @property
@@ -81,6 +82,7 @@ def _of_run(store: Store, name: str) -> Iterator[PastBranch]:
             setting=setting,
             billions_of_parameters=run["model"]["billions_of_parameters"],
             training_cutoff=run["model"].get("training_cutoff"),
+            trust_remote_code=run["model"].get("trust_remote_code", False),
             artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
         )
 

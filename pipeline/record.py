@@ -15,7 +15,8 @@ from typing import NamedTuple
 import polars as pl
 
 from operators.cost import PREDICTED
-from pipeline import machine
+from operators.redact import redacted
+from pipeline import machine, secrets
 from pipeline.artifact import numbers
 from pipeline.plan import Plan
 from pipeline.store import Store
@@ -40,8 +41,8 @@ class Began(NamedTuple):
 
 
 def record(plan: Plan, seconds: dict[str, float], began: Began) -> dict[str, object]:
-    """The content of run.json."""
-    return {
+    """The content of run.json, without secrets."""
+    content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "artifacts": _artifacts(plan),
@@ -58,6 +59,7 @@ def record(plan: Plan, seconds: dict[str, float], began: Began) -> dict[str, obj
         "cost": _cost(plan),
         "predicted": began.predicted.to_dicts(),
     }
+    return dict(redacted(content, secrets.known()))
 
 
 def recorded(store: Store, plan: Plan) -> Began | None:

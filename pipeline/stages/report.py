@@ -96,11 +96,15 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
         result = replace(result, answers=_answers(branches), cutoffs=cutoffs)
         report = METHODS[method].report(result)
         write_report(store, report)
-        runs = sorted({each.run for each in branches})
+        runs = sorted({f"{each.run}{_trusted(each)}" for each in branches})
         yield (
             f"{store.where()}: {len(report.tables)} tables, {len(report.figures)} figures "
             f"of {', '.join(runs)}"
         )
+
+
+def _trusted(branch: PastBranch) -> str:
+    return " (model.trust_remote_code=true)" if branch.trust_remote_code else ""
 
 
 def _result(
