@@ -7,12 +7,12 @@ import logging
 import os
 import traceback
 from collections.abc import Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from contextlib import suppress
 from pathlib import Path
 
 from operators.redact import is_secret, redactor
-
-# Names a file whose whole content is a token.
-_FILES = ("HF_TOKEN_PATH",)
 
 
 def known() -> frozenset[str]:
@@ -22,10 +22,19 @@ def known() -> frozenset[str]:
 
 def _given() -> Iterator[str]:
     yield from (value for name, value in os.environ.items() if is_secret(name))
-    for name in _FILES:
-        path = Path(os.environ.get(name, ""))
-        if path.is_file():
-            yield path.read_text(errors="replace").strip()
+    hub = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    yield _text("HF_TOKEN_PATH", f"{hub}/token")
+    profiles = ConfigParser(interpolation=None)
+    with suppress(ConfigError):  # whoever reads it in earnest will complain
+        profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    for profile in profiles.values():
+        yield from (value for name, value in profile.items() if is_secret(name))
+
+
+def _text(variable: str, usual: str) -> str:
+    """The text of the file that a variable names, or of the usual one; empty if there is none."""
+    path = Path(os.environ.get(variable, usual)).expanduser()
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
 
 
 def hidden(text: str) -> str:

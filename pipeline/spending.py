@@ -64,18 +64,18 @@ def _row(branch: Branch, artifact: Artifact) -> dict[str, Any]:
 
 
 def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
-    sums, names = Counter[str](), set()
-    for counts in artifact.counts(artifact.stage).values():
+    shards = list(artifact.counts(artifact.stage).values())
+    sums = Counter[str]()
+    for counts in shards:
         sums.update(numbers(counts))
-        names.add((counts.get("model"), counts.get("hardware")))
-    model, hardware = names.pop() if len(names) == 1 else (None, None)
     if not sums["seconds"]:  # made elsewhere
-        return {**_named(branch, artifact), "model": model}
+        return _named(branch, artifact)
+    machines = {counts.get("hardware") for counts in shards}
     tokens = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
     return {
         **_named(branch, artifact),
-        "model": model,
-        "hardware": hardware,
+        "model": shards[0].get("model"),
+        "hardware": machines.pop() if len(machines) == 1 else None,
         "gpus": round(sums["gpu_seconds"] / sums["seconds"]),
         "cores": round(sums["core_seconds"] / sums["seconds"]),
         **{name: int(sums[name]) for name in tokens},

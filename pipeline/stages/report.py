@@ -71,9 +71,9 @@ def _began(
     if known is None and (earlier := recorded(store, plan)) is not None:
         return earlier
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
-    work = took.drop_nulls("answers").group_by("stage", "setting", "model", maintain_order=True)
+    work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
+    asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
     known = pl.DataFrame(schema=SPENT) if known is None else known
-    asked = work.agg(pl.col("answers").sum())
     return Began(started.isoformat(timespec="seconds"), predict(asked, known, place(plan.run)))
 
 

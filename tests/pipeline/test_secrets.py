@@ -22,7 +22,8 @@ IN_ENVIRONMENT = "correct-horse-battery-staple"
 IN_FILE = "a-token-that-a-pod-mounts"
 OF_THE_HUB = "hf_plantedPlantedPlantedPlanted"
 PASSWORD = "wJalr-planted-secret"
-PLANTED = [each.encode() for each in (IN_ENVIRONMENT, IN_FILE, OF_THE_HUB, PASSWORD)]
+IN_PROFILE = "a-key-of-a-profile"
+PLANTED = [each.encode() for each in (IN_ENVIRONMENT, IN_FILE, IN_PROFILE, OF_THE_HUB, PASSWORD)]
 
 
 def written(folder: Path) -> Iterator[tuple[Path, bytes]]:
@@ -43,8 +44,11 @@ def planted(tmp_path: Path) -> dict[str, str]:
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     (mounted / "token").write_text(f"{IN_FILE}\n")
+    profile = f"[default]\naws_access_key_id = id\naws_secret_access_key = {IN_PROFILE}\n"
+    (mounted / "aws").write_text(profile)
     return {
         "HF_TOKEN_PATH": str(mounted / "token"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(mounted / "aws"),
         "AWS_SECRET_ACCESS_KEY": IN_ENVIRONMENT,
         "HF_TOKEN": OF_THE_HUB,
     }
@@ -143,7 +147,7 @@ def test_known_secrets_are_those_of_the_environment_and_of_mounted_files(
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    assert {IN_ENVIRONMENT, IN_FILE, OF_THE_HUB} <= secrets.known()
+    assert {IN_ENVIRONMENT, IN_FILE, IN_PROFILE, OF_THE_HUB} <= secrets.known()
     assert "" not in secrets.known()
 
 
@@ -156,3 +160,10 @@ def test_code_loads_no_pickle_and_unpacks_no_archive() -> None:
     sources = [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "operators").rglob("*.py")]
     assert len(sources) > 100
     assert [str(path) for path in sources if forbidden.search(path.read_text())] == []
+
+
+def test_no_file_of_conf_trusts_code_from_the_hub() -> None:
+    files = [*(ROOT / "conf").rglob("*.yaml")]
+    assert len(files) > 30
+    trusting = re.compile(r"^ *trust_remote_code: +(?!false\b| )", re.MULTILINE)
+    assert [path.name for path in files if trusting.search(path.read_text())] == []
