@@ -30,7 +30,12 @@ SPENT: Mapping[str, pl.DataType] = {
     "bytes": pl.Int64(),
     "date": pl.String(),
     "commit": pl.String(),
+    "source": pl.String(),
 }
+
+# A stage without an engine needs some seconds however little it does: what took its time with few
+# answers says nothing of a hundred times as many.
+_FURTHEST = 100
 
 # A row a stage and setting: what its answers would take. `basis` says what that was measured on.
 PREDICTED: Mapping[str, pl.DataType] = {
@@ -88,8 +93,8 @@ def _predicted(each: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> di
     found = {name: each[name] for name in ("stage", "setting", "answers")}
     if sized.height:
         found["bytes"] = each["answers"] * sized["bytes"].sum() / sized["answers"].sum()
-    if timed.height:
-        share = each["answers"] / timed["answers"].sum()
+    share = each["answers"] / timed["answers"].sum() if timed.height else 0
+    if timed.height and (each["model"] is not None or share <= _FURTHEST):
         gpu_seconds = (timed["gpus"] * timed["seconds"]).sum()
         found |= {
             "seconds": share * timed["seconds"].sum(),

@@ -56,7 +56,7 @@ def calibrate(run: Run) -> Iterator[str]:
         except ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{run.model.name} could not be measured: {reason}") from error
-    rates.keep(Store(str(home())), rows)
+    rates.keep(Store(str(home())), rows, "plan --calibrate")
     for row in rows.iter_rows(named=True):
         yield (
             f"measured        {row['stage']} of {row['setting']}: {row['answers']:,} answers in "

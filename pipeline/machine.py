@@ -18,10 +18,16 @@ def name(gpus: int) -> str:
 
 @lru_cache
 def cpu() -> str:
-    """The name of the CPU, as its maker gives it: AMD EPYC 7763 64-Core Processor."""
+    """The name of the CPU, with its numbers: AMD EPYC (family 26, model 2).
+
+    A virtual machine may call several generations by one name.
+    """
     text = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    found = dict(re.findall(r"^(model name|cpu family|model)[ \t]*: (.+)$", text, re.MULTILINE))
+    if "model name" not in found:
+        return platform.processor() or platform.machine()
+    numbers = f"family {found.get('cpu family')}, model {found.get('model')}"
+    return f"{found['model name'].strip()} ({numbers})"
 
 
 @lru_cache

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from operators.cost import SPENT, Place
+from operators.cost import Place
 from pipeline import machine
 from pipeline.catalog import CATALOG
 from pipeline.cluster import hardware
@@ -46,17 +46,18 @@ def publish(plan: Plan) -> None:
     """Add what the run measured to what its store knows, unless that is known already."""
     rows = spent(plan).drop_nulls("hardware")
     if rows.height:
-        keep(_store(plan), rows)
+        keep(_store(plan), rows, plan.run.name)
 
 
-def keep(store: Store, rows: pl.DataFrame) -> None:
+def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
     """Publish what was measured, under the name of what it was measured on."""
     what = "\n".join(sorted(rows["fingerprint"]))
     name = f"{_FOLDER}/{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
     if not store.exists(name):
         today = datetime.now(UTC).date().isoformat()
-        dated = rows.with_columns(date=pl.lit(today), commit=pl.lit(commit(), pl.String))
-        store.put(name, to_csv(dated.select(list(SPENT))))
+        when = {"date": today, "commit": commit(), "source": source}
+        dated = rows.with_columns(pl.lit(value, pl.String).alias(n) for n, value in when.items())
+        store.put(name, to_csv(dated))
 
 
 def place(run: Run) -> Place:

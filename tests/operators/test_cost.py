@@ -83,6 +83,13 @@ def test_predict_stages_without_an_engine_need_the_same_processor() -> None:
     assert seconds(measured, asked, Place("H100", 1, None, "Xeon")) is None
 
 
+def test_predict_stages_without_an_engine_are_not_stretched_beyond_a_hundred_times() -> None:
+    measured = spent({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
+    assert seconds(measured, work(10_000, stage="prompts", model=None)) == 1000.0
+    assert seconds(measured, work(10_001, stage="prompts", model=None)) is None
+    assert seconds(spent({}), work(10_001)) == 1000.1
+
+
 def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     rows = spent({}, {}, {"stage": "matched", "prompt_tokens": None, "seconds": None})
     found = {row["stage"]: row for row in cost_table(rows).iter_rows(named=True)}
