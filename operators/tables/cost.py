@@ -78,5 +78,5 @@ def _number(value: pl.Expr, digits: int) -> pl.Expr:
 
 def _percent(value: pl.Expr, *, sign: bool = False) -> pl.Expr:
     written = "{:+.1%}" if sign else "{:.1%}"
-    finite = pl.when(value.is_finite()).then(value)
+    finite = pl.when(value.is_finite()).then(value.round(3) + 0.0)  # no minus before a zero
     return finite.map_elements(written.format, return_dtype=pl.String)
