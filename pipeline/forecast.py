@@ -214,16 +214,18 @@ def _rounded(name: str, digits: int, unit: float = 1) -> pl.Expr:
 
 def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     engines = costs.join(left.drop_nulls("model"), on=["stage", "setting"], how="semi")
-    unknown = engines.filter(pl.col("seconds").is_null())
-    if unknown.height:
-        return (
-            f"time            unknown: {', '.join(sorted(set(unknown['stage'])))} of "
-            f"{run.model.name} were never measured on {rates.place(run).engine}; measure a minute "
-            "of them with `factsweep plan --calibrate`, or give cluster.answers_per_s=<of one "
-            "replica>"
-        )
-    replicas = run.model.replicas.max
-    gpu_hours, core_hours = (float(engines[n].sum()) for n in ("gpu_hours", "core_hours"))
+    known = engines.drop_nulls("seconds")
+    never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
+    mend = (
+        f"{', '.join(never)} of {run.model.name} were never measured on {rates.place(run).engine}; "
+        "measure a minute of them with `factsweep plan --calibrate`, or give "
+        "cluster.answers_per_s=<of one replica>"
+    )
+    if known.is_empty() and never:
+        return f"time            unknown: {mend}"
+    gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
     used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
-    wall = clock(float(engines["seconds"].sum()) / replicas)
-    return f"time            {wall} of decoding with {replicas} replicas, {used}"
+    replicas = run.model.replicas.max
+    wall = clock(float(known["seconds"].sum()) / replicas)
+    time = f"time            {wall} of decoding with {replicas} replicas, {used}"
+    return f"{time}, not counting what is unknown: {mend}" if never else time
