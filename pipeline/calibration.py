@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -28,12 +29,12 @@ _ROWS = 512  # of a relation: enough neighbours for an engine to find their pref
 
 
 class _Job(NamedTuple):
-    """Some prompts of a setting, and what is asked about them."""
+    """Some prompts of a setting, in parts as small as shards, and what is asked about them."""
 
     branch: Branch
     stage: str
     task: Task
-    rows: pl.DataFrame
+    parts: list[pl.DataFrame]
 
 
 def calibrate(run: Run) -> Iterator[str]:
@@ -95,12 +96,13 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
                 whole = some.with_columns(text=pl.concat_str("context", "query")).drop("context")
                 found.setdefault(stage, []).append(whole)
         for stage, parts in found.items():
-            yield _Job(branch, stage, asked[stage][0], _with_room(plan, asked[stage][0], parts))
+            task = asked[stage][0]
+            yield _Job(branch, stage, task, [_with_room(plan, task, rows) for rows in parts])
 
 
-def _with_room(plan: Plan, task: Task, parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _with_room(plan: Plan, task: Task, rows: pl.DataFrame) -> pl.DataFrame:
     """The prompts that leave room for an answer."""
-    rows, run = pl.concat(parts), plan.run
+    run = plan.run
     ids = task.token_ids(models.tokenizer(plan.weights), rows["text"].to_list())
     limit = run.model.max_model_len - run.decoding.max_tokens
     return rows.filter(pl.Series([len(each) <= limit for each in ids], dtype=pl.Boolean))
@@ -110,7 +112,9 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
     """What was answered in the time, as a row of what was spent."""
     held, sums = cluster.hardware(plan.run), Counter[str]()
     began = time.monotonic()
-    for _, counts in job.task.answered(job.rows, engine, tokenizer):
+    # As a run does it, a shard at a time: an engine is never handed more at once than there.
+    each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
+    for _, counts in chain.from_iterable(each):
         sums.update(counts)
         if time.monotonic() - began > limit_s:
             break
