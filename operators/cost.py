@@ -33,8 +33,8 @@ SPENT: Mapping[str, pl.DataType] = {
     "source": pl.String(),
 }
 
-# A stage without an engine needs some seconds however little it does: what took its time with few
-# answers says nothing of a hundred times as many.
+# A stage without an engine needs some seconds however little it does: what it took for few answers
+# says nothing of a hundred times as many, nor the other way round.
 _FURTHEST = 100
 
 # A row a stage and setting: what its answers would take. `basis` says what that was measured on.
@@ -94,7 +94,7 @@ def _predicted(each: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> di
     if sized.height:
         found["bytes"] = each["answers"] * sized["bytes"].sum() / sized["answers"].sum()
     share = each["answers"] / timed["answers"].sum() if timed.height else 0
-    if timed.height and (each["model"] is not None or share <= _FURTHEST):
+    if timed.height and (each["model"] is not None or 1 / _FURTHEST <= share <= _FURTHEST):
         gpu_seconds = (timed["gpus"] * timed["seconds"]).sum()
         found |= {
             "seconds": share * timed["seconds"].sum(),
