@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.errors import DamagedFileError, InputError
+from operators.redact import redacted
 from operators.schemas import SCHEMAS, conform, empty
 from pipeline.store import Store
 
@@ -44,13 +45,15 @@ class Recipe:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """The recipe with sorted keys, the same text for the same content."""
-        content = {
-            "stage": self.stage,
-            "version": self.version,
-            "fields": self.fields,
-            "inputs": dict(self.inputs),
-        }
+        """The recipe with sorted keys, the same text for the same content; without secrets."""
+        content = redacted(
+            {
+                "stage": self.stage,
+                "version": self.version,
+                "fields": self.fields,
+                "inputs": dict(self.inputs),
+            }
+        )
         return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
 
 
@@ -256,6 +259,15 @@ def decode(content: bytes, table: str, fingerprint: str, where: str) -> pl.DataF
 def _counts(metadata: Mapping[bytes, bytes] | None) -> Counts:
     """The counts that were kept in a shard's footer."""
     return cast(Counts, json.loads((metadata or {}).get(b"factsweep.counts", b"{}")))
+
+
+def numbers(counts: Counts) -> dict[str, float]:
+    """The counts that add up over shards; the others are names.
+
+    >>> numbers({"prompts": 8, "seconds": 1.5, "model": "gpt2"})
+    {'prompts': 8, 'seconds': 1.5}
+    """
+    return {name: value for name, value in counts.items() if not isinstance(value, str)}
 
 
 def opened(store: Store, folder: str) -> Artifact:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from operators.errors import FactsweepError
+from pipeline import secrets
 from pipeline.commands import (
     baseline,
     build,
     catalog,
     compare,
     describe,
+    export,
     launch,
     nightly,
     prefetch,
@@ -21,17 +23,22 @@ from pipeline.commands import (
     why,
 )
 
-_VERBS = (run, launch, prefetch, compare, nightly, baseline, report, build, describe, why, catalog)
+_VERBS = (
+    *(run, launch, prefetch, nightly, baseline),
+    *(compare, report, export, build, describe, why, catalog),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
     asked = _parsed(arguments)
-    logging.basicConfig(format="factsweep: %(message)s", level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(secrets.Formatter("factsweep: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     try:
         return int(asked.run(asked))
     except FactsweepError as error:
-        print(f"factsweep: {error}", file=sys.stderr)
+        print(f"factsweep: {secrets.hidden(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -39,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("factsweep: stopped; the next run goes on from what is published.", file=sys.stderr)
         return 130
+    except Exception:  # a fault of ours; its traceback may quote what a library was given
+        print(secrets.hidden_traceback(), file=sys.stderr)
+        return 1
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -53,8 +53,10 @@ def gpus_per_engine(run: Run) -> int:
 
 def hardware(run: Run) -> Hardware:
     """What one replica of the model is paid for: its GPUs, or else the cores."""
-    gpus = gpus_per_engine(run)
-    return Hardware(gpus, 0 if gpus else _cores(run.cluster), run.model.tensor_parallel)
+    gpus, model = gpus_per_engine(run), run.model
+    fake = run.decoding.engine == "fake" and model.architecture == "decoder"
+    cores = 0 if gpus else _cores(run.cluster)
+    return Hardware(gpus, cores, model.tensor_parallel, "fake engine" if fake else None)
 
 
 def _cores(cluster: Cluster) -> int:

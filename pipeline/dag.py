@@ -11,6 +11,7 @@ from pipeline.artifact import Artifact
 from pipeline.cluster import beside_driver
 from pipeline.plan import Branch, Plan
 from pipeline.pool import decode_all
+from pipeline.spending import timed
 from pipeline.stages import admit, aggregate, expand, facts, match
 
 
@@ -56,4 +57,5 @@ def _make(
     make: Callable[..., None], artifact: Artifact, inputs: tuple[Any, ...], *_after: None
 ) -> None:
     if not artifact.is_complete():
-        make(artifact, *inputs)
+        with timed(artifact):
+            make(artifact, *inputs)

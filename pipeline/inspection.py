@@ -9,7 +9,7 @@ import polars as pl
 from operators.errors import DamagedFileError
 from operators.schemas import KEYS
 from pipeline import lease, progress
-from pipeline.artifact import Artifact, Counts, decode
+from pipeline.artifact import Artifact, Counts, decode, numbers
 from pipeline.plan import Branch, planned
 from pipeline.settings import Run
 from pipeline.stages.decode import SOURCES
@@ -18,7 +18,7 @@ from pipeline.stages.decode import SOURCES
 def status(settings: Run) -> Iterator[str]:
     """One line a stage and setting: done, partial or missing; how fast it is, and who is at it."""
     for branch in planned(settings).branches:
-        yield " ".join(filter(None, (branch.setting.name, branch.setting.variant)))
+        yield branch.title
         for artifact in branch.artifacts():
             yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(artifact, branch)}"
 
@@ -36,7 +36,7 @@ def _state(artifact: Artifact, branch: Branch) -> str:
     rows = sum(shards[shard] for shard in done) + sum(n for n, _ in chunks)
     counts = Counter[str]()
     for each in (*artifact.counts(artifact.stage).values(), *(found for _, found in chunks)):
-        counts.update({name: value for name, value in each.items() if name != "model"})
+        counts.update(numbers(each))
     parts = [
         f"partial: {len(done):,} of {len(shards):,} shards",
         f"{rows:,} of {sum(shards.values()):,} prompts",

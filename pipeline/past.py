@@ -9,7 +9,7 @@ from operators.errors import InputError
 from pipeline.artifact import Artifact, opened
 from pipeline.store import Store
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

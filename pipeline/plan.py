@@ -38,6 +38,11 @@ class Branch:
     matched: Artifact
     metrics: Artifact
 
+    @property
+    def title(self) -> str:
+        """The setting, with its variant if it has one."""
+        return " ".join(filter(None, (self.setting.name, self.setting.variant)))
+
     def artifacts(self) -> Iterator[Artifact]:
         """All of them, inputs before outputs."""
         yield from (self.facts, self.prompts, self.admitted, *self.decoded())
@@ -149,7 +154,7 @@ def work(plan: Plan) -> list[Work]:
 
 
 def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
-    for artifact, task, n_ranked in _tasks(run, branch):
+    for artifact, task, n_ranked in tasks(run, branch):
         for shard in _missing(artifact, branch.prompts):
             yield Work(
                 artifact=artifact,
@@ -166,7 +171,7 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
             )
 
 
-def _tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | None]]:
+def tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | None]]:
     """What is asked for each artifact that an engine writes, and of how many ranked prompts."""
     if run.method.ability == "fill":
         for artifact in branch.decoded():

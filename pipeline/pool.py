@@ -7,8 +7,8 @@ losing a node loses only what was in flight.
 import json
 import os
 import signal
+import sys
 import time
-import traceback
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pipeline import models
 from pipeline.cluster import FAKE_ENGINE, device, placement
 from pipeline.models import Weights
 from pipeline.plan import Plan, work
+from pipeline.secrets import hidden, hidden_traceback
 from pipeline.settings import Run
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
@@ -115,7 +116,8 @@ class Decoder:
         except Exception:
             # A dead engine must not go on taking shards: its process ends, and Ray starts
             # another, while whoever is free does the shard.
-            traceback.print_exc()
+            sys.stderr.write(hidden_traceback())
+            sys.stderr.flush()
             os._exit(1)
         return None
 
@@ -132,12 +134,13 @@ class Decoder:
         except FactsweepError:
             raise
         except Exception as error:
-            traceback.print_exc()
+            sys.stderr.write(hidden_traceback())
+            sys.stderr.flush()
             if ray.get(self._tally.failed_start.remote()) < self._run.cluster.max_deaths:
                 os._exit(1)  # this process may be at fault, or its node: another one tries
             raise DecodingError(
-                f"{self._weights.model.name} does not load: {type(error).__name__}: {error}"
-            ) from error
+                hidden(f"{self._weights.model.name} does not load: {type(error).__name__}: {error}")
+            ) from None
         ray.get(self._tally.started.remote())
         return loaded
 
@@ -206,13 +209,14 @@ def _fake_engine() -> Engine:
 
     `seconds_per_answer`; `log`, a file that gets a line a prompt; `places`, one that gets a line an
     engine: where Ray put it; `poison`, the id of a prompt that the engine dies of; `hang`, that of
-    one that it never answers; `broken`, what it says instead of starting.
+    one that it never answers; `broken`, what it says instead of starting: $NAMES are those of
+    the environment.
     """
     from operators.engines.fake import FakeEngine
 
     wish = json.loads(os.environ.get(FAKE_ENGINE, "{}"))
     if "broken" in wish:
-        raise RuntimeError(wish["broken"])
+        raise RuntimeError(os.path.expandvars(wish["broken"]))
     if "places" in wish:
         with Path(wish["places"]).open("a") as places:
             places.write(f"{json.dumps(_place())}\n")

@@ -9,7 +9,7 @@ import ray
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError
 from operators.methods.method import Method
-from pipeline import cluster, dag, lease, progress
+from pipeline import cluster, dag, lease, progress, rates
 from pipeline.plan import Plan, planned
 from pipeline.settings import Run
 from pipeline.stages import report
@@ -31,12 +31,14 @@ def run(settings: Run) -> pl.DataFrame:
     """
     started = time.monotonic()
     plan = planned(settings)
+    known = None if plan.is_complete() else rates.known(plan)
     while not plan.is_complete():
         try:
             compute(plan)
         except DamagedFileError as error:
             mend(plan, error)
-    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
+    rates.publish(plan)
+    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
     check_failed(plan)
     return metrics
 

@@ -194,6 +194,7 @@ class Cluster:
     cpu_kvcache_gib: int
     answers_per_s: float | None
     launch: RayJob | Slurm | KubeRay | None
+    hardware: str | None
 
 
 @dataclass(frozen=True)

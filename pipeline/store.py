@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from operators.errors import InputError
+from operators.redact import redactor
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,9 @@ class Store:
         return aside
 
     def where(self, name: str = "") -> str:
-        """The path or URL of a file, for messages."""
-        return f"{self.root.partition('?')[0].rstrip('/')}/{name}".rstrip("/")
+        """The path or URL of a file, for messages; without credentials."""
+        root = redactor()(self.root.partition("?")[0])
+        return f"{root.rstrip('/')}/{name}".rstrip("/")
 
 
 def _with_options(root: str) -> str:

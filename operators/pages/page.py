@@ -80,7 +80,7 @@ class Entry:
 
 def page(content: Page) -> str:
     """The page as HTML."""
-    return _render("page.html", page=content, heat_scale=Markup(scale()))
+    return _render("page.html", page=content, heat_scale=_ours(scale()))
 
 
 def index(title: str, entries: Sequence[Entry]) -> str:
@@ -95,12 +95,17 @@ def _render(template: str, **values: object) -> str:
         _environment()
         .get_template(template)
         .render(
-            script=Markup(script),
+            script=_ours(script),
             script_hash=f"sha256-{digest}",
-            style=Markup(_own("page.css")),
+            style=_ours(_own("page.css")),
             **values,
         )
     )
+
+
+def _ours(text: str) -> Markup:
+    """What was written here, and not by a model or a data set: it is not escaped."""
+    return Markup(text)  # noqa: S704
 
 
 def _own(name: str) -> str:

@@ -10,6 +10,10 @@ _SPECIAL = str.maketrans(
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "–": "--",
+        # In TeX's own font encoding, OT1, these print as ¡, ¿ and —.
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
         **{character: rf"\{character}" for character in "&%$#_{}"},
     }
 )

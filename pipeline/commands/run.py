@@ -26,6 +26,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         if verb == "verify":
             mend = "set damaged shards aside: the next run makes them anew"
             command.add_argument("--mend", action="store_true", help=mend)
+        if verb == "plan":
+            minute = "decode a minute of its prompts first, and keep the rate; publishes no answer"
+            command.add_argument("--calibrate", action="store_true", help=minute)
 
 
 def execute(asked: argparse.Namespace) -> int:
@@ -52,6 +55,8 @@ def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
 
     print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
     print(markdown(settings.method.card(metrics)))
+    if settings.model.trust_remote_code:
+        print(f"model.trust_remote_code=true: code of {settings.model.id} was allowed to run")
     print(f"tables, figures and every number by relation: {settings.results}/{settings.name}/")
 
 
@@ -71,7 +76,13 @@ def _plan(asked: argparse.Namespace) -> int:
     from pipeline.forecast import forecast, lines
     from pipeline.settings import load
 
-    for line in lines(*forecast(load(asked.overrides))):
+    settings = load(asked.overrides)
+    if asked.calibrate:
+        from pipeline.calibration import calibrate
+
+        for line in calibrate(settings):
+            print(line)
+    for line in lines(*forecast(settings)):
         print(line)
     return 0
 

@@ -15,8 +15,8 @@ import polars as pl
 from operators import seeds
 from operators.errors import DecodingError, StoppedError
 from operators.schemas import empty
-from pipeline import trial
-from pipeline.artifact import Artifact
+from pipeline import machine, trial
+from pipeline.artifact import Artifact, Counts, numbers
 from pipeline.stages.expand import relation_of, with_text
 
 _REPORT_EVERY_S = 0.5
@@ -68,11 +68,20 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for."""
+    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for.
+
+    `named` stands in the counts in place of what the engine finds itself on.
+    """
 
     gpus: int
     cores: int
     tensor_parallel: int
+    named: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What its seconds were measured on; asked where the engine is."""
+        return self.named or machine.name(self.gpus)
 
 
 @dataclass(frozen=True)
@@ -225,7 +234,7 @@ class _OpenShard:
         if self._buffer:
             frame = _frame(self._work, self._buffer)
             name = f"{seeds.key(frame['prompt_id'][0]):016x}"
-            counts = self._tally.take()
+            counts: Counts = {**self._tally.take(), "hardware": self._work.hardware.name}
             self._work.artifact.write_chunk(
                 self._work.table, self._work.chunks, name, frame, counts
             )
@@ -244,19 +253,26 @@ class _OpenShard:
         Its counts are those of its chunks, whichever run decoded them. Returns its error rows.
         """
         work = self._work
-        counts = Counter(self._tally.take())
-        for chunk in self._chunks:
-            counts.update(work.artifact.footer(work.chunks, chunk)[1])
+        counts = self._counts()
         answered = self._rows.select("prompt_id").join(
             self._answers(), on="prompt_id", maintain_order="left"
         )
         if self._trial.condemned:
             work.artifact.write("errors", work.shard, self._errors())
-        work.artifact.write(work.table, work.shard, answered, {**counts, "model": work.model})
+        work.artifact.write(work.table, work.shard, answered, counts)
         for chunk in self._chunks:
             work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")
         trial.drop(work.artifact, work.open_name)
         return len(self._trial.condemned)
+
+    def _counts(self) -> Counts:
+        work, counts = self._work, Counter(self._tally.take())
+        names = {work.hardware.name} if counts["prompts"] else set()
+        for chunk in self._chunks:
+            found = work.artifact.footer(work.chunks, chunk)[1]
+            counts.update(numbers(found))
+            names.add(str(found.get("hardware")))
+        return {**counts, "model": work.model, "hardware": " + ".join(sorted(names))}
 
     def _errors(self) -> pl.DataFrame:
         return pl.DataFrame({"prompt_id": self._trial.condemned}).with_columns(

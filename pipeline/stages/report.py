@@ -1,7 +1,7 @@
 """report: metrics → results/, for people and for programs.
 
 <run name>/metrics.parquet   every number of a run, tidy
-           tables/           the tables of the benchmark's method, as Markdown, CSV and LaTeX
+           tables/           those of the benchmark's method, and cost: as Markdown, CSV and LaTeX
            figures/          its figures, as PNG and SVG
            run.json          configuration, versions, commits, hardware, durations, cost
            index.html        all of it on one page that opens from disk
@@ -12,23 +12,28 @@ report/<benchmark>/          the same tables, figures and page of several runs t
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import polars as pl
 
+from operators.cost import PREDICTED, SPENT, predict
 from operators.errors import InputError
 from operators.methods import METHODS
-from operators.methods.method import Result
+from operators.methods.method import Report, Result
 from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.asking import Asking
+from operators.tables.cost import cost_table
 from pipeline import catalog, models, past
 from pipeline.artifact import Artifact, encode
 from pipeline.pages import results_page
 from pipeline.past import PastBranch
 from pipeline.plan import Plan
-from pipeline.record import record
+from pipeline.rates import place
+from pipeline.record import Began, record, recorded
+from pipeline.spending import spent
 from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
 from pipeline.writing import write_report
@@ -37,21 +42,43 @@ PAGE = "index.html"
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
-def write(plan: Plan, seconds: dict[str, float]) -> pl.DataFrame:
-    """Write the run's results; returns its metrics."""
+def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Write the run's results; returns its metrics.
+
+    `known` are the rates that were known when the run began; null if there was nothing to compute.
+    """
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    content = json.dumps(record(plan, seconds), indent=1)
+    took = spent(plan)
+    began = _began(store, plan, took, seconds, known)
+    content = json.dumps(record(plan, seconds, took, began), indent=1)
     branches = list(past.settings(plan.run.name, json.loads(content)))
     result = _result(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    found = plan.run.method.report(result)
+    found = _with_cost(plan.run.method.report(result), branches[0].record)
     write_report(store, found)
     store.put(PAGE, results_page(branches, result, found))
     store.put("run.json", content.encode())
     return metrics
+
+
+def _began(
+    store: Store,
+    plan: Plan,
+    took: pl.DataFrame,
+    seconds: dict[str, float],
+    known: pl.DataFrame | None,
+) -> Began:
+    """When the run began and what was predicted of it; as recorded, if nothing was computed."""
+    if known is None and (earlier := recorded(store, plan)) is not None:
+        return earlier
+    started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
+    work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
+    asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
+    known = pl.DataFrame(schema=SPENT) if known is None else known
+    return Began(started.isoformat(timespec="seconds"), predict(asked, known, place(plan.run)))
 
 
 def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
@@ -75,7 +102,7 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
         report = METHODS[branches[0].method].report(result)
         write_report(store, report)
         store.put(PAGE, results_page(branches, result, report))
-        runs = ", ".join(sorted({each.run for each in branches}))
+        runs = ", ".join(sorted({f"{each.run}{_trusted(each)}" for each in branches}))
         entries.append(Entry(f"{benchmark}/{PAGE}", benchmark, runs))
         yield (
             f"{store.where(PAGE)}: {len(report.tables)} tables, {len(report.figures)} figures "
@@ -91,8 +118,8 @@ def _check_whole(branch: PastBranch) -> None:
     for artifact in branch.artifacts.values():
         if not artifact.is_complete():
             raise InputError(
-                f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; run "
-                "it again, or name the runs to report without it."
+                f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; "
+                "run it again, or name the runs to report without it."
             )
 
 
@@ -103,8 +130,24 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
         branches = past.branches(results, [name])
         result = _result(branches)
         report = METHODS[branches[0].method].report(result)
-        store.put(PAGE, results_page(branches, result, report))
+        shown = _with_cost(report, branches[0].record)
+        store.put(PAGE, results_page(branches, result, shown))
         yield store.where(PAGE)
+
+
+def _with_cost(report: Report, record: past.Record) -> Report:
+    """The report, and what each stage took beside what was predicted, if that was written down."""
+    if "spent" not in record:
+        return report
+    took = pl.DataFrame(record["spent"], schema=SPENT)
+    table = cost_table(took, pl.DataFrame(record["predicted"], schema=PREDICTED))
+    titles = {**report.titles, "cost": "What each stage took, beside what was predicted"}
+    return replace(report, tables={**report.tables, "cost": table}, titles=titles)
+
+
+def _trusted(branch: PastBranch) -> str:
+    trusted = branch.record["run"]["model"].get("trust_remote_code")
+    return " (model.trust_remote_code=true)" if trusted else ""
 
 
 def _result(branches: Sequence[PastBranch]) -> Result:

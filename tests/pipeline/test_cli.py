@@ -122,7 +122,9 @@ def test_plan_prints_the_counts(cli: Cli) -> None:
     code, out, err = cli("plan")
     assert (code, err) == (0, "")
     assert "  prompts         72 (P30 36, P36 36)" in out
-    assert "  left to decode  70 prompts, 13 a second time, 800 samples" in out
+    assert "  generations     70 prompts, 70 answers left" in out
+    assert "  canary          13 prompts, 13 answers left" in out
+    assert "  samples         8 prompts, 800 answers left" in out
 
 
 def test_status_prints_a_line_a_stage(finished: Plan, cli: Cli) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from pipeline import rates
 from pipeline.artifact import Artifact
 from pipeline.forecast import Forecast, forecast, lines
 from pipeline.models import tokenizer
@@ -87,8 +88,8 @@ def common_prefix(a: str, b: str) -> int:
 
 def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> None:
     found = figures(small_settings())
-    assert found.prompts_left == 72 - found.duplicates
-    assert (found.sampled, found.samples_left) == (8, 8 * 100)
+    assert found.left["generations"] == 72 - found.duplicates
+    assert (found.asked["samples"], found.left["samples"]) == (8, 8 * 100)
 
 
 @pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
@@ -98,11 +99,11 @@ def test_forecast_left_before_is_what_the_run_decodes(
     run = small_settings(*overrides)
     before = figures(run)
     (branch,) = compute_here(run).branches
-    assert before.prompts_left == branch.greedy.read_all("generations").height
+    assert before.left["generations"] == branch.greedy.read_all("generations").height
     assert branch.canary is not None
-    assert before.canary_left == branch.canary.read_all("canary").height
+    assert before.left["canary"] == branch.canary.read_all("canary").height
     sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.blocks]
-    assert before.samples_left == sum(sampled)
+    assert before.left["samples"] == sum(sampled)
 
 
 @pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
@@ -112,40 +113,56 @@ def test_forecast_finished_run_leaves_nothing(
     run = small_settings(*overrides)
     compute_here(run)
     after = figures(run)
-    assert (after.prompts_left, after.samples_left) == (0, 0)
+    assert set(after.left.values()) == {0}
 
 
 def test_forecast_more_samples_leave_the_new_blocks(
     finished: Plan, small_settings: Settings
 ) -> None:
     found = figures(small_settings("decoding.samples.n_answers=150"))
-    assert (found.prompts_left, found.samples_left) == (0, 8 * 50)
+    assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
 
 
-def test_lines_nothing_measured_ask_for_a_rate(small_settings: Settings) -> None:
+def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
     *_, last = lines(*forecast(small_settings()))
-    assert last.endswith("decoded with tiny; give cluster.answers_per_s=<of one replica>")
+    assert last.startswith("time            unknown: canary, generations, samples of tiny")
+    assert "plan --calibrate" in last
+
+
+def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:
+    *_, last = lines(*forecast(finished.run))
+    assert last == "time            nothing is left to do"
 
 
 def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
     run = small_settings("cluster.answers_per_s=0.5", "model.replicas.max=2")
     plan, found = forecast(run)
     text = list(lines(plan, found))
-    answers = found[0].prompts_left + found[0].canary_left + found[0].samples_left
-    assert "rate            0.5 samples/s of a replica, given" in text
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert "0.5 answers/s of an engine, given" in text[-2]
     minutes, seconds = divmod(answers, 60)
-    assert text[-1].startswith(f"time            {minutes}:{seconds:02d} with 2 replicas")
+    assert text[-1].startswith(f"time            {minutes}:{seconds:02d} of decoding with 2")
 
 
 def test_lines_rate_measured_is_that_of_the_same_model(
     finished: Plan, small_settings: Settings
 ) -> None:
+    rates.publish(finished)
     same, other = (
         "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
         for name in ("tiny", "another")
     )
-    assert "generations/s of a replica, measured in this store" in same
-    assert "nothing in this store was decoded with another" in other
+    assert "answers/s of an engine on fake engine" in same
+    assert "of another were never measured on fake engine" in other
+
+
+def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
+    (branch,) = finished.branches
+    branch.greedy.set_aside(f"{branch.greedy.folder}/generations/P30.0000.parquet")
+    *_, table, _ = lines(*forecast(small_settings()))
+    (row,) = [line for line in table.splitlines() if "generations" in line]
+    assert "16" in row
+    assert "answers/s of an engine on fake engine" in row
 
 
 def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
@@ -155,6 +172,5 @@ def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
     )
     plan, found = forecast(run)
     *_, last = lines(plan, found)
-    assert last.endswith(
-        f"{(found[0].prompts_left + found[0].canary_left) * 4 / 3600:.2f} GPU-hours"
-    )
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert last.endswith(f"{answers * 4 / 3600:.2f} GPU-hours")

@@ -3,11 +3,12 @@
 It has a process of its own: vLLM, which other tests load, cannot stand moto's imports beside it.
 """
 
+import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,10 +18,15 @@ import boto3
 import pytest
 
 from operators.errors import InputError
+from pipeline import past
 from pipeline import run as runner
-from pipeline.settings import load
+from pipeline.plan import Plan
+from pipeline.settings import Run, load
+from pipeline.stages import report
 from pipeline.store import Store
 
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
 SECRET = "wJalrXUtnFEMI-planted-secret"
 START_S = 60
 
@@ -122,6 +128,21 @@ def test_failed_upload_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPat
         Store(bucket).put("shard.parquet", b"rows")
         failing.shutdown()
     assert Failing.seen == [503, 503, 200]
+
+
+def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
+    bucket: str, small_settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    url = f"s3://planted-key-id:{SECRET}@sweeps/in-url"
+    few = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_shard=99"]
+    run = small_settings(f"artifacts='{url}'", *few)
+    report.write(compute_here(run), {"total": 0})
+    record = json.loads((tmp_path / "results" / run.name / "run.json").read_text())
+    assert record["run"]["artifacts"] == "s3://sweeps/in-url"
+    assert SECRET not in json.dumps(record)
+    # Later readers have credentials of their own, here those of the environment.
+    (branch,) = past.branches(run.results)
+    assert branch.metrics.is_complete()
 
 
 @pytest.mark.faults

@@ -12,12 +12,15 @@ ESCAPES = {
     r"\textbackslash{}": "\\",
     r"\textasciitilde{}": "~",
     r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
     "--": "–",
     "{}": "",
     **{rf"\{character}": character for character in "&%$#_{}"},
 }
 TOKEN = re.compile("|".join(re.escape(each) for each in [*ESCAPES, "$-$", "$+$", " & "]))
-cells = st.text(st.sampled_from([*r"\~^&%$#_{}–[*ab1.,/+é", " "]), min_size=1, max_size=8)
+cells = st.text(st.sampled_from([*r"\~^&%$#_{}<>|–[*ab1.,/+é", " "]), min_size=1, max_size=8)
 
 
 def read(tabular: str) -> list[list[str]]:
@@ -41,7 +44,7 @@ def test_latex_reads_back_as_the_table(rows: list[tuple[str, str]]) -> None:
 def test_latex_no_special_character_stands_bare(texts: list[str]) -> None:
     body = latex(pl.DataFrame({"x": texts})).split("\\midrule\n")[1].split("\\bottomrule")[0]
     for line in body.splitlines():
-        assert not re.search(r"(?<!\\)[&%#_~^]", line.removesuffix(r" \\"))
+        assert not re.search(r"(?<!\\)[&%#_~^<>|]", line.removesuffix(r" \\"))
 
 
 def test_latex_columns_of_numbers_stand_at_the_right() -> None:

@@ -1,0 +1,127 @@
+"""What stages took, and from it what work of the same kind would take.
+
+Time is only ever predicted from the same hardware, and where an engine is at work, from the same
+model. Nothing is scaled from one model to another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+# A row an artifact. `answers` is what time and room grow with: answers of an engine, prompts of
+# the other stages, pairs of the facts. Without a model the processor alone worked. Null: unknown.
+SPENT: Mapping[str, pl.DataType] = {
+    "fingerprint": pl.String(),
+    "stage": pl.String(),
+    "setting": pl.String(),
+    "model": pl.String(),
+    "hardware": pl.String(),
+    "gpus": pl.Int64(),
+    "cores": pl.Int64(),
+    "prompts": pl.Int64(),
+    "answers": pl.Int64(),
+    "prompt_tokens": pl.Int64(),
+    "cached_tokens": pl.Int64(),
+    "output_tokens": pl.Int64(),
+    "seconds": pl.Float64(),
+    "core_seconds": pl.Float64(),
+    "bytes": pl.Int64(),
+    "date": pl.String(),
+    "commit": pl.String(),
+    "source": pl.String(),
+}
+
+# A stage without an engine needs some seconds however little it does: what it took for few answers
+# says nothing of a hundred times as many, nor the other way round.
+_FURTHEST = 100
+
+# A row a stage and setting: what its answers would take. `basis` says what that was measured on.
+PREDICTED: Mapping[str, pl.DataType] = {
+    "stage": pl.String(),
+    "setting": pl.String(),
+    "answers": pl.Int64(),
+    "seconds": pl.Float64(),
+    "gpu_hours": pl.Float64(),
+    "core_hours": pl.Float64(),
+    "bytes": pl.Float64(),
+    "basis": pl.String(),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where work is to be done: an engine's hardware, and the processor of the other stages.
+
+    `engine` is a part of the hardware's name, or all of it; an engine holds so many `gpus`, if it
+    is on any; null cores match any number.
+    """
+
+    engine: str
+    gpus: int
+    cores: int | None
+    cpu: str
+
+
+def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFrame:
+    """What the work takes there, by what was spent on work of the same stage.
+
+    `work` has stage, setting, model and answers. What was measured in the same setting is taken,
+    or if there is none, in all others together. Unknown is null.
+
+    >>> spent = pl.DataFrame(
+    ...     [("generations", "zero-shot", "m", "H100", 1, 0, 900, 90.0, 0.0, 1800)],
+    ...     schema=["stage", "setting", "model", "hardware", "gpus", "cores", "answers", "seconds",
+    ...             "core_seconds", "bytes"], orient="row",
+    ... )
+    >>> work = spent.select("stage", "setting", "model", answers=pl.lit(36_000))
+    >>> predict(work, spent, Place("h100", 1, None, "")).row(0)[3:]
+    (3600.0, 1.0, 0.0, 72000.0, '10.0 answers/s of an engine on H100')
+    >>> predict(work, spent, Place("A100", 1, None, "")).row(0)[3:]
+    (None, None, None, 72000.0, None)
+    """
+    rows = [_predicted(each, spent, place) for each in work.iter_rows(named=True)]
+    return pl.DataFrame(rows, schema=PREDICTED)
+
+
+def _predicted(each: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> dict[str, Any]:
+    same = spent.filter(pl.col("stage") == each["stage"], pl.col("answers") > 0)
+    sized, _ = _nearest(same.drop_nulls("bytes"), each["setting"])
+    known = same.drop_nulls(["seconds", "hardware"]).filter(pl.col("seconds") > 0)
+    timed, elsewhere = _nearest(known.filter(_fits(each["model"], place)), each["setting"])
+    found = {name: each[name] for name in ("stage", "setting", "answers")}
+    if sized.height:
+        found["bytes"] = each["answers"] * sized["bytes"].sum() / sized["answers"].sum()
+    share = each["answers"] / timed["answers"].sum() if timed.height else 0
+    if timed.height and (each["model"] is not None or 1 / _FURTHEST <= share <= _FURTHEST):
+        gpu_seconds = (timed["gpus"] * timed["seconds"]).sum()
+        found |= {
+            "seconds": share * timed["seconds"].sum(),
+            "gpu_hours": share * gpu_seconds / 3600,
+            "core_hours": share * timed["core_seconds"].sum() / 3600,
+            "basis": _basis(timed, each["model"]) + (", in other settings" if elsewhere else ""),
+        }
+    return found
+
+
+def _fits(model: str | None, place: Place) -> pl.Expr:
+    """Whether a row was measured on the same hardware, with the same model."""
+    if model is None:
+        return pl.col("model").is_null() & (pl.col("hardware") == place.cpu)
+    named = pl.col("hardware").str.to_lowercase().str.contains(place.engine.lower(), literal=True)
+    cores = True if place.cores is None else pl.col("cores") == place.cores
+    return named & (pl.col("model") == model) & pl.col("gpus").is_in([0, place.gpus]) & cores
+
+
+def _nearest(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
+    """Those of the setting, or if there are none, all; and whether they are of others."""
+    same = rows.filter(pl.col("setting").eq_missing(setting))
+    return (same, False) if same.height else (rows, rows.height > 0)
+
+
+def _basis(timed: pl.DataFrame, model: str | None) -> str:
+    rate = float(timed["answers"].sum()) / float(timed["seconds"].sum())
+    what = "answers/s of an engine" if model else "/s"
+    on = " and ".join(sorted(set(timed["hardware"])))
+    return f"{rate:,.1f} {what} on {on}" if model else f"{rate:,.0f}{what} on {on}"

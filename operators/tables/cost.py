@@ -1,0 +1,82 @@
+"""The cost of a run by stage, what was predicted of it beside what it was."""
+
+import polars as pl
+
+_SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
+
+
+def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl.DataFrame:
+    """A line a stage and setting: prompts, tokens, hours, room; predicted hours, the difference.
+
+    Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
+    else of cores; engine-hours count an engine once, however many of them it holds.
+
+    >>> spent = pl.DataFrame({
+    ...     "stage": ["generations"], "setting": ["zero-shot"], "prompts": [90], "answers": [90],
+    ...     "prompt_tokens": [1000], "cached_tokens": [250], "output_tokens": [300],
+    ...     "seconds": [1800.0], "gpus": [2], "core_seconds": [0.0], "bytes": [4_200_000],
+    ... })
+    >>> row = {"stage": "generations", "setting": "zero-shot", "gpu_hours": 0.8,
+    ...     "core_hours": 0.0, "bytes": 4e6}
+    >>> found = cost_table(spent, pl.DataFrame([row])).row(0, named=True)
+    >>> found["cached"], found["engine-hours"], found["GPU-hours"], found["predicted"]
+    ('25.0%', '0.500', '1.000', '0.800')
+    >>> found["difference"], found["MB"], found["predicted MB"]
+    ('+25.0%', '4.2', '4.0')
+    """
+    rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
+    summed = [_sum(name) for name in (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "bytes")]
+    table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
+    table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
+    engine = pl.col("prompt_tokens").is_not_null()
+    hours = pl.when(pl.col("gpu_seconds") > 0).then("gpu_seconds").otherwise("core_seconds") / 3600
+    return table.sort("setting", nulls_last=False, maintain_order=True).select(
+        "setting",
+        "stage",
+        _count("prompts"),
+        _count("answers"),
+        _count("prompt_tokens").alias("prompt tokens"),
+        _count("output_tokens").alias("output tokens"),
+        _percent(pl.col("cached_tokens") / pl.col("prompt_tokens")).alias("cached"),
+        _number(pl.when(engine).then(pl.col("seconds") / 3600), 3).alias("engine-hours"),
+        _number(pl.when(pl.col("gpu_seconds") > 0).then(hours), 3).alias("GPU-hours"),
+        _number(pl.when(pl.col("core_seconds") > 0).then(hours), 3).alias("core-hours"),
+        _number(pl.col("predicted_hours"), 3).alias("predicted"),
+        _percent(hours / pl.col("predicted_hours") - 1, sign=True).alias("difference"),
+        _number(pl.col("bytes") / 1e6, 1).alias("MB"),
+        _number(pl.col("predicted_bytes") / 1e6, 1).alias("predicted MB"),
+    )
+
+
+def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
+    """stage, setting, predicted_hours, predicted_bytes."""
+    names = ("stage", "setting", "gpu_hours", "core_hours", "bytes")
+    if predicted is None:
+        kinds = (pl.String, pl.String, pl.Float64, pl.Float64, pl.Float64)
+        predicted = pl.DataFrame(schema=dict(zip(names, kinds, strict=True)))
+    gpu = pl.col("gpu_hours") > 0
+    return predicted.select(
+        "stage",
+        "setting",
+        predicted_hours=pl.when(gpu).then("gpu_hours").otherwise("core_hours"),
+        predicted_bytes="bytes",
+    )
+
+
+def _sum(name: str) -> pl.Expr:
+    """The sum, null if a part of it is unknown."""
+    return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum())
+
+
+def _count(name: str) -> pl.Expr:
+    return pl.col(name).map_elements("{:,}".format, return_dtype=pl.String)
+
+
+def _number(value: pl.Expr, digits: int) -> pl.Expr:
+    return value.map_elements(f"{{:,.{digits}f}}".format, return_dtype=pl.String)
+
+
+def _percent(value: pl.Expr, *, sign: bool = False) -> pl.Expr:
+    written = "{:+.1%}" if sign else "{:.1%}"
+    finite = pl.when(value.is_finite()).then(value.round(3) + 0.0)  # no minus before a zero
+    return finite.map_elements(written.format, return_dtype=pl.String)

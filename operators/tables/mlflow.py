@@ -1,0 +1,55 @@
+"""A run as MLflow has it: parameters, tags, and metrics, each a name and a value."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+
+def mlflow_metrics(metrics: pl.DataFrame) -> dict[str, float]:
+    """The numbers of whole settings; relations stay in the tables.
+
+    >>> mlflow_metrics(pl.DataFrame({
+    ...     "setting": ["zero-shot"] * 3, "variant": [None, "draw=pair", None],
+    ...     "slice": [None, None, "relation=P36"], "metric": ["acc_at_1", "sd", "acc_at_1"],
+    ...     "value": [0.25, 0.01, 0.5],
+    ... }))
+    {'zero-shot/acc_at_1': 0.25, 'zero-shot/draw pair/sd': 0.01}
+    """
+    whole = metrics.filter(pl.col("slice").is_null()).drop_nulls("value")
+    rows = whole.select("setting", "variant", "metric", "value").iter_rows()
+    return {_name(*names): value for *names, value in rows}
+
+
+def _name(*parts: str | None) -> str:
+    """The parts, in the letters that MLflow allows."""
+    return "/".join(re.sub(r"[^\w\-. :]+", " ", part) for part in parts if part)
+
+
+def mlflow_params(record: Mapping[str, Any]) -> dict[str, str]:
+    """The configuration of a run (its run.json), a line a field.
+
+    >>> mlflow_params({"run": {"seed": 0, "model": {"name": "gpt2", "gguf_file": None}}})
+    {'seed': '0', 'model.name': 'gpt2', 'model.gguf_file': 'None'}
+    """
+    return {name: str(value) for name, value in _flat(record["run"])}
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def mlflow_tags(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a run is made of beside its configuration.
+
+    >>> mlflow_tags({"commit": "abc", "model_revision": "def", "versions": {"ray": "2.60.0"}})
+    {'commit': 'abc', 'model_revision': 'def', 'version.ray': '2.60.0'}
+    """
+    versions = {f"version.{name}": each for name, each in record["versions"].items()}
+    named = {name: record.get(name) for name in ("commit", "model_revision")}
+    return {name: str(each) for name, each in {**named, **versions}.items() if each is not None}

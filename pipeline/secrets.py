@@ -1,0 +1,55 @@
+"""The secrets that this process was given, so that none of them is ever written.
+
+They come from the environment, or from files that it names, as a pod mounts them.
+"""
+
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from contextlib import suppress
+from pathlib import Path
+
+from operators.redact import is_secret, redactor
+
+
+def known() -> frozenset[str]:
+    """The values of all variables that are secrets by their names, and the tokens in files."""
+    return frozenset(each for each in _given() if each)
+
+
+def _given() -> Iterator[str]:
+    yield from (value for name, value in os.environ.items() if is_secret(name))
+    hub = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    yield _text("HF_TOKEN_PATH", f"{hub}/token")
+    profiles = ConfigParser(interpolation=None)
+    with suppress(ConfigError):  # whoever reads it in earnest will complain
+        profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    for profile in profiles.values():
+        yield from (value for name, value in profile.items() if is_secret(name))
+
+
+def _text(variable: str, usual: str) -> str:
+    """The text of the file that a variable names, or of the usual one; empty if there is none."""
+    path = Path(os.environ.get(variable, usual)).expanduser()
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
+
+
+def hidden(text: str) -> str:
+    """A text for a terminal, a log or a message, without secrets."""
+    return redactor(known())(text)
+
+
+def hidden_traceback() -> str:
+    """The traceback of the error that is being handled, without secrets."""
+    return hidden(traceback.format_exc())
+
+
+class Formatter(logging.Formatter):
+    """A log line without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return hidden(super().format(record))
