@@ -29,8 +29,8 @@ def known(plan: Plan) -> pl.DataFrame:
     """All that was measured, and what this run has measured so far; a row an artifact."""
     shipped = from_csv((CATALOG / "rates.csv").read_bytes())
     kept = [*_kept(Store(str(home()))), *_kept(_store(plan))]
-    rows = pl.concat([spent_so_far(plan), shipped, *kept])
-    return rows.unique("fingerprint", keep="first", maintain_order=True)
+    rows = pl.concat([spent_so_far(plan), *kept, shipped])
+    return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
 
 
 def _kept(store: Store) -> Iterator[pl.DataFrame]:

@@ -112,6 +112,9 @@ def _load(settings: VllmSettings) -> "LLM":
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.
         options = {"enforce_eager": True, "block_size": 32}
+        # A prompt is read whole: of one that is read in parts, vLLM turns back the generator of a
+        # seeded request, which those of a CPU do not know how to.
+        options |= {"enable_chunked_prefill": False}
     if settings.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
