@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from operators.datasets.readers import READERS
 from operators.engines.dependency_parser import DependencyParser
 from operators.engines.sentence_encoder import SentenceEncoder
 from operators.errors import InputError
-from operators.metrics.diversity import diversity
+from operators.metrics.diversity import Encode, Parse, diversity
 from operators.tables.data_set import by_relation, diversity_beside, missing, sizes_beside
 from operators.tables.markdown import markdown
 from operators.tables.template_examples import template_examples
@@ -52,15 +53,8 @@ def describe(
     entry = known(name)
     files = catalog.files(entry, path)
     facts = catalog.read(entry, path)
-    parses = DependencyParser(parser) if parser else None
-    encodes = SentenceEncoder(encoder) if encoder else None
-    n = facts.templates.height
-    with Meter(f"templates of {entry.name}") as meter:
-        measured = diversity(
-            facts,
-            parse=parses and _counted(parses, meter, f"of {n:,} parsed"),
-            encode=encodes and _counted(encodes, meter, f"of {n:,} encoded"),
-        )
+    with measures(parser, encoder) as (parse, encode):
+        measured = diversity(facts, parse=parse, encode=encode)
     published = catalog.published("belief")
     not_asked = {
         figure: f"not measured, since no --{option} was given"
@@ -81,7 +75,7 @@ def describe(
         "set": entry.name,
         "reader": entry.reader,
         "sha256": catalog.checksum(files),
-        "parser": parses.versions if parses else None,
+        "parser": DependencyParser(parser).versions if parser else None,
         "encoder": encoder,
     }
     yield from _shown(tables)
@@ -113,6 +107,24 @@ def known(name: str) -> Entry:
 def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
     source = Source("catalog", str(folder.absolute()), pattern)
     return Entry(name, "", source, "", "", reader, {}, {}, None, {})
+
+
+@contextmanager
+def measures(
+    parser: str | None, encoder: str | None
+) -> Iterator[tuple[Parse | None, Encode | None]]:
+    """What measures syntax and semantics, if it is named; a line says how far it is.
+
+    Raises:
+        InputError: a parser or an encoder that cannot be used.
+    """
+    parse = DependencyParser(parser) if parser else None
+    encode = SentenceEncoder(encoder) if encoder else None
+    with Meter("templates") as meter:
+        yield (
+            parse and _counted(parse, meter, "parsed"),
+            encode and _counted(encode, meter, "encoded"),
+        )
 
 
 def _counted(

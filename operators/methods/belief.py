@@ -143,7 +143,10 @@ def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.Data
     by_prompt = metrics["variant"].str.contains("scope=prompt").any()
     rows = asked_with(metrics, "prompt" if by_prompt else "shared")
     costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
-    rows = pl.concat([rows, costs, sizes(result.facts, benchmark)], how="diagonal")
+    rows = pl.concat(
+        [rows, costs, sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)],
+        how="diagonal",
+    )
     filled = {
         name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
         for name, table in TABLES.items()

@@ -12,6 +12,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
+from operators.metrics.diversity import Encode, Parse
 from operators.metrics.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
 from operators.tables.asking import Asking
@@ -83,8 +84,8 @@ class Result:
     table; there are none where runs are not compared with each other. `costs` has rows of the
     metrics table, too: runtime_hours of a setting, billions_of_parameters of a model. `cutoffs` are
     the months in which models' training data ends, where they are known. `published`
-    are the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts; null where
-    there are none.
+    are the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts, `parse` and
+    `encode` measure how different texts are; null where there are none.
     """
 
     facts: Facts
@@ -94,6 +95,8 @@ class Result:
     cutoffs: Mapping[str, str] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
+    parse: Parse | None = None
+    encode: Encode | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import polars as pl
 
 from operators.datasets.facts import Facts, counts
-from operators.metrics.diversity import diversity
+from operators.metrics.diversity import Encode, Parse, diversity
 from operators.schemas import empty
 from operators.tables.paper_table import Column, Place, Table
 
@@ -292,12 +292,15 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 )
 
 
-def sizes(facts: Facts, benchmark: str) -> pl.DataFrame:
+def sizes(
+    facts: Facts, benchmark: str, *, parse: Parse | None = None, encode: Encode | None = None
+) -> pl.DataFrame:
     """The set's own numbers as rows of the metrics table, with neither model nor setting.
 
-    The counts of Table 1, and of Table 8 what needs neither a parser nor an encoder.
+    The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
     """
-    (of_set,) = diversity(facts).tail(1).select("quantity", "lexicon").to_dicts()
+    of_all = diversity(facts, parse=parse, encode=encode).tail(1)
+    (of_set,) = of_all.select("quantity", "lexicon", "syntax", "semantics").to_dicts()
     numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
     rows = {
         "benchmark": benchmark,

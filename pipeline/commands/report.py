@@ -9,12 +9,17 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report.add_argument("runs", nargs="*", help="names of runs; none: all that there are")
     report.add_argument("--results", default="results", help="where the results of runs lie")
     report.add_argument("--out", help="where to write; results/report")
+    report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
+    report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
     report.set_defaults(run=_report)
 
 
 def _report(asked: argparse.Namespace) -> int:
+    from pipeline.describe import measures
     from pipeline.stages.report import write_past
 
-    for line in write_past(asked.runs, asked.results, asked.out or f"{asked.results}/report"):
-        print(line)
+    out = asked.out or f"{asked.results}/report"
+    with measures(asked.parser, asked.encoder) as (parse, encode):
+        for line in write_past(asked.runs, asked.results, out, parse=parse, encode=encode):
+            print(line)
     return 0

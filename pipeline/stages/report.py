@@ -22,6 +22,7 @@ from operators.cost import PREDICTED, SPENT, predict
 from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Report, Result
+from operators.metrics.diversity import Encode, Parse
 from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.asking import Asking
@@ -81,10 +82,18 @@ def _began(
     return Began(started.isoformat(timespec="seconds"), predict(asked, known, place(plan.run)))
 
 
-def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
+def write_past(
+    names: Sequence[str],
+    results: str,
+    out: str,
+    *,
+    parse: Parse | None = None,
+    encode: Encode | None = None,
+) -> Iterator[str]:
     """Write past runs' tables and figures together, and pages of each and of all; says where.
 
     Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
+    `parse` and `encode` measure how different the templates are, which takes a while.
 
     Raises:
         InputError: no such runs, one that is not whole, or two that measured the same in different
@@ -98,7 +107,7 @@ def write_past(names: Sequence[str], results: str, out: str) -> Iterator[str]:
     entries = []
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
-        result = replace(_result(branches), answers=_answers(branches))
+        result = replace(_result(branches), answers=_answers(branches), parse=parse, encode=encode)
         report = METHODS[branches[0].method].report(result)
         write_report(store, report)
         store.put(PAGE, results_page(branches, result, report))
@@ -195,7 +204,9 @@ def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.Dat
 
 def _token_counter(plan: Plan) -> Counter:
     """Counts the tokens of texts, as the run's model has them."""
-    tokenizer = models.tokenizer(plan.weights)
-    return lambda texts: [
-        len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids
-    ]
+
+    def n_tokens(texts: Sequence[str]) -> list[int]:
+        tokenizer = models.tokenizer(plan.weights)
+        return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+
+    return n_tokens

