@@ -1,6 +1,6 @@
 """What was run, in a few rows: from a run's record (run.json)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
@@ -16,7 +16,8 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
         "trust_remote_code": "ON" if model.get("trust_remote_code") else "off",
         "engine": run["decoding"]["engine"],
         "seed": str(run["seed"]),
-        "hardware": f"{hardware['cpus']} CPUs, {hardware['machine']}",
+        "driver's machine": f"{hardware['cpus']} CPUs, {hardware.get('cpu', hardware['machine'])}",
+        **_engines(record.get("spent", [])),
         **_cost(cost),
         "prompts without an answer": "; ".join(f"{k}: {n:,}" for k, n in errors.items()),
         "factsweep commit": record["commit"] or "unknown",
@@ -25,6 +26,20 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
     if run.get("answers"):  # no engine of ours gave them
         rows |= {"model": model["name"], "engine": "none: answers made elsewhere"}
     return rows
+
+
+def _engines(spent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What an engine held, of those that answered.
+
+    >>> _engines([{"model": "m", "hardware": "NVIDIA H100", "gpus": 4}, {"model": None}])
+    {'an engine': 'NVIDIA H100 × 4'}
+    """
+    held = {
+        f"{row['hardware']} × {row['gpus']}" if row["gpus"] else str(row["hardware"])
+        for row in spent
+        if row["model"] and row["hardware"]
+    }
+    return {"an engine": ", ".join(sorted(held))} if held else {}
 
 
 def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:

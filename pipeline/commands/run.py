@@ -57,7 +57,8 @@ def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
     print(markdown(settings.method.card(metrics)))
     if settings.model.trust_remote_code:
         print(f"model.trust_remote_code=true: code of {settings.model.id} was allowed to run")
-    print(f"tables, figures and every number by relation: {settings.results}/{settings.name}/")
+    folder = f"{settings.results}/{settings.name}"
+    print(f"page: {folder}/index.html; tables, figures and every number by relation: {folder}/")
 
 
 def _part(settings: "Run") -> str:
