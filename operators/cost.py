@@ -89,12 +89,16 @@ def _predicted(each: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> di
     same = spent.filter(pl.col("stage") == each["stage"], pl.col("answers") > 0)
     sized, _ = _nearest(same.drop_nulls("bytes"), each["setting"])
     known = same.drop_nulls(["seconds", "hardware"]).filter(pl.col("seconds") > 0)
-    timed, elsewhere = _nearest(known.filter(_fits(each["model"], place)), each["setting"])
+    fit = known.filter(_fits(each["model"], place))
+    if each["model"] is None:
+        size = pl.col("answers") / each["answers"]
+        fit = fit.filter(size.is_between(1 / _FURTHEST, _FURTHEST))
+    timed, elsewhere = _nearest(fit, each["setting"])
     found = {name: each[name] for name in ("stage", "setting", "answers")}
     if sized.height:
         found["bytes"] = each["answers"] * sized["bytes"].sum() / sized["answers"].sum()
-    share = each["answers"] / timed["answers"].sum() if timed.height else 0
-    if timed.height and (each["model"] is not None or 1 / _FURTHEST <= share <= _FURTHEST):
+    if timed.height:
+        share = each["answers"] / timed["answers"].sum()
         gpu_seconds = (timed["gpus"] * timed["seconds"]).sum()
         found |= {
             "seconds": share * timed["seconds"].sum(),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -78,13 +79,18 @@ FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, byt
 
 
 def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any]) -> str:
-    """Log a run to where MLflow's own variables point (MLFLOW_TRACKING_URI); says where."""
+    """Log a run to where MLFLOW_TRACKING_URI points; says where."""
     try:
         import mlflow
     except ImportError as error:
         raise InputError(
             "MLflow is not installed; install it with: pip install 'factsweep[mlflow]'"
         ) from error
+    if "MLFLOW_TRACKING_URI" not in os.environ:
+        raise InputError(
+            "MLFLOW_TRACKING_URI is not set; set it to your MLflow server, such as "
+            "http://127.0.0.1:5000, or, with MLFLOW_ALLOW_FILE_STORE=true, to a folder."
+        )
     try:
         mlflow.set_experiment("factsweep")
         with mlflow.start_run(run_name=run, tags=mlflow_tags(record)) as active:

@@ -98,3 +98,11 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     assert found["generations"]["engine-hours"] == f"{20 / 3600:.3f}"
     assert found["matched"]["core-hours"] is None
     assert found["matched"]["predicted"] is None
+
+
+def test_predict_stages_without_an_engine_go_by_work_of_a_like_size() -> None:
+    stage = {"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"}
+    small = spent(stage)
+    huge = small.with_columns(pl.col("answers") * 10_000, pl.col("seconds") * 20_000)
+    asked = work(100, stage="prompts", model=None)
+    assert seconds(pl.concat([small, huge]), asked) == seconds(small, asked)

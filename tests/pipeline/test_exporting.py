@@ -113,6 +113,14 @@ def test_export_mlflow_missing_says_how_to_install(
     assert "pip install 'factsweep[mlflow]'" in capsys.readouterr().err
 
 
+def test_export_mlflow_without_a_place_says_how_to_name_one(
+    results: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert main(["export", name, "--format", "mlflow", "--results", str(results)]) == 2
+    assert "MLFLOW_TRACKING_URI is not set; set it" in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_export_mlflow_its_client_reads_the_run_back(
     results: Path,
