@@ -144,7 +144,7 @@ def _compared(
         comparison = pl.concat([comparison, ranked])
     flip_rates = _flip_rate(one), _flip_rate(other)
     noise = max(rate or 0.0 for rate in flip_rates)
-    bar = Bar(noise, given.smallest_difference, given.alpha)
+    bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
     deciding = corrected(comparison.filter(pl.col("metric").is_in(list(given.decides))))
     names = _names(one, other)
     facts = facts_stage.load(one.artifacts["facts"])

@@ -32,6 +32,8 @@ class Bar:
 
     `noise_floor` is the flip rate of the canary, `smallest_difference` the one that matters (both
     in the metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests.
+    Fewer than `min_facts` never show that nothing changed: the interval of a few facts that did not
+    change has no width.
 
     Raises:
         InputError: one of them is out of its range.
@@ -40,6 +42,7 @@ class Bar:
     noise_floor: float
     smallest_difference: float
     alpha: float
+    min_facts: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_floor <= 1:
@@ -88,7 +91,7 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
 
     >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
     ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
-    >>> verdict(pl.DataFrame([row]), Bar(noise_floor=0.0, smallest_difference=0.01, alpha=0.05))
+    >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
     Verdict(outcome='regression', reason='acc_at_1 over all fell by 0.0500 (95 % interval -0.0700 \
 to -0.0300), and 0.0100 matters.')
     """
@@ -115,9 +118,7 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     - regression: |d| ≥ m, d and its whole interval lie on the worse side of 0, and p_holm ≤ alpha
       (where there is a test);
     - improvement: the same on the better side;
-    - no change: |d| < m, the interval lies within −m to m, and the facts are enough to see a
-      change of m at all: 1 − 0.05^(1 / n_pairs) ≤ m, the rule of three of Hanley and
-      Lippman-Hand 1983, since the interval of no change among a few facts has no width;
+    - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
     - not enough evidence: all others, also what has no value or interval.
 
     Raises:
@@ -138,7 +139,7 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
 
 
 def _judged(row: _Row, bar: Bar) -> Verdict:
-    margin, room = bar.margin, 1 - 0.05 ** (1 / row.n_pairs)
+    margin = bar.margin
     matters = abs(row.difference) >= margin
     one_sided = min(row.difference * row.ci_low, row.difference * row.ci_high) > 0
     tested = row.p_holm is None or row.p_holm <= bar.alpha
@@ -146,7 +147,7 @@ def _judged(row: _Row, bar: Bar) -> Verdict:
     if matters and one_sided and tested:
         outcome: Outcome = "improvement" if row.better else "regression"
         return Verdict(outcome, f"{_seen(row)}, and {margin:.4f} matters.")
-    if not matters and within and room <= margin:
+    if not matters and within and row.n_pairs >= bar.min_facts:
         return Verdict("no change", f"{_seen(row)}, within the {margin:.4f} that do not matter.")
     if matters and not one_sided:
         why = "and the interval holds 0"
@@ -155,7 +156,7 @@ def _judged(row: _Row, bar: Bar) -> Verdict:
     elif not within:
         why = f"and the interval reaches beyond the {margin:.4f} that do not matter"
     else:
-        why = f"but {row.n_pairs} facts leave room for a change of {room:.4f}"
+        why = f"but {row.n_pairs} facts are fewer than min_facts={bar.min_facts}"
     return Verdict("not enough evidence", f"{_seen(row)}, {why}.")
 
 

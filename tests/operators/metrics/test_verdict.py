@@ -14,12 +14,13 @@ from operators.metrics.direction import HIGHER_IS_BETTER
 from operators.metrics.paired_terms import PAIRED
 from operators.metrics.verdict import VERDICTS, Bar, verdict, verdicts
 
-BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05)
+BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30)
 BARS = st.builds(
     Bar,
     noise_floor=st.sampled_from([0.0, 0.03]),
     smallest_difference=st.sampled_from([0.01, 0.05, 0.2]),
     alpha=st.sampled_from([0.01, 0.05]),
+    min_facts=st.sampled_from([1, 60, 1000]),
 )
 SIZE = st.floats(0, 0.4)
 
@@ -78,7 +79,7 @@ def test_verdict_any_row_follows_the_rule(one: dict[str, Any], bar: Bar) -> None
     elif gain >= margin and low > 0 and significant:
         expected = "improvement"
     elif abs(gain) < margin and -margin <= low and high <= margin:
-        enough = 1 - (1 - margin) ** one["n_pairs"] + 1e-12 >= 0.95
+        enough = one["n_pairs"] >= bar.min_facts
         expected = "no change" if enough else "not enough evidence"
     else:
         expected = "not enough evidence"
@@ -119,22 +120,22 @@ def test_verdict_more_data_at_the_same_effect_takes_none_back(
 
 @given(one=rows(), bar=BARS)
 def test_verdict_a_higher_bar_finds_no_more(one: dict[str, Any], bar: Bar) -> None:
-    higher = Bar(bar.noise_floor, min(1.0, bar.smallest_difference * 2), bar.alpha / 2)
+    size = min(1.0, bar.smallest_difference * 2)
+    higher = Bar(bar.noise_floor, size, bar.alpha / 2, bar.min_facts)
     if outcome(one, higher) in ("regression", "improvement"):
         assert outcome(one, bar) == outcome(one, higher)
 
 
 def test_verdict_facts_that_did_not_change_are_no_change_only_if_they_are_many() -> None:
     still = row(0.0, 0.0, 0.0, p=1.0)
-    assert outcome(still | {"n_pairs": 149}) == "no change"  # 3 / 149 is about .02
-    assert outcome(still | {"n_pairs": 148}) == "not enough evidence"
-    assert outcome(still | {"n_pairs": 20}) == "not enough evidence"
+    assert outcome(still | {"n_pairs": 30}) == "no change"
+    assert outcome(still | {"n_pairs": 29}) == "not enough evidence"
 
 
 def test_verdict_a_difference_below_the_noise_floor_says_nothing_of_the_models() -> None:
     fell = row(-0.03, -0.034, -0.026)
     assert outcome(fell) == "regression"
-    assert outcome(fell, Bar(0.035, 0.02, 0.05)) == "no change"
+    assert outcome(fell, Bar(0.035, 0.02, 0.05, 30)) == "no change"
 
 
 def test_verdict_one_damaged_relation_outweighs_gains_elsewhere() -> None:
@@ -164,7 +165,7 @@ def test_verdict_relations_too_small_to_judge_do_not_hide_that_nothing_changed()
         (row(-0.1, -0.3, 0.1), "the interval holds 0"),
         (row(-0.1, -0.2, -0.05, p=0.2), "p is 0.2000 after Holm's correction, above 0.05"),
         (row(-0.01, -0.03, 0.01), "reaches beyond the 0.0200"),
-        (row(0.0, 0.0, 0.0, n_pairs=20), "20 facts leave room for a change of 0.1391"),
+        (row(0.0, 0.0, 0.0, n_pairs=20), "20 facts are fewer than min_facts=30"),
         (row(None, None, None), "no value and interval"),
         (row(-0.1, None, None), "no value and interval"),
     ],
@@ -196,7 +197,7 @@ def test_verdict_a_metric_without_a_better_end_is_refused() -> None:
 @pytest.mark.parametrize("values", [(-0.1, 0.1, 0.05), (0.1, 0.0, 0.05), (0.1, 0.1, 0.0)])
 def test_bar_out_of_range_is_refused(values: tuple[float, float, float]) -> None:
     with pytest.raises(InputError):
-        Bar(*values)
+        Bar(*values, min_facts=30)
 
 
 def run(n_pairs: int, damaged: int) -> pl.DataFrame:
