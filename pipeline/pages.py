@@ -1,6 +1,6 @@
 """Pages: one HTML file of a run or of several, from their metrics, answers and records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -18,6 +18,7 @@ from operators.pages.heat_map import heat_map
 from operators.pages.page import Browser, Page, Ran
 from operators.pages.ran import ran_rows
 from operators.tables.best_and_worst import best_and_worst
+from pipeline.artifact import Artifact
 from pipeline.past import PastBranch
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
@@ -74,7 +75,7 @@ def _title(branches: Sequence[PastBranch]) -> str:
 
 
 def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) -> str:
-    prompts = sum(sum(b.artifacts["prompts"].rows("prompts").values()) for b in branches)
+    prompts = sum(sum(_rows(b.artifacts["prompts"], "prompts")) for b in branches)
     found = [each.facts["pair_id"] for each in asked]
     n_facts = pl.concat(found).n_unique() if found else facts.pairs.height
     settings = list(dict.fromkeys(branch.setting for branch in branches))
@@ -98,7 +99,12 @@ def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
 def _n_errors(branch: PastBranch) -> int:
     stages = ("admitted", "generations", "masked", "scores")
     found = (branch.artifacts[stage] for stage in stages if stage in branch.artifacts)
-    return sum(sum(artifact.rows("errors").values()) for artifact in found)
+    return sum(sum(_rows(artifact, "errors")) for artifact in found)
+
+
+def _rows(artifact: Artifact, table: str) -> Collection[int]:
+    """The rows of each shard; none of an artifact that was removed to save room."""
+    return artifact.rows(table).values() if artifact.is_complete() else ()
 
 
 def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.DataFrame:
@@ -134,7 +140,7 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
     templates = []
     for branch in branches:
         digest = METHODS[branch.method].digest
-        if digest is None:
+        if digest is None or not branch.artifacts["matched"].is_complete():
             continue
         digests, examples = [], []
         for relation in _relations(branch):
@@ -183,7 +189,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
     said = next((branch.artifacts[stage] for stage in _SAID if stage in branch.artifacts), None)
-    if said is None:
+    if said is None or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]

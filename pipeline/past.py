@@ -95,20 +95,26 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
     Raises:
         InputError: an artifact of one is gone.
     """
+    store = Store(content["run"]["artifacts"])
+    for title, folders in content["artifacts"].items():
+        artifacts = {folder.partition("/")[0]: opened(store, folder) for folder in folders}
+        yield setting(name, content, title, artifacts)
+
+
+def setting(name: str, content: Record, title: str, artifacts: dict[str, Artifact]) -> PastBranch:
+    """One setting of a run, by its title; artifacts by stage."""
     run = content["run"]
-    artifacts = Store(run["artifacts"])
-    for setting, folders in content["artifacts"].items():
-        yield PastBranch(
-            run=name,
-            model=run["model"]["name"],
-            benchmark=run["benchmark"]["name"],
-            method=run["benchmark"]["method"],
-            setting=setting,
-            billions_of_parameters=run["model"]["billions_of_parameters"],
-            training_cutoff=run["model"].get("training_cutoff"),
-            artifacts={folder.partition("/")[0]: opened(artifacts, folder) for folder in folders},
-            record=content,
-        )
+    return PastBranch(
+        run=name,
+        model=run["model"]["name"],
+        benchmark=run["benchmark"]["name"],
+        method=run["benchmark"]["method"],
+        setting=title,
+        billions_of_parameters=run["model"]["billions_of_parameters"],
+        training_cutoff=run["model"].get("training_cutoff"),
+        artifacts=artifacts,
+        record=content,
+    )
 
 
 def _refuse_two_of_one(found: Sequence[PastBranch]) -> None:

@@ -67,10 +67,9 @@ def record(
 
 def recorded(store: Store, plan: Plan) -> Began | None:
     """What the store's run.json says of the run's beginning, if it is of the same artifacts."""
-    try:
-        found = json.loads(store.get("run.json"))
-    except FileNotFoundError:
+    if not store.exists("run.json"):
         return None
+    found = json.loads(store.get("run.json"))
     if found["artifacts"] != _artifacts(plan) or "predicted" not in found:
         return None
     return Began(found["started"], pl.DataFrame(found["predicted"], schema=PREDICTED))

@@ -125,7 +125,7 @@ def _pod(start: Start, unit: Unit) -> dict[str, Any]:
         ],
         "volumeMounts": [
             {"name": "data", "mountPath": _FOLDER},
-            {"name": "memory", "mountPath": "/dev/shm"},  # noqa: S108 -- of the pod
+            {"name": "memory", "mountPath": "/dev/shm"},
         ],
     }
     if unit.secret:

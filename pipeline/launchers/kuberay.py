@@ -130,7 +130,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _volumes(launch: KubeRay) -> dict[str, tuple[str, dict[str, Any]]]:
     """Each volume's path in the container, and where it comes from."""
     memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
-    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": ("/dev/shm", {"emptyDir": memory})}  # noqa: S108 -- of the pod
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": ("/dev/shm", {"emptyDir": memory})}
     if launch.cache_claim:
         claim = {"claimName": launch.cache_claim}
         volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})

@@ -52,7 +52,7 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     took = spent(plan)
     began = _began(store, plan, took, seconds, known)
     content = json.dumps(record(plan, seconds, took, began), indent=1)
-    branches = list(past.settings(plan.run.name, json.loads(content)))
+    branches = list(_branches(plan, json.loads(content)))
     result = _result(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
@@ -63,6 +63,13 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     store.put(PAGE, results_page(branches, result, found))
     store.put("run.json", content.encode())
     return metrics
+
+
+def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
+    """The settings of the run; inputs of the metrics may have been removed to save room."""
+    for branch in plan.branches:
+        artifacts = {each.stage: each for each in branch.artifacts()}
+        yield past.setting(plan.run.name, content, branch.title, artifacts)
 
 
 def _began(
