@@ -27,6 +27,7 @@ _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
     *(compare, report, export, build, describe, why, catalog),
 )
+_REST = ("overrides", "settings", "runs")  # what a verb takes any number of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,13 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; argparse takes no overrides behind an option, so they are added here."""
+    """The arguments; argparse takes no further ones behind an option, so they are added here."""
     parser = _parser()
     asked, late = parser.parse_known_args(arguments)
-    if late and ("overrides" not in asked or any(each.startswith("-") for each in late)):
+    rest: list[str] | None = next((vars(asked)[name] for name in _REST if name in asked), None)
+    if late and (rest is None or any(each.startswith("-") for each in late)):
         parser.error(f"unknown arguments: {' '.join(late)}")
-    if late:
-        asked.overrides += late
+    if rest is not None:
+        rest += late
     return asked
 
 

@@ -104,6 +104,7 @@ def compared(
             f"{_listed(before)} and {_listed(after)}."
         )
     for key in shared:
+        _check_relations(before[key], after[key])
         departures = tuple(_departures(before[key], after[key]))
         if departures and not anyway:
             raise InputError(
@@ -111,6 +112,19 @@ def compared(
                 f"({'; '.join(departures)}); run one of them again, or compare them --anyway."
             )
         yield _compared(before[key], after[key], given, departures)
+
+
+def _check_relations(one: PastBranch, other: PastBranch) -> None:
+    if not relations(one) & relations(other):
+        raise InputError(
+            f"{one.run} and {other.run} have no relation in common; compare runs over the same "
+            "data."
+        )
+
+
+def relations(branch: PastBranch) -> set[str]:
+    """The relations that have answers in a run."""
+    return set(branch.artifacts["matched"].shards("answers"))
 
 
 def _is_comparable(branch: PastBranch) -> bool:

@@ -15,6 +15,7 @@ from operators.tables.lm_eval import harness_path, harness_results
 from operators.tables.markdown import markdown
 from operators.tables.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
 from pipeline import past
+from pipeline.secrets import hidden
 from pipeline.store import Store
 
 
@@ -30,7 +31,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     if form == "mlflow":
         return _log_to_mlflow(run, store, metrics, record)
     name, content = FORMATS[form](metrics, record)
-    target = Store(out or store.where("export"))
+    target = Store(out or f"{results.rstrip('/')}/{run}/export")
     target.put(name, content)
     return target.where(name)
 
@@ -101,4 +102,4 @@ def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mappin
     except mlflow.exceptions.MlflowException as error:
         first = str(error).splitlines()[0]
         raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error
-    return f"{mlflow.get_tracking_uri()}, run {active.info.run_id}"
+    return f"{hidden(mlflow.get_tracking_uri())}, run {active.info.run_id}"

@@ -180,6 +180,6 @@ def _drop_corrupt(asked: Repository, commit: str, local: Path, say: Say) -> list
             "it is fetched again"
         )
         path = local / each["path"]
-        path.resolve().unlink()  # in the cache, what the name links to
+        path.resolve().unlink(missing_ok=True)  # in the cache, what this name links to, or several
         path.unlink(missing_ok=True)
     return [each["path"] for each in checked.mismatches]

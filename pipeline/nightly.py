@@ -19,7 +19,7 @@ from operators.metrics.verdict import Outcome
 from pipeline import baseline, past
 from pipeline.artifact import Artifact, differences
 from pipeline.baseline import Baseline
-from pipeline.comparing import Compared, Comparison, compared
+from pipeline.comparing import Compared, Comparison, compared, relations
 from pipeline.comparing import settings as comparison_settings
 from pipeline.run import run as compute
 from pipeline.score import score
@@ -173,7 +173,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     outcomes = {each.outcome for each in judged}
     found = Night(
         name=f"{label(name)}-{day}",
-        results=results,
+        results=Store(results).where(),
         outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
         baseline=accepted[0] if accepted else None,
         changed=tuple(dict.fromkeys(each for run in tonight for each in _changed(run, accepted))),
@@ -204,6 +204,10 @@ def _judged(
         yield from (Judged(run.name, each, "not enough evidence", unknown) for each in settings)
         return
     shared = _answers(run.results, before).keys() & set(settings)
+    if not _relations(run.results, before) & _relations(run.results, run.name):
+        reason = f"the baseline {before} measured other relations; accept a new one"
+        yield from (Judged(run.name, e, "not enough evidence", reason, before) for e in settings)
+        return
     names = before, run.name, run.results
     for found in compared(*names, comparison, anyway=True) if shared else ():
         folder = f"{run.name.partition('/')[0]}/compare/{run.name.partition('/')[2]}"
@@ -229,7 +233,7 @@ def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder:
         flip_rate=found.flip_rates[1],
         lost=found.lost,
         n_gained=found.n_gained,
-        tables=folder,
+        tables=Store(folder).where(),
     )
 
 
@@ -275,6 +279,11 @@ def _answers(results: str, run: str) -> dict[str, Artifact]:
         )
         for branch in past.branches(results, [run])
     }
+
+
+def _relations(results: str, run: str) -> set[str]:
+    found = (relations(branch) for branch in past.branches(results, [run]))
+    return set.union(*found)
 
 
 def _fields(answers: Artifact) -> dict[str, Any]:

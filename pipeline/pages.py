@@ -196,6 +196,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     right = pl.col("correct") if "correct" in matched.columns else pl.lit(None, pl.Boolean)
     rows = [
         prompts.read("prompts", shard)
+        .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
         .select("prompt_id", "pair_id", "template_id", prompt="query", answer=_SAID[said.stage])
         for shard in shards

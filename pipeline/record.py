@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 
-from operators.cost import PREDICTED
 from operators.redact import redacted
 from pipeline import machine, secrets
 from pipeline.artifact import numbers
@@ -33,22 +32,16 @@ _DISTRIBUTIONS = (
 )
 
 
-class Began(NamedTuple):
-    """When a run began (ISO 8601), and what was predicted of it then (`operators.cost`)."""
-
-    started: str
-    predicted: pl.DataFrame
+# What making the artifacts took, which stays as it is when a finished run is written again.
+_TAKEN = ("started", "cost", "predicted", "spent")
 
 
-def record(
-    plan: Plan, seconds: dict[str, float], took: pl.DataFrame, began: Began
-) -> dict[str, object]:
-    """The content of run.json, without secrets; `took` is what was spent (`operators.cost`)."""
+def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
+    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`."""
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "artifacts": _artifacts(plan),
-        "started": began.started,
         "versions": _versions(),
         "commit": commit(),
         "hardware": {
@@ -58,21 +51,29 @@ def record(
             "cpus": os.cpu_count(),
         },
         "seconds": seconds,
-        "cost": _cost(plan),
-        "predicted": began.predicted.to_dicts(),
-        "spent": took.to_dicts(),
+        **taken,
     }
     return dict(redacted(content, secrets.known()))
 
 
-def recorded(store: Store, plan: Plan) -> Began | None:
-    """What the store's run.json says of the run's beginning, if it is of the same artifacts."""
+def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame) -> dict[str, Any]:
+    """When a run began (ISO 8601), what it took, and what was predicted (`operators.cost`)."""
+    return {
+        "started": started,
+        "cost": _cost(plan),
+        "predicted": predicted.to_dicts(),
+        "spent": spent.to_dicts(),
+    }
+
+
+def recorded(store: Store, plan: Plan) -> dict[str, Any] | None:
+    """The same as the store's run.json has it, if that is of the same artifacts."""
     if not store.exists("run.json"):
         return None
     found = json.loads(store.get("run.json"))
-    if found["artifacts"] != _artifacts(plan) or "predicted" not in found:
+    if found["artifacts"] != _artifacts(plan) or not found.keys() >= set(_TAKEN):
         return None
-    return Began(found["started"], pl.DataFrame(found["predicted"], schema=PREDICTED))
+    return {name: found[name] for name in _TAKEN}
 
 
 def _artifacts(plan: Plan) -> dict[str, list[str]]:

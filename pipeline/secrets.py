@@ -12,6 +12,7 @@ from configparser import Error as ConfigError
 from contextlib import suppress
 from pathlib import Path
 
+from operators.errors import InputError
 from operators.redact import is_secret, redactor
 
 
@@ -33,13 +34,29 @@ def _given() -> Iterator[str]:
 
 def _text(variable: str, usual: str) -> str:
     """The text of the file that a variable names, or of the usual one; empty if there is none."""
-    path = Path(os.environ.get(variable, usual)).expanduser()
-    return path.read_text(errors="replace").strip() if path.is_file() else ""
+    try:
+        path = Path(os.environ.get(variable, usual)).expanduser()
+        return path.read_text(errors="replace").strip() if path.is_file() else ""
+    except (OSError, RuntimeError):  # not for this user, who may have no home
+        return ""
 
 
 def hidden(text: str) -> str:
     """A text for a terminal, a log or a message, without secrets."""
     return redactor(known())(text)
+
+
+def refuse(text: str, what: str) -> None:
+    """Refuse to hand a secret to where others can read it.
+
+    Raises:
+        InputError: the text holds one.
+    """
+    if hidden(text) != text:
+        raise InputError(
+            f"{what} holds a secret, such as a key in a URL, which others could read; put it into "
+            "the environment that the command runs in."
+        )
 
 
 def hidden_traceback() -> str:

@@ -86,8 +86,8 @@ def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
 
 def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     unit = _UNIT.get(artifact.stage)
-    counted = artifact.rows(unit) if unit else branch.prompts.rows("prompts")
-    n = sum(counted.values())
+    counted, table = (artifact, unit) if unit else (branch.prompts, "prompts")
+    n = sum(counted.rows(table).values()) if counted.is_complete() else None
     row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
     try:
         found = json.loads(artifact.store.get(f"{artifact.folder}/cost.json"))

@@ -32,7 +32,15 @@ class Start:
 
     @classmethod
     def here(cls, nightly: str, overrides: Sequence[str]) -> "Start":
-        """As it would be started by hand, here."""
+        """As it would be started by hand, here.
+
+        Raises:
+            InputError: its name cannot be that of a unit.
+        """
+        if re.fullmatch(r"[\w.-]+", label(nightly)) is None:
+            raise InputError(
+                f"{label(nightly)!r} cannot name a unit; use letters, digits, dots and dashes."
+            )
         program = Path(sys.executable).with_name("factsweep")
         words = ("nightly", nightly, *overrides)
         return cls(label(nightly), words, str(program), str(Path.cwd()))
@@ -45,16 +53,17 @@ def cron(start: Start, unit: Unit) -> str:
     >>> print(cron(start, Unit("02:30", "factsweep:cpu", None, "factsweep", 0)), end="")
     30 2 * * * cd /srv && mkdir -p results && flock -n -E 75 results/demo.lock \
 /opt/bin/factsweep nightly demo >>results/demo.log 2>&1 || { code=$?; \
-echo "factsweep nightly demo: exit code $code, see /srv/results/demo.log"; exit $code; }
+echo factsweep nightly demo: exit code $code, see /srv/results/demo.log; exit $code; }
     """
     hour, minute = _time(unit)
     command = shlex.join([start.program, *start.words])
     log = f"results/{start.name}.log"
-    said = f"factsweep nightly {start.name}: exit code $code, see {start.folder}/{log}"
+    said = f"factsweep nightly {start.name}: exit code"
+    see = shlex.quote(f"{start.folder}/{log}")
     line = (
         f"cd {shlex.quote(start.folder)} && mkdir -p results && "
         f"flock -n -E 75 results/{start.name}.lock {command} >>{log} 2>&1 "
-        f'|| {{ code=$?; echo "{said}"; exit $code; }}'
+        f"|| {{ code=$?; echo {said} $code, see {see}; exit $code; }}"
     )
     # In a crontab a percent sign ends the command.
     return f"{minute} {hour} * * * {line.replace('%', chr(92) + '%')}\n"
@@ -94,7 +103,16 @@ WantedBy=timers.target
 
 
 def kubernetes(start: Start, unit: Unit) -> str:
-    """A CronJob; a pod is never started again, so that exit codes 3 and 4 stay to be seen."""
+    """A CronJob; a pod is never started again, so that exit codes 3 and 4 stay to be seen.
+
+    Raises:
+        InputError: the nightly is a file of this machine.
+    """
+    if start.words[1].endswith(".yaml"):
+        raise InputError(
+            f"{start.words[1]} is a file of this machine, which no pod has; put it into "
+            "conf/nightly/ of the image and name it without .yaml."
+        )
     hour, minute = _time(unit)
     manifest = {
         "apiVersion": "batch/v1",
@@ -174,4 +192,4 @@ def _systemd_word(word: str) -> str:
 
 def _dns_name(name: str) -> str:
     """A name that Kubernetes takes: small letters, digits and dashes."""
-    return f"factsweep-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"[:52]
+    return f"factsweep-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"[:52].strip("-")

@@ -33,8 +33,8 @@ def _compare(asked: argparse.Namespace) -> int:
     out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
     outcomes = set()
     for found in compared(asked.first, asked.second, asked.results, given, anyway=asked.anyway):
-        folder = f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}"
-        write_report(Store(folder), found.report)
+        store = Store(f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}")
+        write_report(store, found.report)
         print(
             f"\n{found.names[1]} against {found.names[0]}: {found.setting} on {found.benchmark}\n"
         )
@@ -44,7 +44,7 @@ def _compare(asked: argparse.Namespace) -> int:
         print(markdown(found.report.tables["moves"]))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
         print(lost_and_gained(found.lost, found.n_gained))
-        print(f"tables, facts gained and lost, figure: {folder}/")
+        print(f"tables, facts gained and lost, figure: {store.where()}/")
         outcomes.add(found.verdict.outcome)
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0

@@ -16,6 +16,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _launch(asked: argparse.Namespace) -> int:
+    from pipeline import secrets
     from pipeline.launchers import LAUNCHERS, order
     from pipeline.settings import load
 
@@ -29,5 +30,6 @@ def _launch(asked: argparse.Namespace) -> int:
     order.check_no_credentials(settings)
     launcher = LAUNCHERS[launch.kind]
     text = launcher.rendered(settings, asked.overrides)
+    secrets.refuse(text, "what would be submitted")
     print(text.rstrip("\n") if asked.dry_run else launcher.submitted(launch, text))
     return 0

@@ -38,11 +38,14 @@ def _nightly(asked: argparse.Namespace) -> int:
 
 
 def _print_unit(asked: argparse.Namespace) -> int:
+    from pipeline import secrets
     from pipeline.nightly import load
     from pipeline.units import UNITS, Start
 
     start = Start.here(asked.nightly, asked.overrides)
-    print(UNITS[asked.unit](start, load(asked.nightly).unit), end="")
+    text = UNITS[asked.unit](start, load(asked.nightly).unit)
+    secrets.refuse(text, "the unit")
+    print(text, end="")
     return 0
 
 

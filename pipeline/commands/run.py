@@ -52,12 +52,13 @@ def _score(asked: argparse.Namespace) -> int:
 
 def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
     from operators.tables.markdown import markdown
+    from pipeline.store import Store
 
     print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
     print(markdown(settings.method.card(metrics)))
     if settings.model.trust_remote_code:
         print(f"model.trust_remote_code=true: code of {settings.model.id} was allowed to run")
-    folder = f"{settings.results}/{settings.name}"
+    folder = Store(settings.results).where(settings.name)
     print(f"page: {folder}/index.html; tables, figures and every number by relation: {folder}/")
 
 

@@ -33,7 +33,7 @@ from pipeline.pages import results_page
 from pipeline.past import PastBranch
 from pipeline.plan import Plan
 from pipeline.rates import place
-from pipeline.record import Began, record, recorded
+from pipeline.record import record, recorded, taken
 from pipeline.spending import spent
 from pipeline.stages import facts as facts_stage
 from pipeline.store import Store
@@ -49,9 +49,7 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     `known` are the rates that were known when the run began; null if there was nothing to compute.
     """
     store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    took = spent(plan)
-    began = _began(store, plan, took, seconds, known)
-    content = json.dumps(record(plan, seconds, took, began), indent=1)
+    content = json.dumps(record(plan, seconds, _taken(store, plan, seconds, known)), indent=1)
     branches = list(_branches(plan, json.loads(content)))
     result = _result(branches)
     if not plan.run.answers:
@@ -72,21 +70,19 @@ def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
         yield past.setting(plan.run.name, content, branch.title, artifacts)
 
 
-def _began(
-    store: Store,
-    plan: Plan,
-    took: pl.DataFrame,
-    seconds: dict[str, float],
-    known: pl.DataFrame | None,
-) -> Began:
-    """When the run began and what was predicted of it; as recorded, if nothing was computed."""
+def _taken(
+    store: Store, plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None
+) -> dict[str, Any]:
+    """When the run began, what it took, what was predicted; as recorded, if it computed nothing."""
     if known is None and (earlier := recorded(store, plan)) is not None:
         return earlier
+    took = spent(plan)
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
     work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
     asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
     known = pl.DataFrame(schema=SPENT) if known is None else known
-    return Began(started.isoformat(timespec="seconds"), predict(asked, known, place(plan.run)))
+    predicted = predict(asked, known, place(plan.run))
+    return taken(plan, started.isoformat(timespec="seconds"), took, predicted)
 
 
 def write_past(
@@ -97,7 +93,7 @@ def write_past(
     parse: Parse | None = None,
     encode: Encode | None = None,
 ) -> Iterator[str]:
-    """Write past runs' tables and figures together, and pages of each and of all; says where.
+    """Write past runs' tables, figures and pages together; says where.
 
     Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
     `parse` and `encode` measure how different the templates are, which takes a while.
@@ -140,9 +136,11 @@ def _check_whole(branch: PastBranch) -> None:
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
-    """Write each run's own page anew; says where."""
+    """Write the page of each run that has none, as it was made before there were pages."""
     for name in names:
         store = Store(f"{results.rstrip('/')}/{name}")
+        if store.exists(PAGE):
+            continue
         branches = past.branches(results, [name])
         result = _result(branches)
         report = METHODS[branches[0].method].report(result)

@@ -51,6 +51,21 @@ def test_main_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"    {verb} " in out for verb in (*VERBS, "why", "catalog"))
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["compare", "a", "b", "--gate", "smallest_difference=0.05"],
+        ["report", "--results", "{empty}", "a", "b"],
+    ],
+)
+def test_main_takes_more_arguments_behind_an_option(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [each.format(empty=tmp_path) for each in asked]
+    assert main(asked) == 2
+    assert "has no run a; it has" in capsys.readouterr().err
+
+
 BAD_INPUT = {
     "model=nope": "there is no model 'nope'",
     "benchmark=nope": "there is no benchmark 'nope'",

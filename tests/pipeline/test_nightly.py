@@ -190,6 +190,25 @@ def test_nightly_few_facts_exit_4_with_or_without_damage(
     assert night(given, answers(5, damaged), 2) == 4
 
 
+def test_nightly_other_relations_than_the_baseline_is_not_judged(
+    tmp_path: Path,
+    written: Nightly,
+    answers: Answers,
+    night: Act,
+    accept: Act,
+    slice_of: Callable[[int], list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    everything = pl.read_parquet(answers())
+    for day, relations in ((1, RELATIONS[:1]), (2, RELATIONS[1:])):
+        given = written(runs=[[*slice_of(10), f"benchmark.relations=[{','.join(relations)}]"]])
+        mine = pl.col("prompt_id").str.split(".").list.first().is_in(relations)
+        everything.filter(mine).write_parquet(tmp_path / "mine.parquet")
+        assert night(given, str(tmp_path / "mine.parquet"), day) == 4
+        accept(given, f"planted10-2026-11-{day:02}")
+    assert "measured other relations; accept a new one" in capsys.readouterr().out
+
+
 def test_nightly_other_prompts_than_the_baseline_is_not_judged(
     written: Nightly,
     answers: Answers,

@@ -1,5 +1,6 @@
 """run: the whole pipeline in Ray with the fake engine, and nothing done twice."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -87,10 +88,15 @@ def test_run_second_time_computes_nothing(finished: Plan) -> None:
 @pytest.mark.usefixtures("no_ray")
 def test_run_inputs_removed_to_save_room_are_not_made_again(finished: Plan) -> None:
     (branch,) = finished.branches
-    for artifact in branch.decoded():
+    run(finished.run)
+    record = Path(finished.run.results) / finished.run.name / "run.json"
+    cost = json.loads(record.read_text())["cost"]
+    assert cost["generations"]["prompts"] > 0
+    for artifact in (branch.prompts, *branch.decoded()):
         for path in sorted(Path(artifact.store.where(artifact.folder)).rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
     assert run(finished.run).equals(branch.metrics.read_all("metrics"))
+    assert json.loads(record.read_text())["cost"] == cost
 
 
 @pytest.mark.usefixtures("no_ray")

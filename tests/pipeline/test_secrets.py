@@ -151,6 +151,13 @@ def test_known_secrets_are_those_of_the_environment_and_of_mounted_files(
     assert "" not in secrets.known()
 
 
+def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", "~nobody-of-this-name/cache")
+    monkeypatch.setenv("PLANTED_TOKEN", IN_ENVIRONMENT)
+    monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
+    assert IN_ENVIRONMENT in secrets.known()
+
+
 def test_code_loads_no_pickle_and_unpacks_no_archive() -> None:
     """What ruff's S rules do not know, and that none of them is silenced."""
     forbidden = re.compile(

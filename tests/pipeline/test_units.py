@@ -123,3 +123,22 @@ def test_nightly_unit_is_printed_and_nothing_run(
     assert main(["nightly", "demo", "--unit", kind, results]) == 0
     assert results in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
+
+
+def test_unit_of_a_name_that_a_shell_would_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'my night' cannot name a unit"):
+        Start.here(str(tmp_path / "my night.yaml"), [])
+
+
+def test_unit_of_a_file_is_none_for_a_pod() -> None:
+    start = Start("own", ("nightly", "own.yaml"), "/bin/factsweep", "/srv")
+    with pytest.raises(InputError, match=r"own\.yaml is a file of this machine"):
+        kubernetes(start, UNIT)
+
+
+def test_unit_with_a_key_in_a_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["nightly", "demo", "results=s3://AKID:wJ/planted@bucket", "--unit", "cron"]
+    assert main(asked) == 2
+    out, err = capsys.readouterr()
+    assert "the unit holds a secret" in err
+    assert "planted" not in out + err

@@ -50,6 +50,23 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
     assert err.startswith("factsweep: artifacts=… has credentials in its URL")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["cluster=ray", "artifacts=s3://AKID:wJ/planted@bucket/a"],
+        ["cluster=kuberay", 'cluster.launch.env={HTTPS_PROXY: "http://me:wJ/planted@proxy"}'],
+        ["cluster=slurm", 'cluster.launch.setup=["export PROXY=http://me:wJ/planted@proxy"]'],
+    ],
+)
+def test_launch_secret_anywhere_in_what_is_rendered_is_refused(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", "--dry-run", *STORES, *given]) == 2
+    out, err = capsys.readouterr()
+    assert "planted" not in out + err
+    assert err.startswith("factsweep: what would be submitted holds a secret")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: Path) -> None:
     names = [
