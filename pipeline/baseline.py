@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from operators.errors import InputError
 from operators.methods import METHODS
 from pipeline import past
-from pipeline.artifact import Artifact
 from pipeline.past import PastBranch
 from pipeline.run import answered
 from pipeline.settings import build
@@ -45,14 +44,14 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     names = past.runs(results, run)
     branches = past.branches(results, names)
     for branch in branches:
-        _check(branch, past.record(results, branch.run))
+        _check(branch)
     accepted = Baseline(
         run=run,
         accepted_by=_user(),
         accepted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=past.record(results, names[0])["commit"],
+        commit=branches[0].record["commit"],
         verdict=verdict,
-        runs={measured(past.record(results, name)): name for name in names},
+        runs={measured(branch.model, branch.benchmark): branch.run for branch in branches},
         metrics={str(branch): branch.metrics.folder for branch in branches},
     )
     content = [asdict(each) for each in (*history(nightly, results), accepted)]
@@ -70,9 +69,9 @@ def history(nightly: str, results: str) -> list[Baseline]:
     return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(content)]
 
 
-def measured(record: past.Record) -> str:
+def measured(model: str, benchmark: str) -> str:
     """What a run measured, by which the runs of two nights are paired."""
-    return f"{record['run']['model']['name']} on {record['run']['benchmark']['name']}"
+    return f"{model} on {benchmark}"
 
 
 def _name(nightly: str) -> str:
@@ -96,28 +95,23 @@ def _verdict(results: str, run: str) -> str | None:
     return None
 
 
-def _check(branch: PastBranch, record: past.Record) -> None:
+def _check(branch: PastBranch) -> None:
     """Refuse what nothing can be held against.
 
     Raises:
         InputError: it names the artifact or the setting.
     """
-    for artifact in branch.artifacts.values():
-        _check_whole(branch, artifact)
-    n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
-    if failed > record["run"]["decoding"]["max_failed_share"] * (n + failed):
-        raise InputError(
-            f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} have "
-            "no answer; run it again, or accept another run."
-        )
-
-
-def _check_whole(branch: PastBranch, artifact: Artifact) -> None:
-    if not artifact.is_complete():
+    if (artifact := branch.incomplete) is not None:
         where = artifact.store.where(artifact.folder)
         raise InputError(
             f"{branch.run} is no baseline: its artifact {where} is not complete; "
             "run it again, then accept it."
+        )
+    n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
+    if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
+        raise InputError(
+            f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} have "
+            "no answer; run it again, or accept another run."
         )
 
 

@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -21,6 +21,7 @@ from pipeline.artifact import Artifact, differences
 from pipeline.baseline import Baseline
 from pipeline.comparing import Compared, Comparison, compared, relations
 from pipeline.comparing import settings as comparison_settings
+from pipeline.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
 from pipeline.settings import CONF, Run, build, choices
@@ -136,7 +137,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     found: dict[str, Run] = {}
     for each in given.runs:
         run = load_run([*each, *overrides])
-        measured = _measured(run)
+        measured = baseline.measured(run.model.name, run.benchmark.name)
         if measured in found:
             raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
         if "answers" not in run.method.matched:
@@ -169,14 +170,19 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
         measure(run)
     results = tonight[0].results
     accepted = baseline.history(label(name), results)[-1:]
-    judged = [each for run in tonight for each in _judged(run, accepted, given, comparison)]
+    pairs = [_paired(run, accepted) for run in tonight]
+    judged = [
+        each
+        for run, pair in zip(tonight, pairs, strict=True)
+        for each in (_judged(pair, given, comparison) if pair else _unheld(run))
+    ]
     outcomes = {each.outcome for each in judged}
     found = Night(
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
         outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
         baseline=accepted[0] if accepted else None,
-        changed=tuple(dict.fromkeys(each for run in tonight for each in _changed(run, accepted))),
+        changed=tuple(dict.fromkeys(line for pair in pairs if pair for line in _changed(pair))),
         settings=tuple(judged),
     )
     content = json.dumps(asdict(found) | {"exit_code": found.exit_code}, indent=1)
@@ -184,51 +190,72 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     return found
 
 
-def _before(run: Run, accepted: Sequence[Baseline]) -> str | None:
-    """The run of the baseline that measured the same."""
-    return accepted[0].runs.get(_measured(run)) if accepted else None
+@dataclass(frozen=True)
+class _Pair:
+    """A run of tonight, and the run of the baseline that measured the same; settings by name."""
+
+    run: Run
+    tonight: Mapping[str, PastBranch]
+    against: str
+    before: Mapping[str, PastBranch]
+
+    @property
+    def shared(self) -> list[str]:
+        """The settings that both measured."""
+        return [setting for setting in self.before if setting in self.tonight]
 
 
-def _measured(run: Run) -> str:
-    """By what it is paired with a run of the baseline (`baseline.measured`)."""
-    return f"{run.model.name} on {run.benchmark.name}"
+def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
+    """The run with its baseline; null: none is accepted."""
+    measured = baseline.measured(run.model.name, run.benchmark.name)
+    against = accepted[0].runs.get(measured) if accepted else None
+    if against is None:
+        return None
+    return _Pair(run, _settings(run.results, run.name), against, _settings(run.results, against))
 
 
-def _judged(
-    run: Run, accepted: Sequence[Baseline], given: Nightly, comparison: Comparison
-) -> Iterator[Judged]:
-    before = _before(run, accepted)
-    settings = list(_answers(run.results, run.name))
-    if before is None:
-        unknown = f"no baseline of {_measured(run)} is accepted yet"
-        yield from (Judged(run.name, each, "not enough evidence", unknown) for each in settings)
-        return
-    shared = _answers(run.results, before).keys() & set(settings)
-    if not _relations(run.results, before) & _relations(run.results, run.name):
-        reason = f"the baseline {before} measured other relations; accept a new one"
-        yield from (Judged(run.name, e, "not enough evidence", reason, before) for e in settings)
-        return
-    names = before, run.name, run.results
+def _settings(results: str, run: str) -> dict[str, PastBranch]:
+    return {branch.setting: branch for branch in past.branches(results, [run])}
+
+
+def _unheld(run: Run) -> Iterator[Judged]:
+    """What is said of a run where no baseline is accepted."""
+    measured = baseline.measured(run.model.name, run.benchmark.name)
+    for setting in _settings(run.results, run.name):
+        reason = f"no baseline of {measured} is accepted yet"
+        yield Judged(run.name, setting, "not enough evidence", reason)
+
+
+def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
+    run, reason = pair.run, f"the baseline {pair.against} did not measure it"
+    shared = set(pair.shared)
+    if not _relations(pair.before) & _relations(pair.tonight):
+        reason = f"the baseline {pair.against} measured other relations; accept a new one"
+        shared = set()
+    names = pair.against, run.name, run.results
     for found in compared(*names, comparison, anyway=True) if shared else ():
         folder = f"{run.name.partition('/')[0]}/compare/{run.name.partition('/')[2]}"
         folder = f"{run.results}/{folder}-{found.setting.replace(' ', '-')}"
         write_report(Store(folder), found.report)
-        settings.remove(found.setting)
-        yield _judge(run, before, found, given.max_flip_rate, folder)
-    for setting in settings:
-        reason = f"the baseline {before} did not measure it"
-        yield Judged(run.name, setting, "not enough evidence", reason, before)
+        yield _judge(pair, found, given.max_flip_rate, folder)
+    for setting in pair.tonight:
+        if setting not in shared:
+            yield Judged(run.name, setting, "not enough evidence", reason, pair.against)
 
 
-def _judge(run: Run, before: str, found: Compared, max_flip_rate: float, folder: str) -> Judged:
-    answers = [_answers(run.results, each)[found.setting] for each in (before, run.name)]
+def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
+    return set.union(*map(relations, branches.values()))
+
+
+def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> Judged:
+    answers = [each[found.setting].answers for each in (pair.before, pair.tonight)]
     outcome, reason = judge(found, max_flip_rate)
     return Judged(
-        run=run.name,
+        run=pair.run.name,
         setting=found.setting,
         outcome=outcome,
         reason=reason,
-        against=before,
+        against=pair.against,
         reused=answers[0].folder == answers[1].folder,
         flip_rate=found.flip_rates[1],
         lost=found.lost,
@@ -252,38 +279,19 @@ def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     return found.verdict.outcome, found.verdict.reason
 
 
-def _changed(run: Run, accepted: Sequence[Baseline]) -> Iterator[str]:
+def _changed(pair: _Pair) -> Iterator[str]:
     """What is other than at the baseline: what answers are made of, versions, commit, machine."""
-    before = _before(run, accepted)
-    if before is None:
-        return
-    first, second = (past.record(run.results, name) for name in (before, run.name))
+    first, second = (next(iter(each.values())).record for each in (pair.before, pair.tonight))
     for name in ("versions", "commit", "hardware"):
         yield from differences({name: first[name]}, {name: second[name]})
-    settings = [_answers(run.results, name) for name in (before, run.name)]
     found = {
         line
-        for setting in settings[0].keys() & settings[1].keys()
-        for line in differences(_fields(settings[0][setting]), _fields(settings[1][setting]))
+        for setting in pair.shared
+        for line in differences(
+            _fields(pair.before[setting].answers), _fields(pair.tonight[setting].answers)
+        )
     }
     yield from sorted(found)
-
-
-def _answers(results: str, run: str) -> dict[str, Artifact]:
-    """The answers to all prompts, of each setting."""
-    return {
-        branch.setting: next(
-            branch.artifacts[stage]
-            for stage in ("generations", "masked")
-            if stage in branch.artifacts
-        )
-        for branch in past.branches(results, [run])
-    }
-
-
-def _relations(results: str, run: str) -> set[str]:
-    found = (relations(branch) for branch in past.branches(results, [run]))
-    return set.union(*found)
 
 
 def _fields(answers: Artifact) -> dict[str, Any]:

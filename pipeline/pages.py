@@ -97,9 +97,8 @@ def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
 
 
 def _n_errors(branch: PastBranch) -> int:
-    stages = ("admitted", "generations", "masked", "scores")
-    found = (branch.artifacts[stage] for stage in stages if stage in branch.artifacts)
-    return sum(sum(_rows(artifact, "errors")) for artifact in found)
+    admitted = [branch.artifacts["admitted"]] if "admitted" in branch.artifacts else []
+    return sum(sum(_rows(artifact, "errors")) for artifact in (*admitted, branch.answers))
 
 
 def _rows(artifact: Artifact, table: str) -> Collection[int]:
@@ -188,8 +187,8 @@ def _by_asked(
 def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
-    said = next((branch.artifacts[stage] for stage in _SAID if stage in branch.artifacts), None)
-    if said is None or not (said.is_complete() and prompts.is_complete()):
+    said = branch.answers
+    if said.stage not in _SAID or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]

@@ -10,6 +10,7 @@ from pipeline.artifact import Artifact, opened
 from pipeline.store import Store
 
 Record = Mapping[str, Any]
+_ANSWERS = ("generations", "masked", "scores")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,16 @@ class PastBranch:
     def metrics(self) -> Artifact:
         """Its metrics."""
         return self.artifacts["metrics"]
+
+    @property
+    def answers(self) -> Artifact:
+        """The answers to all its prompts, or the scores of their texts."""
+        return next(self.artifacts[stage] for stage in _ANSWERS if stage in self.artifacts)
+
+    @property
+    def incomplete(self) -> Artifact | None:
+        """The first artifact that is not whole; null: all are."""
+        return next((each for each in self.artifacts.values() if not each.is_complete()), None)
 
     def __str__(self) -> str:
         """As it stands in messages."""

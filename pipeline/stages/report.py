@@ -28,7 +28,7 @@ from operators.schemas import empty
 from operators.tables.asking import Asking
 from operators.tables.cost import cost_table
 from pipeline import catalog, models, past
-from pipeline.artifact import Artifact, encode
+from pipeline.artifact import encode
 from pipeline.pages import results_page
 from pipeline.past import PastBranch
 from pipeline.plan import Plan
@@ -127,12 +127,11 @@ def write_past(
 
 
 def _check_whole(branch: PastBranch) -> None:
-    for artifact in branch.artifacts.values():
-        if not artifact.is_complete():
-            raise InputError(
-                f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; "
-                "run it again, or name the runs to report without it."
-            )
+    if (artifact := branch.incomplete) is not None:
+        raise InputError(
+            f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; "
+            "run it again, or name the runs to report without it."
+        )
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
@@ -171,7 +170,7 @@ def _result(branches: Sequence[PastBranch]) -> Result:
         {"model": model, "metric": "billions_of_parameters", "value": billions}
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
     ]
-    costs = [*(_runtime(branch.artifacts) for branch in branches), *parameters]
+    costs = [*(_runtime(branch) for branch in branches), *parameters]
     return Result(
         facts_stage.load(branches[0].artifacts["facts"]),
         {
@@ -184,14 +183,10 @@ def _result(branches: Sequence[PastBranch]) -> Result:
     )
 
 
-def _runtime(branch: dict[str, Artifact]) -> dict[str, Any]:
+def _runtime(branch: PastBranch) -> dict[str, Any]:
     """The engine-hours of the answers to all prompts, as a row of the metrics table."""
-    names = {
-        name: branch["metrics"].recipe.fields[name] for name in ("model", "setting", "variant")
-    }
-    answers = next(
-        branch[stage] for stage in ("generations", "masked", "scores") if stage in branch
-    )
+    fields, answers = branch.metrics.recipe.fields, branch.answers
+    names = {name: fields[name] for name in ("model", "setting", "variant")}
     seconds = [each.get("seconds") for each in answers.counts(answers.stage).values()]
     known = [float(each) for each in seconds if each is not None]
     return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
