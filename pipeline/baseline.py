@@ -14,8 +14,8 @@ from operators.methods import METHODS
 from pipeline import past
 from pipeline.past import PastBranch
 from pipeline.run import answered
-from pipeline.settings import build
 from pipeline.store import Store
+from pipeline.typed import build
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from operators.cost import SPENT
 from operators.errors import InputError
 from pipeline import cluster, models, pool, rates
 from pipeline.home import home
-from pipeline.plan import Branch, Plan, planned, tasks
+from pipeline.plan import Branch, Plan, asked, planned
 from pipeline.settings import Run
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.decode import Task
@@ -81,10 +81,10 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
     for branch in plan.branches:
         facts = facts_stage.load(branch.facts)
         found: dict[str, list[pl.DataFrame]] = {}
-        asked = {artifact.stage: (task, n) for artifact, task, n in tasks(run, branch)}
+        stages = asked(run, branch)
         for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
             context = expansion.contexts.select("context_id", context="text")
-            for stage, (task, n_ranked) in asked.items():
+            for stage, (task, n_ranked) in stages.items():
                 rows = expansion.content_free if stage == "priors" else expansion.prompts
                 if rows is None:
                     continue
@@ -96,7 +96,7 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
                 whole = some.with_columns(text=pl.concat_str("context", "query")).drop("context")
                 found.setdefault(stage, []).append(whole)
         for stage, parts in found.items():
-            task = asked[stage][0]
+            task = stages[stage][0]
             yield _Job(branch, stage, task, [_with_room(plan, task, rows) for rows in parts])
 
 

@@ -18,7 +18,7 @@ from pipeline import hub
 from pipeline.files import content, unreadable
 from pipeline.home import home
 from pipeline.hub import Repository
-from pipeline.settings import build
+from pipeline.typed import build
 
 CATALOG = Path(__file__).parent.parent / "data_catalog"
 

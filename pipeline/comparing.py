@@ -20,8 +20,9 @@ from operators.tables import comparison as tables
 from pipeline import past
 from pipeline.artifact import Artifact, differences
 from pipeline.past import PastBranch
-from pipeline.settings import CONF, build
+from pipeline.settings import CONF
 from pipeline.stages import facts as facts_stage
+from pipeline.typed import build
 
 # What a model brings along: two models may differ in it.
 _OF_THE_MODEL = {

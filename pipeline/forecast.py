@@ -15,7 +15,7 @@ from operators.tables.markdown import markdown
 from pipeline import models, rates
 from pipeline.artifact import Artifact
 from pipeline.cluster import gpus_per_engine, hardware
-from pipeline.plan import Branch, Plan, planned, tasks
+from pipeline.plan import Branch, Plan, asked, planned, tasks
 from pipeline.progress import clock
 from pipeline.settings import Run
 from pipeline.stages import facts as facts_stage
@@ -66,7 +66,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
 
 def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) -> None:
     """Add the figures of a relation: the tokens of its prompts, and how many are asked for what."""
-    for stage, (task, n_ranked) in _asked(run, figures.branch).items():
+    for stage, (task, n_ranked) in asked(run, figures.branch).items():
         if stage == "priors":
             rows = expansion.content_free
             figures.asked[stage] += 0 if rows is None else rows.height
@@ -81,11 +81,6 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
             rows = rows.filter(pl.col("same_as").is_null())
         texts = rows.select(first).to_series()
         figures.asked[stage] += sum(each not in figures.too_long for each in texts)
-
-
-def _asked(run: Run, branch: Branch) -> dict[str, tuple[Task, int | None]]:
-    """What is asked of an engine by stage, and of how many ranked prompts; null: of all."""
-    return {artifact.stage: (task, n) for artifact, task, n in tasks(run, branch)}
 
 
 def _count_tokens(
@@ -148,8 +143,8 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     shared = figures.shared_tokens / tokens
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
     yield f"  shards          {figures.shards:,}"
-    for stage, asked in figures.asked.items():
-        yield f"  {stage:15} {asked:,} prompts, {figures.left[stage]:,} answers left"
+    for stage, n in figures.asked.items():
+        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -24,9 +24,10 @@ from pipeline.comparing import settings as comparison_settings
 from pipeline.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
-from pipeline.settings import CONF, Run, build, choices
+from pipeline.settings import CONF, Run, choices
 from pipeline.settings import load as load_run
 from pipeline.store import Store
+from pipeline.typed import build
 from pipeline.writing import write_report
 
 EXIT_CODES: dict[Outcome, int] = {

@@ -193,6 +193,11 @@ def tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | None
         yield block, seeded, decoding.samples.n_prompts
 
 
+def asked(run: Run, branch: Branch) -> dict[str, tuple[Task, int | None]]:
+    """The same by stage: all blocks of samples are asked alike."""
+    return {artifact.stage: (task, n) for artifact, task, n in tasks(run, branch)}
+
+
 def _missing(output: Artifact, prompts: Artifact) -> list[str]:
     if output.is_complete():
         return []

@@ -9,8 +9,9 @@ import yaml
 
 from operators.errors import InputError
 from pipeline.cluster import gpus_per_engine
+from pipeline.launch import KubeRay, Pod
 from pipeline.launchers import order, tool
-from pipeline.settings import KubeRay, Pod, Run
+from pipeline.settings import Run
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache

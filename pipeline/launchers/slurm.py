@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.cluster import gpus_per_engine
+from pipeline.launch import Slurm
 from pipeline.launchers import order, tool
-from pipeline.settings import Run, Slurm
+from pipeline.settings import Run
 
 BODY = Path(__file__).with_name("slurm.sh").read_text()
 

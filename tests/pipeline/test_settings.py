@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from operators.errors import InputError
-from pipeline.settings import CONF, Model, Run, build, choices, load
+from pipeline.settings import CONF, Model, Run, choices, load
+from pipeline.typed import build
 
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
 GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
