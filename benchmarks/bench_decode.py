@@ -36,9 +36,12 @@ import polars as pl
 
 from operators.datasets.myriadlama import rows_from_facts
 from operators.prompts.tokens import encode
-from pipeline import catalog, cluster, models, run, settings
-from pipeline.plan import planned
-from pipeline.settings import Run
+from pipeline import run
+from pipeline.config import settings
+from pipeline.config.settings import Run
+from pipeline.execution import cluster
+from pipeline.execution.plan import planned
+from pipeline.inputs import catalog, models
 from pipeline.stages.expand import with_text
 
 GIVEN = (

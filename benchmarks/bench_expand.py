@@ -31,11 +31,12 @@ import polars as pl
 from operators.datasets.facts import Facts
 from operators.datasets.myriadlama import rows_from_facts
 from operators.prompts.setting import MASK, Setting
-from pipeline import catalog, settings
-from pipeline.artifact import Artifact
-from pipeline.settings import Benchmark
+from pipeline.config import settings
+from pipeline.config.settings import Benchmark
+from pipeline.inputs import catalog
 from pipeline.stages import expand, facts
-from pipeline.store import Store
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.store import Store
 
 # Table 1 of the MyriadLAMA paper; the labels are what its derived triples come to.
 N_PAIRS, N_TEMPLATES, N_NAMES, N_OBJECTS, N_LABELS = 24_643, 100, 64_928, 34_048, 80_000

@@ -26,11 +26,11 @@ import polars as pl
 from bench_expand import alone, make_rows, show
 
 from operators.matching.normalise import Normaliser
-from pipeline import settings
-from pipeline.artifact import Artifact
-from pipeline.plan import Branch, planned
-from pipeline.settings import Run
+from pipeline.config import settings
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, planned
 from pipeline.stages import aggregate, expand, facts, match
+from pipeline.storage.artifact import Artifact
 
 N_DISTINCT, N_WORDS = 36, 40_000
 TARGET_S, TARGET_GIB = 60.0, 4.0

@@ -19,13 +19,13 @@ from operators.datasets.facts import Facts
 from operators.matching.key import key
 from operators.methods import METHODS
 from operators.methods.method import Result
-from operators.metrics.belief import belief
+from operators.metrics.belief.belief import belief
 from operators.schemas import empty
-from pipeline import catalog
-from pipeline.artifact import Artifact, Recipe
-from pipeline.pages import results_page
-from pipeline.past import PastBranch
-from pipeline.store import Store
+from pipeline.inputs import catalog
+from pipeline.results.pages import results_page
+from pipeline.results.past import PastBranch
+from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.store import Store
 
 RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91
 ROWS_PER_SHARD, SHARDS_READ = 16_384, 5

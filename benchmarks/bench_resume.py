@@ -20,9 +20,10 @@ import polars as pl
 from bench_expand import alone, make_rows, show
 
 from operators.schemas import empty
-from pipeline import inspection, settings
-from pipeline.plan import Branch, planned, work
-from pipeline.settings import Run
+from pipeline.config import settings
+from pipeline.config.settings import Run
+from pipeline.execution import status as listing
+from pipeline.execution.plan import Branch, planned, work
 from pipeline.stages import decode, expand, facts
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
@@ -92,7 +93,7 @@ def resume(run: Run) -> int:
 
 def status(run: Run) -> int:
     """Every line of `factsweep status`; returns their number."""
-    return len(list(inspection.status(run)))
+    return len(list(listing.status(run)))
 
 
 def anti_join(run: Run) -> int:

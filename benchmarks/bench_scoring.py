@@ -26,7 +26,9 @@ from operators.engines.protocol import ScoreRequest
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
-from pipeline import cluster, models, settings
+from pipeline.config import settings
+from pipeline.execution import cluster
+from pipeline.inputs import models
 
 MODEL = ["model=smollm2-135m"]
 MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from operators.errors import FactsweepError
-from pipeline import secrets
 from pipeline.commands import (
     baseline,
     build,
@@ -22,6 +21,7 @@ from pipeline.commands import (
     run,
     why,
 )
+from pipeline.machine import secrets
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),

@@ -9,10 +9,12 @@ import ray
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError
 from operators.methods.method import Method
-from pipeline import cluster, dag, lease, progress, rates
-from pipeline.plan import Plan, planned
-from pipeline.settings import Run
-from pipeline.stages import report
+from pipeline.config.settings import Run
+from pipeline.costs import rates
+from pipeline.execution import cluster, dag, progress
+from pipeline.execution.plan import Plan, planned
+from pipeline.results import report
+from pipeline.storage import lease
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0

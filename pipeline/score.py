@@ -14,15 +14,16 @@ from operators.errors import InputError
 from operators.methods.method import Asked
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.schemas import empty
-from pipeline import catalog
-from pipeline.artifact import Artifact, Recipe
-from pipeline.files import scan
-from pipeline.models import Weights
-from pipeline.plan import Branch, Plan
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan
+from pipeline.inputs import catalog
+from pipeline.inputs.files import scan
+from pipeline.inputs.models import Weights
+from pipeline.results import report
 from pipeline.run import check_failed
-from pipeline.settings import Run
-from pipeline.stages import aggregate, expand, facts, match, report
-from pipeline.store import Store
+from pipeline.stages import aggregate, expand, facts, match
+from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.store import Store
 
 VERSION = 1
 

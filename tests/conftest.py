@@ -12,9 +12,9 @@ from hypothesis import settings
 
 from operators.datasets.facts import Facts
 from operators.engines.vllm import VllmEngine, VllmSettings
-from pipeline import catalog, models
-from pipeline.models import Weights
-from pipeline.settings import load
+from pipeline.config.settings import load
+from pipeline.inputs import catalog, models
+from pipeline.inputs.models import Weights
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,7 +9,7 @@ import polars as pl
 from operators.construction.paraphrase import MANUAL, PARAPHRASES, SLOTS, has_slots, wording
 from operators.datasets.templates import style
 from operators.errors import InputError
-from operators.metrics.lexical_diversity import words
+from operators.metrics.data_set.lexical_diversity import words
 
 SHEET = pl.Schema(
     dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())

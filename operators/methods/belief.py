@@ -12,26 +12,29 @@ from operators.matching.correct import correct
 from operators.matching.key import key, words
 from operators.matching.normalise import Normaliser
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
-from operators.metrics.analyses import analyses
-from operators.metrics.belief import belief
-from operators.metrics.calibration import bins
-from operators.metrics.confidence import confidence
-from operators.metrics.consist import By
-from operators.metrics.knowledge_sharing import knowledge_sharing
-from operators.metrics.knowledge_state import sampled_correctness
+from operators.metrics.belief.analyses import analyses
+from operators.metrics.belief.belief import belief
+from operators.metrics.belief.calibration import bins
+from operators.metrics.belief.confidence import confidence
+from operators.metrics.belief.consist import By
+from operators.metrics.belief.knowledge_sharing import knowledge_sharing
+from operators.metrics.belief.knowledge_state import sampled_correctness
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
-from operators.tables.belief import card, headline
-from operators.tables.belief_paper import NAMES, TABLES, sizes
-from operators.tables.calibration_figure import calibration_figure
-from operators.tables.calibration_panels import calibration_panels
-from operators.tables.coverage_figure import coverage, coverage_figure
-from operators.tables.effects import effects
-from operators.tables.knowledge_sharing_figure import knowledge_sharing_figure
-from operators.tables.paper_table import fill
-from operators.tables.published import asked_with
-from operators.tables.template_examples import template_examples
-from operators.tables.template_spread_figure import spread_by_relation, template_spread_figure
+from operators.tables.belief.belief import card, headline
+from operators.tables.belief.belief_paper import NAMES, TABLES, sizes
+from operators.tables.belief.calibration_figure import calibration_figure
+from operators.tables.belief.calibration_panels import calibration_panels
+from operators.tables.belief.coverage_figure import coverage, coverage_figure
+from operators.tables.belief.effects import effects
+from operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from operators.tables.belief.template_examples import template_examples
+from operators.tables.belief.template_spread_figure import (
+    spread_by_relation,
+    template_spread_figure,
+)
+from operators.tables.shared.paper_table import fill
+from operators.tables.shared.published import asked_with
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},

@@ -10,13 +10,13 @@ from operators.datasets.facts import Facts, sliced
 from operators.matching.masked import label_probabilities, matched
 from operators.methods import belief
 from operators.methods.method import Evidence, Matcher, Method
-from operators.metrics.bias_level import bias_level
-from operators.metrics.calibration import bins
-from operators.metrics.extended_entities import extended_entities, gains
-from operators.metrics.left_out import left_out
+from operators.metrics.belief.bias_level import bias_level
+from operators.metrics.belief.calibration import bins
+from operators.metrics.belief.extended_entities import extended_entities, gains
+from operators.metrics.belief.left_out import left_out
 from operators.prompts.candidates import candidates, count_left_out, label_tokens
 from operators.prompts.masked import Masked, expand
-from operators.tables.belief import card
+from operators.tables.belief.belief import card
 
 
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:

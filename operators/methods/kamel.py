@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from operators.datasets.facts import Facts, with_right_labels
 from operators.datasets.kamel import sliced
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
-from operators.metrics.kamel import kamel
-from operators.metrics.precision_recall import precision_recall
+from operators.metrics.kamel.kamel import kamel
+from operators.metrics.kamel.precision_recall import precision_recall
 from operators.prompts.few_shot import FewShot, expand
-from operators.tables import kamel as tables
-from operators.tables.kamel_figures import cardinality_figure, kind_figure
+from operators.tables.kamel import kamel as tables
+from operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",

@@ -12,10 +12,10 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
-from operators.metrics.diversity import Encode, Parse
-from operators.metrics.flip_rate import flip_rate
+from operators.metrics.data_set.diversity import Encode, Parse
+from operators.metrics.noise.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
-from operators.tables.asking import Asking
+from operators.tables.shared.asking import Asking
 
 
 class Asked(Protocol):

@@ -8,11 +8,11 @@ import polars as pl
 from operators.datasets.facts import Facts, sliced
 from operators.datasets.probelm import candidates
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
-from operators.metrics.permutation import permutation_difference
-from operators.metrics.probelm import probelm
+from operators.metrics.noise.permutation import permutation_difference
+from operators.metrics.probelm.probelm import probelm
 from operators.prompts.plausibility import Plausibility, expand
-from operators.tables import probelm as tables
-from operators.tables.probelm_figure import frames_figure
+from operators.tables.probelm import probelm as tables
+from operators.tables.probelm.probelm_figure import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from operators.metrics.direction import HIGHER_IS_BETTER
+from operators.metrics.estimates.direction import HIGHER_IS_BETTER
 
 
 class Term(NamedTuple):

@@ -8,7 +8,7 @@ import polars as pl
 from operators.pages.glossary import Term
 from operators.pages.grid import Grid, grid
 from operators.pages.page import Tile
-from operators.tables.published import beside
+from operators.tables.shared.published import beside
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
 _BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")

@@ -18,10 +18,10 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _accept(asked: argparse.Namespace) -> int:
-    from pipeline import baseline, nightly
+    from pipeline.nightly import baseline, night
 
-    nightly.load(asked.nightly)
-    name = nightly.label(asked.nightly)
+    night.load(asked.nightly)
+    name = night.label(asked.nightly)
     found = baseline.accept(name, asked.accepted, asked.results)
     runs = ", ".join(found.runs)
     print(f"{name} is held against {found.run} from now on ({runs}).")
@@ -30,10 +30,10 @@ def _accept(asked: argparse.Namespace) -> int:
 
 def _show(asked: argparse.Namespace) -> int:
     from operators.errors import InputError
-    from pipeline import baseline, nightly
+    from pipeline.nightly import baseline, night
 
-    nightly.load(asked.nightly)
-    name = nightly.label(asked.nightly)
+    night.load(asked.nightly)
+    name = night.label(asked.nightly)
     found = baseline.history(name, asked.results)
     if not found:
         raise InputError(

@@ -87,7 +87,7 @@ def _add_probelm(command: argparse.ArgumentParser) -> None:
 
 def _kamel(asked: argparse.Namespace) -> Iterator[str]:
     from operators.construction.kamel import Sizes
-    from pipeline.builders.kamel import build_kamel
+    from pipeline.inputs.builders.kamel import build_kamel
 
     return build_kamel(
         asked.triples,
@@ -102,10 +102,10 @@ def _kamel(asked: argparse.Namespace) -> Iterator[str]:
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     from operators.engines.openai_chat import OpenAIChat
-    from pipeline.builders.asking import Model
-    from pipeline.builders.myriadlama import Sources, build_myriadlama
-    from pipeline.builders.one_token import one_token
-    from pipeline.builders.sources import texts_by_relation
+    from pipeline.inputs.builders.asking import Model
+    from pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
+    from pipeline.inputs.builders.one_token import one_token
+    from pipeline.inputs.builders.sources import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):
         raise InputError("--endpoint and --model go together; give both or neither.")
@@ -132,7 +132,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _probelm(asked: argparse.Namespace) -> Iterator[str]:
-    from pipeline.builders.probelm import build_probelm
+    from pipeline.inputs.builders.probelm import build_probelm
 
     return build_probelm(
         asked.before,

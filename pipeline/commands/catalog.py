@@ -15,7 +15,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def _catalog(asked: argparse.Namespace) -> int:
     from operators.errors import InputError
-    from pipeline import catalog
+    from pipeline.inputs import catalog
 
     if asked.action == "list":
         for name in catalog.names():

@@ -24,10 +24,10 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
-    from operators.tables.markdown import markdown
-    from pipeline.comparing import compared, settings
-    from pipeline.store import Store
-    from pipeline.writing import write_report
+    from operators.tables.formats.markdown import markdown
+    from pipeline.results.compare import compared, settings
+    from pipeline.storage.store import Store
+    from pipeline.storage.tables import write_report
 
     given = settings(dict(map(_assigned, asked.settings)))
     out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"

@@ -15,7 +15,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _describe(asked: argparse.Namespace) -> int:
-    from pipeline.describe import describe
+    from pipeline.inputs.describe import describe
 
     options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
     for line in describe(asked.name, asked.path, **options):

@@ -19,7 +19,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from pipeline.exporting import export
+    from pipeline.results.export import export
 
     print(export(asked.run_name, asked.results, asked.format, asked.out))
     return 0

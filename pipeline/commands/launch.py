@@ -16,9 +16,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _launch(asked: argparse.Namespace) -> int:
-    from pipeline import secrets
+    from pipeline.config.settings import load
     from pipeline.launchers import LAUNCHERS, order
-    from pipeline.settings import load
+    from pipeline.machine import secrets
 
     settings = load(asked.overrides)
     launch = settings.cluster.launch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
-    from pipeline.nightly import Judged, Night
+    from pipeline.nightly.night import Judged, Night
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -26,7 +26,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from pipeline.nightly import night
+    from pipeline.nightly.night import night
 
     if asked.unit:
         return _print_unit(asked)
@@ -38,9 +38,9 @@ def _nightly(asked: argparse.Namespace) -> int:
 
 
 def _print_unit(asked: argparse.Namespace) -> int:
-    from pipeline import secrets
-    from pipeline.nightly import load
-    from pipeline.units import UNITS, Start
+    from pipeline.machine import secrets
+    from pipeline.nightly.night import load
+    from pipeline.nightly.schedule import UNITS, Start
 
     start = Start.here(asked.nightly, asked.overrides)
     text = UNITS[asked.unit](start, load(asked.nightly).unit)

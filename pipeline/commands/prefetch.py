@@ -14,7 +14,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _prefetch(asked: argparse.Namespace) -> int:
-    from pipeline.prefetch import prefetch
+    from pipeline.inputs.prefetch import prefetch
 
     for line in prefetch(asked.overrides, lambda note: print(note, file=sys.stderr)):
         print(line, flush=True)

@@ -15,8 +15,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _report(asked: argparse.Namespace) -> int:
-    from pipeline.describe import measures
-    from pipeline.stages.report import write_past
+    from pipeline.inputs.describe import measures
+    from pipeline.results.report import write_past
 
     out = asked.out or f"{asked.results}/report"
     with measures(asked.parser, asked.encoder) as (parse, encode):

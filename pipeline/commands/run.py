@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from pipeline.settings import Run
+    from pipeline.config.settings import Run
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,8 +33,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the summary; the verb `run`."""
+    from pipeline.config.settings import load
     from pipeline.run import run
-    from pipeline.settings import load
 
     settings = load(asked.overrides)
     _print_card(run(settings), settings)
@@ -42,8 +42,8 @@ def execute(asked: argparse.Namespace) -> int:
 
 
 def _score(asked: argparse.Namespace) -> int:
+    from pipeline.config.settings import load
     from pipeline.score import score
-    from pipeline.settings import load
 
     settings = load(asked.overrides)
     _print_card(score(settings), settings)
@@ -51,8 +51,8 @@ def _score(asked: argparse.Namespace) -> int:
 
 
 def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
-    from operators.tables.markdown import markdown
-    from pipeline.store import Store
+    from operators.tables.formats.markdown import markdown
+    from pipeline.storage.store import Store
 
     print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
     print(markdown(settings.method.card(metrics)))
@@ -75,12 +75,12 @@ def _part(settings: "Run") -> str:
 
 
 def _plan(asked: argparse.Namespace) -> int:
-    from pipeline.forecast import forecast, lines
-    from pipeline.settings import load
+    from pipeline.config.settings import load
+    from pipeline.costs.forecast import forecast, lines
 
     settings = load(asked.overrides)
     if asked.calibrate:
-        from pipeline.calibration import calibrate
+        from pipeline.costs.calibration import calibrate
 
         for line in calibrate(settings):
             print(line)
@@ -90,8 +90,8 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from pipeline.inspection import status
-    from pipeline.settings import load
+    from pipeline.config.settings import load
+    from pipeline.execution.status import status
 
     for line in status(load(asked.overrides)):
         print(line)
@@ -99,8 +99,8 @@ def _status(asked: argparse.Namespace) -> int:
 
 
 def _verify(asked: argparse.Namespace) -> int:
-    from pipeline.inspection import verify
-    from pipeline.settings import load
+    from pipeline.config.settings import load
+    from pipeline.execution.status import verify
 
     checked, problems = verify(load(asked.overrides), mend=asked.mend)
     for problem in problems:

@@ -12,8 +12,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _why(asked: argparse.Namespace) -> int:
-    from pipeline.artifact import differences, find
-    from pipeline.store import Store
+    from pipeline.storage.artifact import differences, find
+    from pipeline.storage.store import Store
 
     store = Store(asked.store)
     (left, a), (right, b) = (find(store, prefix) for prefix in asked.artifacts)

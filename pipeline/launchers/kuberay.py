@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 
 from operators.errors import InputError
-from pipeline.cluster import gpus_per_engine
-from pipeline.launch import KubeRay, Pod
+from pipeline.config.launch import KubeRay, Pod
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import gpus_per_engine
 from pipeline.launchers import order, tool
-from pipeline.settings import Run
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from operators.errors import InputError
-from pipeline.cluster import gpus_per_engine
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import gpus_per_engine
 
 
 def command(overrides: Sequence[str]) -> str:

@@ -5,9 +5,9 @@ import os
 from collections.abc import Sequence
 
 from operators.errors import InputError
-from pipeline.launch import RayJob
+from pipeline.config.launch import RayJob
+from pipeline.config.settings import Run
 from pipeline.launchers import order
-from pipeline.settings import Run
 
 
 def rendered(run: Run, overrides: Sequence[str]) -> str:

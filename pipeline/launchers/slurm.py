@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.cluster import gpus_per_engine
-from pipeline.launch import Slurm
+from pipeline.config.launch import Slurm
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import gpus_per_engine
 from pipeline.launchers import order, tool
-from pipeline.settings import Run
 
 BODY = Path(__file__).with_name("slurm.sh").read_text()
 

@@ -6,10 +6,10 @@ They are found here, where a sentence says so, and not on the GPU.
 import polars as pl
 
 from operators.prompts.tokens import too_long
-from pipeline import models
-from pipeline.artifact import Artifact, Recipe
-from pipeline.models import Weights
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 from pipeline.stages.expand import with_text
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 

@@ -9,10 +9,10 @@ import polars as pl
 from operators.methods import METHODS
 from operators.methods.method import Asked, Evidence
 from operators.schemas import empty
-from pipeline.artifact import Artifact, Recipe
-from pipeline.settings import Metrics
+from pipeline.config.settings import Metrics
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 2
 

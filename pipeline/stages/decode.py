@@ -15,9 +15,10 @@ import polars as pl
 from operators import seeds
 from operators.errors import DecodingError, StoppedError
 from operators.schemas import empty
-from pipeline import machine, trial
-from pipeline.artifact import Artifact, Counts, numbers
+from pipeline.machine import processor
+from pipeline.stages import trial
 from pipeline.stages.expand import relation_of, with_text
+from pipeline.storage.artifact import Artifact, Counts, numbers
 
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
@@ -81,7 +82,7 @@ class Hardware:
     @property
     def name(self) -> str:
         """What its seconds were measured on; asked where the engine is."""
-        return self.named or machine.name(self.gpus)
+        return self.named or processor.name(self.gpus)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import polars as pl
 from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts.expansion import Expansion
-from pipeline.artifact import Artifact, Recipe
 from pipeline.stages import facts as facts_stage
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 2
 TABLES = ("prompts", "ranked", "contexts", "content_free")

@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from operators.datasets.facts import Facts, Slice, counts
 from operators.methods import METHODS
-from pipeline import catalog
-from pipeline.artifact import Artifact, Recipe
-from pipeline.settings import Benchmark
+from pipeline.config.settings import Benchmark
+from pipeline.inputs import catalog
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")

@@ -10,11 +10,11 @@ import polars as pl
 from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
 from operators.prompts.candidates import candidates, label_tokens
 from operators.prompts.masked import encode
-from pipeline.artifact import Artifact, Recipe
-from pipeline.models import Weights
-from pipeline.settings import Decoding
+from pipeline.config.settings import Decoding
+from pipeline.inputs.models import Weights
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.decode import Answered
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 

@@ -10,10 +10,10 @@ import polars as pl
 from operators import seeds
 from operators.engines.protocol import Answer, Engine, Request, Sampling
 from operators.prompts.tokens import encode
-from pipeline.artifact import Recipe
-from pipeline.models import Weights
-from pipeline.settings import Decoding
+from pipeline.config.settings import Decoding
+from pipeline.inputs.models import Weights
 from pipeline.stages.decode import Answered
+from pipeline.storage.artifact import Recipe
 
 VERSION = 1
 

@@ -10,11 +10,11 @@ import polars as pl
 from operators.engines.protocol import Scored, Scorer, ScoreRequest
 from operators.prompts.score_requests import score_requests
 from operators.prompts.tokens import encode
-from pipeline.artifact import Recipe
-from pipeline.models import Weights
-from pipeline.settings import Decoding
+from pipeline.config.settings import Decoding
+from pipeline.inputs.models import Weights
 from pipeline.stages.decode import Answered
 from pipeline.stages.generate import engine_version
+from pipeline.storage.artifact import Recipe
 
 VERSION = 1
 

@@ -7,12 +7,12 @@ import polars as pl
 
 from operators.methods import METHODS
 from operators.schemas import empty
-from pipeline import models
-from pipeline.artifact import Artifact, Recipe
-from pipeline.models import Weights
-from pipeline.settings import Matching
+from pipeline.config.settings import Matching
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
+from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 4
 

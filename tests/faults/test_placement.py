@@ -14,7 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from pipeline.progress import tally_actor
+from pipeline.execution.progress import tally_actor
 from tests.faults.sweep import Sweep
 
 pytestmark = pytest.mark.faults

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from operators.cost import SPENT, Place, predict
-from operators.tables.cost import cost_table
+from operators.tables.runs.cost import cost_table
 
 ENGINE: dict[str, Any] = {
     "stage": "generations",

@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
-from pipeline import cluster
-from pipeline.models import tokenizer
-from pipeline.plan import Branch, Plan, planned, work
-from pipeline.settings import Run, load
+from pipeline.config.settings import Run, load
+from pipeline.execution import cluster
+from pipeline.execution.plan import Branch, Plan, planned, work
+from pipeline.inputs.models import tokenizer
 from pipeline.stages import admit, aggregate, decode, expand, facts, match
 
 Settings = Callable[..., Run]

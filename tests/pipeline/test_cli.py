@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import catalog
 from pipeline.cli import main
-from pipeline.plan import Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
+from pipeline.inputs import catalog
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -12,11 +12,12 @@ from transformers import FillMaskPipeline
 from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
 from operators.errors import InputError
 from operators.prompts.candidates import candidates, label_tokens
-from pipeline.inspection import verify
-from pipeline.plan import Branch, Plan
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Branch, Plan
+from pipeline.execution.status import verify
+from pipeline.results import report
 from pipeline.run import run
-from pipeline.settings import Run, load
-from pipeline.stages import facts, report
+from pipeline.stages import facts
 from pipeline.stages.expand import with_text
 
 Compute = Callable[..., Plan]

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from pipeline import models
-from pipeline.forecast import forecast
-from pipeline.models import Weights
-from pipeline.settings import load
+from pipeline.config.settings import load
+from pipeline.costs.forecast import forecast
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 CORE = {

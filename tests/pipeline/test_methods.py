@@ -14,13 +14,13 @@ from operators.datasets.readers import READERS, Reader
 from operators.matching.answer_set import END, SEPARATOR
 from operators.methods import METHODS
 from operators.methods.method import Evidence, Method, Report
-from operators.metrics.belief import BELIEF
+from operators.metrics.estimates.rows import ROWS
 from operators.prompts.expansion import Expansion
 from operators.schemas import empty
-from pipeline.plan import Plan
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Plan
+from pipeline.results import report
 from pipeline.score import score
-from pipeline.settings import Run, load
-from pipeline.stages import report
 from pipeline.stages.expand import with_text
 
 Settings = Callable[..., Run]
@@ -144,7 +144,7 @@ def _expand(facts: Facts, setting: Plain, *, seed: int) -> Iterator[Expansion]:
 def _measure(evidence: Evidence) -> dict[str, pl.DataFrame]:
     n = evidence.tables["given"].height
     row = (None, None, "answered", n / evidence.facts.pairs.height, None, None, n, 0)
-    return {"metrics": pl.DataFrame([row], schema=BELIEF, orient="row")}
+    return {"metrics": pl.DataFrame([row], schema=ROWS, orient="row")}
 
 
 TOY = Method(

@@ -9,10 +9,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DecodingError, InputError
-from pipeline import cluster
-from pipeline.plan import Plan, planned
+from pipeline.config.settings import Run
+from pipeline.execution import cluster
+from pipeline.execution.plan import Plan, planned
 from pipeline.run import run
-from pipeline.settings import Run
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -8,9 +8,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, DecodingError, InputError
-from pipeline.plan import Plan
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
 from pipeline.score import score
-from pipeline.settings import Run
 
 Settings = Callable[..., Run]
 

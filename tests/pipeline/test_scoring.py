@@ -14,13 +14,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Scored, ScoreRequest
 from operators.errors import DecodingError, InputError
-from pipeline import models
-from pipeline.inspection import verify
-from pipeline.plan import Branch, Plan, planned
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Branch, Plan, planned
+from pipeline.execution.status import verify
+from pipeline.inputs import models
+from pipeline.results import report
 from pipeline.run import check_failed, run
 from pipeline.score import score
-from pipeline.settings import Run, load
-from pipeline.stages import report
 from pipeline.stages.expand import with_text
 
 Compute = Callable[..., Plan]

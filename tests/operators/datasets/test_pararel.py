@@ -8,7 +8,7 @@ import pytest
 from operators.datasets.facts import counts
 from operators.datasets.pararel import facts_from_files, templates_from_files
 from operators.errors import InputError
-from operators.metrics.diversity import diversity
+from operators.metrics.data_set.diversity import diversity
 
 
 def lines(*rows: dict[str, object]) -> str:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from operators.datasets.probelm import Groups, candidates, counts, groups_from_files
-from operators.metrics.probelm import probelm
+from operators.metrics.probelm.probelm import probelm
 from operators.prompts.plausibility import PROMPT_TYPES, items
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"

@@ -18,8 +18,8 @@ from operators.engines.protocol import Scored, ScoreRequest
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
-from pipeline import models
-from pipeline.models import Weights
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 
 MINI = Path(__file__).parents[3] / "data_catalog/mini/probelm-mini"
 # Of a sum of log-probabilities in float32.

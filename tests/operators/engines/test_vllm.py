@@ -9,8 +9,8 @@ import pytest
 from operators.engines.protocol import Answer, Request, Sampling
 from operators.engines.vllm import VllmEngine
 from operators.prompts.tokens import encode
-from pipeline import models
-from pipeline.models import Weights
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
 

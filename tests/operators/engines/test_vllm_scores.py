@@ -14,8 +14,8 @@ from operators.engines.vllm import VllmEngine
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
-from pipeline import models
-from pipeline.models import Weights
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,8 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 )
 
 from operators.errors import InputError
+from pipeline.config.settings import load
 from pipeline.launchers import kuberay
-from pipeline.settings import load
 
 SCHEMA = yaml.safe_load(Path(__file__).with_name("rayjob.schema.yaml").read_text())
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")

@@ -6,9 +6,9 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.cli import main
+from pipeline.config.settings import choices, load
+from pipeline.execution.plan import planned
 from pipeline.launchers import LAUNCHERS, order
-from pipeline.plan import planned
-from pipeline.settings import choices, load
 
 KINDS = sorted(set(choices("cluster")) - {"local"})
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")

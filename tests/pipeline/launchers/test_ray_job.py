@@ -11,8 +11,8 @@ import ray
 
 from operators.errors import InputError
 from pipeline.cli import main
+from pipeline.config.settings import load
 from pipeline.launchers import ray_job
-from pipeline.settings import load
 
 STORES = ("artifacts=s3://sweeps/artifacts", "results=/shared/results")
 

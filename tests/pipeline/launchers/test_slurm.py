@@ -17,11 +17,11 @@ import pytest
 from operators.engines.fake import FakeEngine
 from operators.errors import InputError
 from pipeline.cli import main
-from pipeline.cluster import FAKE_ENGINE
+from pipeline.config.settings import load
+from pipeline.execution.cluster import FAKE_ENGINE
+from pipeline.execution.plan import Plan
 from pipeline.launchers import slurm
-from pipeline.past import branches
-from pipeline.plan import Plan
-from pipeline.settings import load
+from pipeline.results.past import branches
 
 # Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
 STAND_INS = {

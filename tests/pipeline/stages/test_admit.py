@@ -5,8 +5,8 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from pipeline.plan import Branch, Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.stages.expand import with_text
 
 Settings = Callable[..., Run]

@@ -7,8 +7,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.schemas import SCHEMAS
-from pipeline.plan import Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
-from pipeline.models import tokenizer
-from pipeline.plan import Plan, planned, work
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned, work
+from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
 from pipeline.stages.generate import engine_version

@@ -7,10 +7,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.prompts.expansion import expand as expanded
-from pipeline.artifact import Artifact
-from pipeline.plan import Branch, Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.stages import expand, facts
+from pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
 SIZES = [7, 100, 10_000]

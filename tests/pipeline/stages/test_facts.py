@@ -9,9 +9,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import InputError
-from pipeline import catalog
-from pipeline.plan import Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
+from pipeline.inputs import catalog
 from pipeline.stages import facts
 
 Settings = Callable[..., Run]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from pipeline.plan import Branch, Plan, planned
-from pipeline.settings import Run
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan, planned
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -1,0 +1,1 @@
+"""BELIEF and BELIEF-ICL: a metric a module, and `belief`, all of them together."""

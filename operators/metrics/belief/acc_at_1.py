@@ -1,0 +1,29 @@
+"""Acc@1: how often a prompt of a pair is answered correctly, on average."""
+
+import polars as pl
+
+from operators.metrics.estimates.terms import pair_terms, ratio
+
+
+def acc_at_1(answers: pl.DataFrame) -> float | None:
+    """Average over pairs the share of the pair's prompts that are answered correctly (0 to 1).
+
+    Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
+
+    Source: BELIEF, section 2.2, "Average accuracy". The paper averages N = 50,000 random draws;
+    this is their expected value, computed exactly.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1", "P1"],
+    ...     "pair_id": ["t1", "t1", "t2"],
+    ...     "correct": [True, False, True],
+    ... })
+    >>> acc_at_1(answers)
+    0.75
+    """
+    return ratio(acc_at_1_terms(answers))
+
+
+def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair its share of correct prompts, over 1."""
+    return pair_terms(answers, pl.mean("correct"), pl.lit(1.0))

@@ -1,0 +1,48 @@
+"""BELIEF's analyses of a single run, by name: those that conf/metrics/ asks for."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import polars as pl
+
+from operators.metrics.belief.consist import By
+from operators.metrics.belief.manual_paraphrase import manual_paraphrase
+from operators.metrics.belief.ovconf_by_length import ovconf_by_length
+from operators.metrics.belief.subject_template import subject_template
+from operators.metrics.belief.template_spread import template_spread
+from operators.metrics.estimates.rows import ROWS
+
+ANALYSES = ("template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length")
+
+
+def analyses(
+    names: Collection[str],
+    answers: pl.DataFrame,
+    templates: pl.DataFrame,
+    n_failed: pl.DataFrame,
+    canary: pl.DataFrame | None,
+    *,
+    by: By,
+    seed: int,
+    n_rounds: int,
+) -> pl.DataFrame:
+    """Make those of ANALYSES that are named, as rows of the table ROWS.
+
+    `answers` and `templates` are the canonical tables, `n_failed` has relation_id and n_failed,
+    `canary` the log-probabilities of greedy answers: null, and with it no row by length, where none
+    were asked for. `by` is how Consist compares answers.
+    """
+    drawn = {"seed": seed, "n_rounds": n_rounds}
+    made: Mapping[str, Callable[[], pl.DataFrame]] = {
+        "template_spread": lambda: template_spread(answers, n_failed),
+        "subject_template": lambda: subject_template(answers, n_failed, by=by, **drawn),
+        "manual_paraphrase": lambda: manual_paraphrase(
+            answers, templates, n_failed, by=by, **drawn
+        ),
+        "ovconf_by_length": lambda: (
+            pl.DataFrame(schema=ROWS)
+            if canary is None
+            else ovconf_by_length(answers, canary, **drawn)
+        ),
+    }
+    tables = [make() for name, make in made.items() if name in names]
+    return pl.concat([pl.DataFrame(schema=ROWS), *tables])

@@ -1,0 +1,116 @@
+"""All BELIEF metrics of one model in one setting, as rows of the metrics table."""
+
+from collections.abc import Callable
+
+import polars as pl
+
+from operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from operators.metrics.belief.calibration import auroc, brier_terms, ece, ovconf_terms
+from operators.metrics.belief.consist import By, consist_terms
+from operators.metrics.belief.coverage import coverage_oracle_terms
+from operators.metrics.belief.fluctuation import Draw, fluctuation
+from operators.metrics.belief.intervals import (
+    bootstrap_auroc,
+    bootstrap_coverage_maximum,
+    bootstrap_ece,
+)
+from operators.metrics.belief.one_word_ratio import one_word_ratio_terms
+from operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
+from operators.metrics.estimates.rows import ROWS, Counts, Row, counted
+
+
+def belief(
+    answers: pl.DataFrame,
+    calibration: pl.DataFrame | None,
+    n_failed: pl.DataFrame,
+    *,
+    seed: int,
+    n_draws: int = 50_000,
+    n_rounds: int = 1000,
+    n_bins: int = 10,
+    by: By = "match",
+    n_failed_samples: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    r"""Compute every BELIEF metric, over all and per relation: one row a number (table ROWS).
+
+    `answers` has a row a prompt with an answer: relation_id, pair_id, template_id, key, n_lemmas
+    and correct. `calibration` has a row a sampled prompt (module `calibration`). `n_failed` and
+    `n_failed_samples` (relation_id, n_failed) count the prompts without an answer, or without
+    samples; without the latter, none failed. `n` of a row is the number of prompts behind it.
+    `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none, and
+    neither have ECE and AUROC where a pair has several prompts in `calibration` (encoder models):
+    their rounds would resample prompts.
+
+    Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t1"], "template_id": ["a", "b"],
+    ...     "key": ["\x1fguitar\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],
+    ... })
+    >>> n_failed = pl.DataFrame({"relation_id": ["P1"], "n_failed": [1]})
+    >>> table = belief(answers, None, n_failed, seed=1, n_draws=10, n_rounds=10)
+    >>> table.select("slice", "metric", "value", "n", "n_failed").head(3)
+    shape: (3, 5)
+    ┌─────────────┬──────────┬───────┬─────┬──────────┐
+    │ slice       ┆ metric   ┆ value ┆ n   ┆ n_failed │
+    │ ---         ┆ ---      ┆ ---   ┆ --- ┆ ---      │
+    │ str         ┆ str      ┆ f64   ┆ i64 ┆ i64      │
+    ╞═════════════╪══════════╪═══════╪═════╪══════════╡
+    │ null        ┆ acc_at_1 ┆ 0.5   ┆ 2   ┆ 1        │
+    │ relation=P1 ┆ acc_at_1 ┆ 0.5   ┆ 2   ┆ 1        │
+    │ null        ┆ consist  ┆ 0.0   ┆ 2   ┆ 1        │
+    └─────────────┴──────────┴───────┴─────┴──────────┘
+    """
+    counts = counted(answers, n_failed)
+    rows = _answer_rows(answers, counts, by, seed, n_rounds)
+    rows += _fluctuation_rows(answers, counts, seed, n_draws)
+    if calibration is not None:
+        sampled = counted(calibration, n_failed_samples)
+        rows += _calibration_rows(calibration, sampled, seed, n_rounds, n_bins)
+    return pl.DataFrame(rows, schema=ROWS, orient="row")
+
+
+def _answer_rows(
+    answers: pl.DataFrame, counts: Counts, by: By, seed: int, n_rounds: int
+) -> list[Row]:
+    terms: dict[str, Callable[[], pl.DataFrame]] = {
+        "acc_at_1": lambda: acc_at_1_terms(answers),
+        "consist": lambda: consist_terms(answers, by=by),
+        "one_word_ratio": lambda: one_word_ratio_terms(answers),
+        "coverage_oracle": lambda: coverage_oracle_terms(answers),
+    }
+    rows = []
+    for metric, of_pairs in terms.items():
+        rows += counts.rows(metric, bootstrap_ratio(of_pairs(), seed=seed, n_rounds=n_rounds))
+    maximum = bootstrap_coverage_maximum(answers, seed=seed, n_rounds=n_rounds)
+    return rows + counts.rows("coverage_maximum", maximum)
+
+
+def _fluctuation_rows(answers: pl.DataFrame, counts: Counts, seed: int, n_draws: int) -> list[Row]:
+    variants: dict[Draw, str | None] = {"template": None, "pair": "draw=pair"}
+    rows = []
+    for draw, variant in variants.items():
+        found = fluctuation(answers, draw=draw, n_draws=n_draws, seed=seed)
+        for name, value in found._asdict().items():
+            estimate = Estimate(value, None, None)
+            rows.append(counts.row(f"fluctuation_{name}", estimate, variant=variant))
+    return rows
+
+
+def _calibration_rows(
+    calibration: pl.DataFrame, counts: Counts, seed: int, n_rounds: int, n_bins: int
+) -> list[Row]:
+    ovconf = bootstrap_ratio(ovconf_terms(calibration), seed=seed, n_rounds=n_rounds)
+    brier = bootstrap_ratio(brier_terms(calibration), seed=seed, n_rounds=n_rounds)
+    if calibration["pair_id"].is_duplicated().any():
+        in_bins = Estimate(ece(calibration, n_bins), None, None)
+        ranked = Estimate(auroc(calibration), None, None)
+    else:
+        in_bins = bootstrap_ece(calibration, seed=seed, n_rounds=n_rounds, n_bins=n_bins)
+        ranked = bootstrap_auroc(calibration, seed=seed, n_rounds=n_rounds)
+    return [
+        *counts.rows("ovconf", ovconf),
+        counts.row("brier", brier.overall),
+        counts.row("ece", in_bins),
+        counts.row("auroc", ranked),
+    ]

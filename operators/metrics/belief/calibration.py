@@ -1,0 +1,186 @@
+"""Calibration: whether a model's confidence tells how often it is right.
+
+All functions take a table with one row a sampled prompt: relation_id, pair_id, prompt_id,
+confidence (0 to 1) and correct.
+"""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from operators.metrics.estimates.terms import pair_terms, ratio
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+BINS = pl.Schema(
+    {"bin": pl.Int64, "n": pl.Int64, "mean_confidence": pl.Float64, "mean_accuracy": pl.Float64}
+)
+
+
+def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
+    """Sort the prompts by confidence, descending, and cut them into bins of equal size.
+
+    Bin 1 is the most confident one. Sizes differ by at most 1; fewer prompts than bins make a bin
+    each. Equal confidences are ordered by prompt_id.
+
+    Source: BELIEF, section 2.4. The paper is silent about ties and about remainders.
+
+    >>> bins(pl.DataFrame({
+    ...     "prompt_id": ["a", "b", "c", "d"],
+    ...     "confidence": [0.2, 0.9, 0.8, 0.1],
+    ...     "correct": [False, True, False, False],
+    ... }), n_bins=2)
+    shape: (2, 4)
+    ┌─────┬─────┬─────────────────┬───────────────┐
+    │ bin ┆ n   ┆ mean_confidence ┆ mean_accuracy │
+    │ --- ┆ --- ┆ ---             ┆ ---           │
+    │ i64 ┆ i64 ┆ f64             ┆ f64           │
+    ╞═════╪═════╪═════════════════╪═══════════════╡
+    │ 1   ┆ 2   ┆ 0.85            ┆ 0.5           │
+    │ 2   ┆ 2   ┆ 0.15            ┆ 0.0           │
+    └─────┴─────┴─────────────────┴───────────────┘
+    """
+    index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
+    means = (
+        by_confidence(calibration)
+        .with_columns(index)
+        .group_by("bin")
+        .agg(n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct"))
+    )
+    return means.select(pl.col(name).cast(dtype) for name, dtype in BINS.items()).sort("bin")
+
+
+def ovconf(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
+    """Average over the bins mean confidence minus mean accuracy (−1 to 1), weighted by size.
+
+    It equals mean confidence minus mean accuracy, whatever the bins: above 0 is overconfident.
+
+    Source: BELIEF, section 2.4, equation 2. The paper prints the weights |P(i)|/M, which are no
+    weights; here they are |P(i)|/|P|.
+
+    >>> ovconf(pl.DataFrame({
+    ...     "prompt_id": ["a", "b", "c"], "confidence": [1.0, 0.5, 0.75],
+    ...     "correct": [True, False, False],
+    ... }))
+    0.4166666666666667
+    """
+    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
+    return _bin_average(calibration, n_bins, gap)
+
+
+def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
+    """Average over the bins |mean confidence − mean accuracy| (0 to 1), weighted by size.
+
+    Source: Desai and Durrett 2020, the measure that BELIEF's section 2.4 starts from; over bins
+    of equal size, as there, and not of equal width.
+
+    >>> ece(pl.DataFrame({
+    ...     "prompt_id": ["a", "b"], "confidence": [0.75, 0.5], "correct": [True, False],
+    ... }))
+    0.375
+    """
+    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
+    return _bin_average(calibration, n_bins, gap.abs())
+
+
+def brier(calibration: pl.DataFrame) -> float | None:
+    """Average the squared difference (0 to 1) of confidence and correctness over the prompts.
+
+    Source: Brier 1950; not in the paper.
+
+    >>> brier(pl.DataFrame({
+    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t2"],
+    ...     "confidence": [1.0, 0.5], "correct": [True, True],
+    ... }))
+    0.125
+    """
+    return ratio(brier_terms(calibration))
+
+
+def auroc(calibration: pl.DataFrame) -> float | None:
+    """Give the chance (0 to 1) that a correct answer is more confident than a wrong one.
+
+    Equal confidences count half. None where all answers are correct, or all are wrong.
+
+    Source: Hanley and McNeil 1982 (the Mann-Whitney statistic); not in the paper.
+
+    >>> auroc(pl.DataFrame({
+    ...     "prompt_id": ["a", "b", "c"], "confidence": [0.9, 0.5, 0.5],
+    ...     "correct": [True, True, False],
+    ... }))
+    0.75
+    """
+    ordered = by_confidence(calibration)
+    value = auroc_rounds(ordered, np.ones((1, calibration.height), np.int64))[0]
+    return None if np.isnan(value) else float(value)
+
+
+def ovconf_terms(calibration: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair the sum of confidence minus correctness, over its number of prompts."""
+    return pair_terms(
+        calibration, (pl.col("confidence") - pl.col("correct").cast(pl.Float64)).sum(), pl.len()
+    )
+
+
+def brier_terms(calibration: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair the sum of squared differences, over its number of prompts."""
+    squared = (pl.col("confidence") - pl.col("correct").cast(pl.Float64)) ** 2
+    return pair_terms(calibration, squared.sum(), pl.len())
+
+
+def by_confidence(calibration: pl.DataFrame) -> pl.DataFrame:
+    """Sort the prompts by confidence, descending; equal ones by the text of their prompt_id."""
+    return calibration.sort(
+        pl.col("confidence"), pl.col("prompt_id").cast(pl.String), descending=[True, False]
+    )
+
+
+def bin_index(n: int, n_bins: int) -> IntArray:
+    """Give the bin, from 0, of each position of n sorted prompts."""
+    return np.arange(n) * min(n_bins, n) // max(n, 1)
+
+
+def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatArray:
+    """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
+
+    The prompts of a round are written out, as often as they were taken, in the order of
+    `by_confidence`, and cut anew into bins of equal size: a prompt that was taken several times
+    may stand in two bins. Every row of `weights` must sum to the number of prompts.
+    """
+    n_rounds, n = weights.shape
+    gaps = (
+        ordered.select(pl.col("confidence") - pl.col("correct").cast(pl.Float64))
+        .to_series()
+        .to_numpy()
+    )
+    taken = np.repeat(np.tile(gaps, n_rounds), weights.ravel()).reshape(n_rounds, n)
+    starts = np.flatnonzero(np.diff(bin_index(n, n_bins), prepend=-1))
+    gap_sums: FloatArray = np.add.reduceat(taken, starts, axis=1)
+    mean_gaps: FloatArray = np.abs(gap_sums).sum(axis=1) / n
+    return mean_gaps
+
+
+def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
+    """Compute the AUROC of each row of `weights`; NaN where a row lacks right or wrong answers."""
+    right = ordered["correct"].to_numpy()
+    starts = np.flatnonzero(np.diff(ordered["confidence"].to_numpy(), prepend=np.inf))
+    n_right = _group_sums(weights * right, starts)
+    n_wrong = _group_sums(weights * ~right, starts)
+    n_wrong_below = n_wrong.sum(axis=1, keepdims=True) - n_wrong.cumsum(axis=1)
+    wins = (n_right * (n_wrong_below + n_wrong / 2)).sum(axis=1)
+    comparisons = n_right.sum(axis=1) * n_wrong.sum(axis=1)
+    values = np.full(len(wins), np.nan)
+    np.divide(wins, comparisons, out=values, where=comparisons > 0)
+    return values
+
+
+def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
+    return np.add.reduceat(values, starts, axis=1) if starts.size else values
+
+
+def _bin_average(calibration: pl.DataFrame, n_bins: int, gap: pl.Expr) -> float | None:
+    weighted = bins(calibration, n_bins).select(
+        numerator=gap * pl.col("n"), denominator=pl.col("n")
+    )
+    return ratio(weighted)

@@ -1,0 +1,174 @@
+"""Consist: how often two prompts of a pair get matching answers."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from operators.matching.key import key_length
+from operators.matching.match import contains
+from operators.metrics.estimates.terms import pair_terms, ratio
+
+By = Literal["match", "equality"]
+_PAIR = ("relation_id", "pair_id")
+_COMPARISONS_PER_BLOCK = 4_000_000
+
+
+def consist(answers: pl.DataFrame, *, by: By = "match") -> float | None:
+    r"""Average over pairs the share (0 to 1) of unordered prompt pairs whose answers match.
+
+    Pairs with fewer than two answered prompts are left out. `by` is "match" (one answer contains
+    the other) or "equality" (encoder models: the same token). An empty answer (null key) matches
+    nothing, not even another one. Needs the columns relation_id, pair_id and key.
+
+    Source: BELIEF, section 2.3, equation 1, and BELIEF-ICL, section 3.2, item 2. The equation
+    sums over ordered pairs but divides by the number of unordered ones: this is the unordered
+    share.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4,
+    ...     "pair_id": ["t1", "t1", "t1", "t2"],
+    ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", "\x1fdrum\x1f"],
+    ... })
+    >>> consist(answers)
+    0.3333333333333333
+    >>> consist(answers, by="equality")
+    0.0
+    """
+    return ratio(consist_terms(answers, by=by))
+
+
+def pair_consist(answers: pl.DataFrame, *, by: By = "match") -> pl.DataFrame:
+    """Give each pair with two prompts or more its consistency: relation_id, pair_id, consist."""
+    terms = consist_terms(answers, by=by)
+    return terms.select("relation_id", "pair_id", consist="numerator")
+
+
+def consist_terms(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Give each pair with two comparable prompts or more its consistency, over 1.
+
+    `within` names columns: only prompts of a pair that agree in them are compared.
+    """
+    return share_of_matches(match_counts(answers, by=by, within=within))
+
+
+def share_of_matches(counts: pl.DataFrame) -> pl.DataFrame:
+    """Turn the counts of `match_counts` into terms: the matching share of each pair, over 1."""
+    compared = counts.filter(pl.col("n_compared") > 0)
+    return pair_terms(compared, pl.sum("n_matches") / pl.sum("n_compared"), pl.lit(1.0))
+
+
+def match_counts(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    r"""Count for each pair the unordered prompt pairs, and those whose answers match.
+
+    Columns: relation_id, pair_id, n_matches, n_compared; sorted by the text of the ids. Only
+    prompts that agree in the columns of `within` are compared.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4, "pair_id": ["t1"] * 4, "template_id": ["a", "a", "b", "b"],
+    ...     "key": ["\x1fguitar\x1f", "\x1fguitar\x1f", "\x1fguitar\x1f", None],
+    ... })
+    >>> match_counts(answers).row(0)
+    ('P1', 't1', 3, 6)
+    >>> match_counts(answers, within=["template_id"]).row(0)
+    ('P1', 't1', 1, 2)
+    """
+    pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
+    n_held = int(held.max(initial=0)) + 1
+    group = pl.Series("group", pair * n_held + held)
+    counts = _answer_counts(pl.DataFrame([group, answers["key"].cast(pl.String)]))
+    same = pl.when(pl.col("key").is_not_null()).then(_unordered(pl.col("n")))
+    found = counts.with_columns(n_matches=same.fill_null(0))
+    if by == "match":
+        found = found.with_columns(pl.col("n_matches") + _containments(counts))
+    groups = found.group_by("group").agg(pl.sum("n_matches"), n_compared=_unordered(pl.sum("n")))
+    totals = groups.group_by(pair=pl.col("group") // n_held).agg(pl.sum("n_matches", "n_compared"))
+    ids = answers.select(_PAIR).with_columns(pair=pl.Series(pair)).unique("pair")
+    named = ids.join(totals, on="pair").with_columns(pl.col(_PAIR).cast(pl.String))
+    return named.drop("pair").sort(_PAIR)
+
+
+def _numbered(rows: pl.DataFrame, columns: Sequence[str]) -> NDArray[np.int64]:
+    """A number for each row, the same where the columns are the same.
+
+    Millions of rows are grouped and sorted several times faster by one number than by texts.
+    """
+    number = np.zeros(rows.height, np.int64)
+    for name in columns:
+        values = rows[name].cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+        codes = values.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
+        number = number * (codes.max(initial=0) + 1) + codes
+    return number
+
+
+def _answer_counts(answers: pl.DataFrame) -> pl.DataFrame:
+    """How often each answer stands in each group: group, key, n, n_lemmas."""
+    coded = answers.with_columns(pl.col("key").cast(pl.Categorical))
+    counts = coded.group_by("group", "key").agg(n=pl.len().cast(pl.Int64))
+    texts = counts.with_columns(pl.col("key").cast(pl.String))
+    lengths = texts.with_columns(n_lemmas=key_length(pl.col("key")))
+    # The answers that one answer can contain, the ones of fewer lemmas, come to stand before it in
+    # its group, side by side; the empty one stands last. One number sorts faster than two.
+    n_lemmas = pl.col("n_lemmas").fill_null(pl.col("n_lemmas").max() + 1).fill_null(0)
+    return lengths.sort(pl.col("group") * (n_lemmas.max() + 1) + n_lemmas)
+
+
+def _unordered(n: pl.Expr) -> pl.Expr:
+    return n * (n - 1) // 2
+
+
+def _containments(counts: pl.DataFrame) -> pl.Series:
+    """For each distinct answer, the prompt pairs in which it contains a shorter answer."""
+    first, n_shorter = _shorter_answers(counts)
+    parts = [
+        _block_containments(counts, first, n_shorter, start, stop)
+        for start, stop in _blocks(n_shorter)
+    ]
+    return pl.Series(np.concatenate(parts) if parts else [], dtype=pl.Int64)
+
+
+def _shorter_answers(counts: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each row's group, and how many rows from there have fewer lemmas."""
+    first = _run_starts(counts, "group")
+    as_long = _run_starts(counts, "group", "n_lemmas")
+    empty = counts["n_lemmas"].is_null().to_numpy()
+    return first, np.where(empty, 0, as_long - first)
+
+
+def _run_starts(rows: pl.DataFrame, *columns: str) -> NDArray[np.int64]:
+    """For each row of a sorted table, the first of the rows that agree with it in the columns."""
+    values = pl.col(columns)
+    starts = rows.select(pl.any_horizontal(values.ne_missing(values.shift()))).to_series()
+    return np.maximum.accumulate(np.where(starts.to_numpy(), np.arange(rows.height), 0))
+
+
+def _blocks(n_shorter: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Cut the rows into runs of about as many comparisons as fit in memory."""
+    block = np.cumsum(n_shorter) // _COMPARISONS_PER_BLOCK
+    edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+    return pairwise(edges)
+
+
+def _block_containments(
+    counts: pl.DataFrame,
+    first: NDArray[np.int64],
+    n_shorter: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> NDArray[np.int64]:
+    repeats = n_shorter[start:stop]
+    longer = np.repeat(np.arange(start, stop), repeats)
+    offset = np.arange(len(longer)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    shorter = first[longer] + offset
+    keys, n = counts["key"], counts["n"].to_numpy()
+    compared = pl.DataFrame({"a": keys.gather(longer), "b": keys.gather(shorter)})
+    hit = compared.select(contains(pl.col("a"), pl.col("b"))).to_series().to_numpy()
+    weights = n[longer] * n[shorter] * hit
+    return np.bincount(longer - start, weights, minlength=stop - start).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Two runs on the same facts: differences, tests, a verdict."""

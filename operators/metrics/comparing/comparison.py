@@ -1,0 +1,255 @@
+"""The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from operators.metrics.estimates.bootstrap import (
+    Estimate,
+    FloatArray,
+    IntArray,
+    bootstrap_ratio,
+    estimate,
+    weight_blocks,
+)
+from operators.metrics.estimates.design_effect import design_effect
+from operators.seeds import generator
+
+COMPARISON = pl.Schema(
+    {
+        "metric": pl.String,
+        "relation_id": pl.String,
+        "first": pl.Float64,
+        "second": pl.Float64,
+        "difference": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
+        "p": pl.Float64,
+        "p_holm": pl.Float64,
+        "effect_size": pl.Float64,
+        "design_effect": pl.Float64,
+        "n_pairs": pl.Int64,
+        "n_prompts": pl.Int64,
+    }
+)
+FACTS = pl.Schema(
+    {
+        "metric": pl.String,
+        "relation_id": pl.String,
+        "n_pairs": pl.Int64,
+        "n_gained": pl.Int64,
+        "n_lost": pl.Int64,
+        "p_exact": pl.Float64,
+        "p_mid": pl.Float64,
+    }
+)
+# What is true or false of a fact; McNemar's test is for these.
+OF_FACTS = ("coverage_oracle", "coverage_robust")
+SHARES = ("acc_at_1", "consist", "one_word_ratio", "coverage_maximum", *OF_FACTS)
+# A run's best template is chosen on the very facts, so that none of the tests holds its level.
+_UNTESTED = "coverage_maximum"
+_CELLS_PER_BLOCK = 2**21
+
+
+class _Row(NamedTuple):
+    metric: str
+    relation_id: str | None
+    first: float | None
+    second: float | None
+    difference: float | None
+    ci_low: float | None
+    ci_high: float | None
+    p: float | None
+    effect_size: float | None
+    design_effect: float | None
+    n_pairs: int
+    n_prompts: int
+
+
+def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
+    """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
+
+    `paired` has the columns PAIRED (module `paired_terms`). difference = second − first, in the
+    metric's unit, with its 95 % interval (module `bootstrap`: every round draws the same pairs for
+    both runs). `p` is two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and
+    `sign_flip` over the pairs for the rest. `p_holm` is corrected within a family: the metrics over
+    all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
+    alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
+    Null: undefined.
+
+    >>> paired = pl.DataFrame({
+    ...     "metric": ["acc_at_1"] * 2, "relation_id": ["P1"] * 2, "pair_id": ["a", "b"],
+    ...     "first": [0.5, 0.5], "second": [1.0, 0.5], "denominator": [1.0] * 2,
+    ...     "squares": [0.5, 0.0], "n_prompts": [2] * 2,
+    ... })
+    >>> compare(paired, seed=1, n_rounds=10).select(
+    ...     "first", "second", "difference", "p", "n_pairs", "n_prompts"
+    ... ).row(0)
+    (0.5, 0.75, 0.25, 0.5, 2, 4)
+    """
+    found: list[_Row] = []
+    for rows in paired.partition_by("metric", maintain_order=True):
+        change = rows.with_columns(numerator=pl.col("second") - pl.col("first"))
+        intervals = bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
+        found.append(_row(change, intervals.overall, None))
+        for part in change.sort("relation_id").partition_by("relation_id", maintain_order=True):
+            relation = part["relation_id"][0]
+            found.append(_row(part, intervals.by_relation[relation], relation))
+    return _with_holm(found)
+
+
+def compare_ranked(
+    first: pl.DataFrame,
+    second: pl.DataFrame,
+    *,
+    seed: int,
+    n_rounds: int = 1000,
+    n_bins: int = 10,
+) -> pl.DataFrame:
+    """Compare `ece` and `auroc` over everything: two rows of COMPARISON.
+
+    They order the prompts and are no sums over pairs, so they have an interval but neither test nor
+    design effect. Both tables need prompt_id, relation_id, pair_id, confidence and correct; prompts
+    with a confidence in both count. No interval where a pair has several (encoder models): rounds
+    would resample prompts.
+
+    >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t", "u"],
+    ...     "correct": [True, False]}
+    >>> first, second = (
+    ...     pl.DataFrame({**prompts, "confidence": each}) for each in ([0.5, 0.5], [1.0, 0.5])
+    ... )
+    >>> found = compare_ranked(first, second, seed=1, n_rounds=10)
+    >>> found.select("metric", "first", "second", "difference").rows()
+    [('ece', 0.5, 0.25, -0.25), ('auroc', 0.5, 1.0, 0.5)]
+    """
+    runs = [_sampled(*each) for each in ((first, second), (second, first))]
+    several = runs[0]["pair_id"].is_duplicated().any()
+    weights = _weights(runs[0], seed, 0 if several else n_rounds)
+    metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
+        "ece": lambda rows, drawn: ece_rounds(rows, drawn, n_bins),
+        "auroc": auroc_rounds,
+    }
+    sizes = runs[0]["pair_id"].n_unique(), runs[0].height
+    found = []
+    for metric, of_rounds in metrics.items():
+        one, other = (_rounds(rows, weights, of_rounds) for rows in runs)
+        before, after = (estimate(each[:1]).value for each in (one, other))
+        change = estimate(other - one)
+        found.append(_Row(metric, None, before, after, *change, None, None, None, *sizes))
+    return _with_holm(found)
+
+
+def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
+    """Count the facts that only one of two runs knows, over all and by relation: the table FACTS.
+
+    `paired` has the columns PAIRED. Known is a fact that is right under some prompt
+    (`coverage_oracle`), or under enough of them (`coverage_robust`). `p_exact` and `p_mid` are
+    those of `mcnemar`, uncorrected.
+
+    >>> paired = pl.DataFrame({
+    ...     "metric": ["coverage_oracle"] * 3, "relation_id": ["P1"] * 3,
+    ...     "pair_id": ["a", "b", "c"], "first": [0.0, 0.0, 1.0], "second": [1.0, 1.0, 1.0],
+    ... })
+    >>> gained_and_lost(paired).row(0)
+    ('coverage_oracle', None, 3, 2, 0, 0.5, 0.25)
+    """
+    facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
+    everything = facts.with_columns(relation_id=pl.lit(None, pl.String))
+    counts = (
+        pl.concat([everything, facts.sort("relation_id")])
+        .group_by("metric", "relation_id", maintain_order=True)
+        .agg(
+            n_pairs=pl.len(),
+            n_gained=(pl.col("second") > pl.col("first")).sum(),
+            n_lost=(pl.col("second") < pl.col("first")).sum(),
+        )
+        .sort("metric", "relation_id")
+    )
+    rows = [(*row, *mcnemar(*row[-2:])) for row in counts.iter_rows()]
+    return pl.DataFrame(rows, schema=FACTS, orient="row")
+
+
+def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Correct the p-values of a comparison (columns: COMPARISON) anew, for the rows that are kept.
+
+    What is over all is one family, the relations of each metric are another. A metric that nothing
+    is decided by takes its share of the level from the others: leave its rows out first.
+
+    >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist"], "relation_id": [None, None],
+    ...     "p": [0.03, 0.5]}, schema_overrides={"relation_id": pl.String})
+    >>> corrected(rows)["p_holm"].to_list()
+    [0.06, 0.5]
+    >>> corrected(rows.filter(metric="acc_at_1"))["p_holm"].to_list()
+    [0.03]
+    """
+    families: dict[str | None, list[int]] = {}
+    for place, (metric, relation) in enumerate(comparison.select("metric", "relation_id").rows()):
+        families.setdefault(relation and metric, []).append(place)
+    p_holm: list[float | None] = [None] * comparison.height
+    p_values = comparison["p"].to_list()
+    for places in families.values():
+        for place, p in zip(places, holm([p_values[each] for each in places]), strict=True):
+            p_holm[place] = p
+    return comparison.with_columns(p_holm=pl.Series(p_holm, dtype=pl.Float64))
+
+
+def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> _Row:
+    metric = change["metric"][0]
+    first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
+    values = first / total, second / total
+    return _Row(
+        metric,
+        relation,
+        *values,
+        *interval,
+        None if metric == _UNTESTED else _p_value(metric, change["numerator"].to_numpy()),
+        cohens_h(*values) if metric in SHARES else None,
+        design_effect(change),
+        change.height,
+        int(change["n_prompts"].sum()),
+    )
+
+
+def _p_value(metric: str, changes: FloatArray) -> float | None:
+    if metric in OF_FACTS:
+        return mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
+    return sign_flip(changes)
+
+
+def _with_holm(rows: list[_Row]) -> pl.DataFrame:
+    """The rows as COMPARISON."""
+    columns = {name: dtype for name, dtype in COMPARISON.items() if name != "p_holm"}
+    table = pl.DataFrame(rows, schema=columns, orient="row")
+    return corrected(table).select(COMPARISON.names())
+
+
+def _sampled(own: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """The prompts of both runs with what `own` says of them, each with its number (`unit`)."""
+    ids = ("relation_id", "pair_id", "prompt_id")
+    shared = own.join(other, on="prompt_id", how="semi")
+    return shared.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
+
+
+def _weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
+    """How often each round takes each prompt: rounds × prompts, relation by relation."""
+    columns = [
+        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
+        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
+    ]
+    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
+
+
+def _rounds(
+    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
+) -> FloatArray:
+    """The metric in each round, over a bounded number of drawn prompts at once."""
+    if rows.is_empty():
+        return np.full(1, np.nan)
+    ordered = by_confidence(rows)
+    drawn = weights[:, ordered["unit"].to_numpy()]
+    blocks = np.array_split(drawn, -(-drawn.size // _CELLS_PER_BLOCK))
+    return np.concatenate([metric(ordered, block) for block in blocks])

@@ -1,0 +1,168 @@
+"""The verdict on two runs: a regression, an improvement, no change, or not enough evidence.
+
+Only a difference that matters, lies beyond chance and is beyond what decoding does by itself is a
+regression or an improvement; only an interval within what does not matter is no change. All else
+is not enough evidence, whatever the difference.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.metrics.estimates.direction import HIGHER_IS_BETTER
+
+Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
+
+VERDICTS = pl.Schema(
+    {
+        "metric": pl.String,
+        "relation_id": pl.String,
+        "verdict": pl.String,
+        "reason": pl.String,
+    }
+)
+_N_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a difference must pass to count.
+
+    `noise_floor` is the flip rate of the canary, `smallest_difference` the one that matters (both
+    in the metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests.
+    Fewer than `min_facts` never show that nothing changed: the interval of a few facts that did not
+    change has no width.
+
+    Raises:
+        InputError: one of them is out of its range.
+    """
+
+    noise_floor: float
+    smallest_difference: float
+    alpha: float
+    min_facts: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_floor <= 1:
+            raise InputError(f"noise_floor is {self.noise_floor}; give a flip rate from 0 to 1.")
+        if not 0 < self.smallest_difference <= 1:
+            raise InputError(
+                f"smallest_difference is {self.smallest_difference}; give one above 0, up to 1."
+            )
+        if not 0 < self.alpha < 1:
+            raise InputError(f"alpha is {self.alpha}; give a level between 0 and 1.")
+
+    @property
+    def margin(self) -> float:
+        """The difference from which one counts."""
+        return max(self.noise_floor, self.smallest_difference)
+
+
+class Verdict(NamedTuple):
+    """What is said of two runs, and the sentence that says why."""
+
+    outcome: Outcome
+    reason: str
+
+
+class _Row(NamedTuple):
+    """What a row of COMPARISON says of a metric that has both values and an interval."""
+
+    where: str
+    better: bool
+    difference: float
+    ci_low: float
+    ci_high: float
+    p_holm: float | None
+    n_pairs: int
+
+
+def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
+    """Judge two runs by all rows of a comparison (columns: COMPARISON).
+
+    Any regression, over all or in a relation, makes a regression: what one relation loses, no other
+    makes good. Else any improvement makes an improvement; else it is no change if that is so of
+    every metric over all. Keep the rows of the metrics that are to decide.
+
+    Raises:
+        InputError: a metric has no better end.
+
+    >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
+    ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
+    >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
+    Verdict(outcome='regression', reason='acc_at_1 over all fell by 0.0500 (95 % interval -0.0700 \
+to -0.0300), and 0.0100 matters.')
+    """
+    found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
+    turns: tuple[Outcome, ...] = ("regression", "improvement")
+    for outcome in turns:
+        reasons = found.filter(verdict=outcome)["reason"].to_list()
+        if reasons:
+            more = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)
+            return Verdict(outcome, " ".join(reasons[:_N_NAMED] + more))
+    overall = found.filter(pl.col("relation_id").is_null())
+    unsure = overall.filter(verdict="not enough evidence")["reason"].to_list()
+    if unsure or overall.is_empty():
+        reason = unsure[0] if unsure else "The runs have no prompt in common."
+        return Verdict("not enough evidence", reason)
+    return Verdict("no change", " ".join(overall["reason"][:_N_NAMED]))
+
+
+def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
+    """Judge each row of a comparison (columns: COMPARISON) by itself: the table VERDICTS.
+
+    With the difference d and m = `bar.margin`, it is
+
+    - regression: |d| ≥ m, d and its whole interval lie on the worse side of 0, and p_holm ≤ alpha
+      (where there is a test);
+    - improvement: the same on the better side;
+    - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
+    - not enough evidence: all others, also what has no value or interval.
+
+    Raises:
+        InputError: a metric has no better end.
+    """
+    rows = []
+    for row in comparison.iter_rows(named=True):
+        metric, relation = row["metric"], row["relation_id"]
+        if metric not in HIGHER_IS_BETTER:
+            raise InputError(f"{metric} has no better end; leave its rows out of the verdict.")
+        where = f"{metric} {'over all' if relation is None else f'in {relation}'}"
+        found = Verdict("not enough evidence", f"{where} has no value and interval in both runs.")
+        if None not in (row["difference"], row["ci_low"], row["ci_high"]):
+            better = (row["difference"] > 0) == HIGHER_IS_BETTER[metric]
+            found = _judged(_Row(where, better, *(row[name] for name in _Row._fields[2:])), bar)
+        rows.append((metric, relation, *found))
+    return pl.DataFrame(rows, schema=VERDICTS, orient="row")
+
+
+def _judged(row: _Row, bar: Bar) -> Verdict:
+    margin = bar.margin
+    matters = abs(row.difference) >= margin
+    one_sided = min(row.difference * row.ci_low, row.difference * row.ci_high) > 0
+    tested = row.p_holm is None or row.p_holm <= bar.alpha
+    within = max(-row.ci_low, row.ci_high) <= margin
+    if matters and one_sided and tested:
+        outcome: Outcome = "improvement" if row.better else "regression"
+        return Verdict(outcome, f"{_seen(row)}, and {margin:.4f} matters.")
+    if not matters and within and row.n_pairs >= bar.min_facts:
+        return Verdict("no change", f"{_seen(row)}, within the {margin:.4f} that do not matter.")
+    if matters and not one_sided:
+        why = "and the interval holds 0"
+    elif matters:
+        why = f"but p is {row.p_holm:.4f} after Holm's correction, above {bar.alpha:g}"
+    elif not within:
+        why = f"and the interval reaches beyond the {margin:.4f} that do not matter"
+    else:
+        why = f"but {row.n_pairs} facts are fewer than min_facts={bar.min_facts}"
+    return Verdict("not enough evidence", f"{_seen(row)}, {why}.")
+
+
+def _seen(row: _Row) -> str:
+    interval = f"(95 % interval {row.ci_low:z.4f} to {row.ci_high:z.4f})"
+    if not row.difference:
+        return f"{row.where} did not change {interval}"
+    turned = "rose" if row.difference > 0 else "fell"
+    return f"{row.where} {turned} by {abs(row.difference):.4f} {interval}"

@@ -1,0 +1,1 @@
+"""How different the templates of a data set are."""

@@ -1,0 +1,1 @@
+"""What every metric shares: rows, ratios of sums, intervals, means over relations."""

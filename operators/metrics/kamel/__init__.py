@@ -1,0 +1,1 @@
+"""KAMEL: precision, recall and F1 of sets of answers."""

@@ -1,0 +1,183 @@
+"""All KAMEL metrics of one model in one setting, as rows of the metrics table."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple, get_args
+
+import polars as pl
+
+from operators.datasets.kamel import DATE, is_literal
+from operators.matching.answer_set import Matching
+from operators.metrics.estimates.bootstrap import UNDEFINED, Bootstrapped, Estimate
+from operators.metrics.estimates.macro import Macro, macros
+from operators.metrics.estimates.rows import ROWS, Row
+from operators.metrics.kamel.most_frequent import most_frequent_answers
+from operators.metrics.kamel.precision_recall import Labels, precision_recall
+from operators.metrics.kamel.year_error import year_error, year_errors
+
+# T-REx's relations in LAMA (Petroni et al. 2019); KAMEL has all of them but P530.
+# fmt: off
+LAMA_RELATIONS = (
+    "P17", "P19", "P20", "P27", "P30", "P31", "P36", "P37", "P39", "P47", "P101",
+    "P103", "P106", "P108", "P127", "P131", "P136", "P138", "P140", "P159", "P176", "P178",
+    "P190", "P264", "P276", "P279", "P361", "P364", "P407", "P413", "P449", "P463", "P495",
+    "P527", "P530", "P740", "P937", "P1001", "P1303", "P1376", "P1412",
+)
+# fmt: on
+
+
+class _Part(NamedTuple):
+    """A slice: its name (null: everything) and the queries in it (relation_id, pair_id)."""
+
+    name: str | None
+    queries: pl.DataFrame
+
+
+def kamel(
+    answers: pl.DataFrame,
+    pairs: pl.DataFrame,
+    *,
+    seed: int,
+    split: str = "test",
+    n_rounds: int = 1000,
+) -> pl.DataFrame:
+    """Compute every KAMEL metric: one row a number (table BELIEF of module `belief`).
+
+    `answers` has pair_id and text, `pairs` the columns of its canonical table; those of `split` are
+    asked, those of train give the baseline. A query without an answer counts in `n_failed` and is
+    left out of every mean. Each slice is measured as if it were the whole set.
+
+    Both ways of matching and both sets of labels are there: `variant` is null for strict matching
+    with all labels, else `matching=paper`, `labels=rdf` or both. Intervals are of 95 %.
+
+    Source: KAMEL, sections 3.2 and 4.2; each metric's module says how it departs from them.
+
+    >>> def pair(number, split, label):
+    ...     objects = [{"object_id": "Q1", "labels": [label]}]
+    ...     ids = {"pair_id": f"P30.{split}.{number}", "relation_id": "P30", "split": split}
+    ...     return {**ids, "objects": objects}
+    >>> facts = [("train", "Antarctica"), ("test", "Antarctica"), ("test", "Asia")]
+    >>> pairs = pl.DataFrame([pair(number, *fact) for number, fact in enumerate(facts)])
+    >>> answers = pl.DataFrame({"pair_id": ["P30.test.1", "P30.test.2"], "text": ["Asia%"] * 2})
+    >>> table = kamel(answers, pairs, seed=1, n_rounds=10)
+    >>> overall = table.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    >>> overall.select("metric", "value", "n")
+    shape: (7, 3)
+    ┌────────────────────┬───────┬─────┐
+    │ metric             ┆ value ┆ n   │
+    │ ---                ┆ ---   ┆ --- │
+    │ str                ┆ f64   ┆ i64 │
+    ╞════════════════════╪═══════╪═════╡
+    │ precision          ┆ 0.5   ┆ 2   │
+    │ recall             ┆ 0.5   ┆ 2   │
+    │ f1                 ┆ 0.5   ┆ 2   │
+    │ f1_relation_mean   ┆ 0.5   ┆ 2   │
+    │ baseline_precision ┆ 0.5   ┆ 2   │
+    │ baseline_recall    ┆ 0.5   ┆ 2   │
+    │ baseline_f1        ┆ 0.5   ┆ 2   │
+    └────────────────────┴───────┴─────┘
+    """
+    asked = pairs.filter(pl.col("split") == split)
+    train = pairs.filter(pl.col("split") == "train")
+    sources = {"": answers, "baseline_": most_frequent_answers(train, asked)}
+    compared = list(product(get_args(Matching), get_args(Labels)))
+    scores = {
+        prefix: [
+            precision_recall(given, asked, matching=m, labels=labels) for m, labels in compared
+        ]
+        for prefix, given in sources.items()
+    }
+    variants = [_variant(*each) for each in compared]
+    rows: list[Row] = []
+    for part, (prefix, tables) in product(_parts(asked), scores.items()):
+        rows += _rows(tables, variants, part, prefix, seed, n_rounds)
+    rows += _year_rows(answers, asked, seed, n_rounds)
+    return pl.DataFrame(rows, schema=ROWS, orient="row")
+
+
+def _variant(matching: Matching, labels: Labels) -> str | None:
+    parts = ["matching=paper"] * (matching == "paper") + ["labels=rdf"] * (labels == "rdf")
+    return ",".join(parts) or None
+
+
+def _parts(asked: pl.DataFrame) -> Iterator[_Part]:
+    """The slices that have queries; relations are cut out of the whole, not listed here."""
+    ids = pl.col("objects").list.eval(is_literal(pl.element().struct.field("object_id")))
+    queries = asked.select(
+        "relation_id",
+        "pair_id",
+        cardinality=pl.col("objects").list.len(),
+        kind=pl.when(ids.list.all()).then(pl.lit("literal")).otherwise(pl.lit("entity")),
+    )
+    yield _Part(None, queries)
+    for name in ("cardinality", "kind"):
+        for value in queries[name].unique().sort():
+            yield _Part(f"{name}={value}", queries.filter(pl.col(name) == value))
+    lama = queries.filter(pl.col("relation_id").is_in(LAMA_RELATIONS))
+    if not lama.is_empty():
+        yield _Part("relations=lama", lama)
+
+
+def _rows(
+    tables: list[pl.DataFrame],
+    variants: list[str | None],
+    part: _Part,
+    prefix: str,
+    seed: int,
+    n_rounds: int,
+) -> list[Row]:
+    """The rows of a slice in each variant; everything brings the rows of the relations along."""
+    mine = [
+        scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
+        for scores in tables
+    ]
+    counts = _counts(part.queries, mine[0])
+    rows = []
+    found = macros(mine, seed=seed, n_rounds=n_rounds)
+    for (variant, numbers), metric in product(zip(variants, found, strict=True), Macro._fields):
+        if prefix and metric == "f1_relation_mean":
+            continue
+        slices = counts if part.name is None and metric != "f1_relation_mean" else counts[:1]
+        for relation, n, n_failed in slices:
+            estimate = _of(getattr(numbers, metric), relation)
+            name = part.name if relation is None else f"relation={relation}"
+            rows.append(Row(variant, name, prefix + metric, *estimate, n, n_failed))
+    return rows
+
+
+def _of(bootstrapped: Bootstrapped, relation: str | None) -> Estimate:
+    if relation is None:
+        return bootstrapped.overall
+    return bootstrapped.by_relation.get(relation, UNDEFINED)
+
+
+def _counts(queries: pl.DataFrame, scored: pl.DataFrame) -> list[tuple[str | None, int, int]]:
+    """(null, n, n_failed) of all, then of each relation."""
+    found = queries.select("relation_id", hit=pl.col("pair_id").is_in(scored["pair_id"].implode()))
+    n, n_failed = pl.col("hit").sum().cast(pl.Int64), (~pl.col("hit")).sum().cast(pl.Int64)
+    each = found.group_by("relation_id").agg(n=n, n_failed=n_failed).sort("relation_id")
+    return [(None, *found.select(n=n, n_failed=n_failed).row(0)), *each.iter_rows()]
+
+
+def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: int) -> list[Row]:
+    """The error in years; `n_failed` counts the answers without a year too."""
+    dates = asked.filter(
+        pl.col("objects").list.eval(pl.element().struct.field("object_id") == DATE).list.any()
+    )
+    if dates.is_empty():
+        return []
+    errors = year_errors(answers, dates).drop_nulls("error")
+    counts = _counts(dates, errors)
+    found = year_error(errors, seed=seed, n_rounds=n_rounds)
+    return [
+        Row(
+            None,
+            None if relation is None else f"relation={relation}",
+            f"year_error_{metric}",
+            *_of(bootstrapped, relation),
+            n,
+            n_failed,
+        )
+        for metric, bootstrapped in found._asdict().items()
+        for relation, n, n_failed in counts
+    ]

@@ -1,0 +1,108 @@
+"""How many years a date is off."""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from operators.datasets.kamel import DATE
+from operators.metrics.estimates.bootstrap import (
+    UNDEFINED,
+    Bootstrapped,
+    FloatArray,
+    bootstrap_ratio,
+    estimate,
+    weight_blocks,
+)
+from operators.metrics.estimates.terms import pair_terms
+from operators.seeds import generator
+
+_FIRST_ANSWER = r"^([^;%\r\n]*)"
+# Three or four digits anywhere; fewer only where nothing else is said ("44 BC", not "16 May").
+_YEAR = r"(?:^|[^0-9])([0-9]{3,4})(?:[^0-9]|$)"
+_EARLY_YEAR = r"^\D{0,3}([0-9]{1,2})(?: *(?:AD|CE|BC|BCE))?$"
+_BEFORE_CHRIST = r"^-|[0-9] *(?:BC|BCE|B\.C\.)"
+
+
+class YearError(NamedTuple):
+    """The absolute error in years, over the queries that have a year in their answer."""
+
+    mean: Bootstrapped
+    median: Bootstrapped
+
+
+def year(text: pl.Expr) -> pl.Expr:
+    """The first answer's year as a number, negative before Christ; null where it names none.
+
+    >>> texts = ["1949; 1950%", "16 December 1949", "1,949", "44 BC", "16 May", "in spring"]
+    >>> pl.DataFrame({"text": texts}).select(year(pl.col("text")))["text"].to_list()
+    [1949, 1949, 1949, -44, None, None]
+    """
+    first = text.str.extract(_FIRST_ANSWER).str.strip_chars().str.to_uppercase()
+    first = first.str.replace_all(r"\b([0-9]),([0-9]{3})\b", "$1$2")
+    digits = pl.coalesce(first.str.extract(_YEAR), first.str.extract(_EARLY_YEAR))
+    number = digits.cast(pl.Int64)
+    return pl.when(first.str.contains(_BEFORE_CHRIST)).then(-number).otherwise(number)
+
+
+def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The error of each query for a date: relation_id, pair_id, error (years; null: no year given).
+
+    `answers` has pair_id and text. Of several right years the nearest counts. Queries without an
+    answer, and those that ask for no date, are left out.
+
+    Source: KAMEL, section 4.2, "Detailed Analysis", which does not say how a year is read.
+
+    >>> objects = [{"object_id": "XMLSchema#dateTime", "labels": ["1949", "16 December 1949"]}]
+    >>> pairs = pl.DataFrame({"relation_id": ["P569"], "pair_id": ["t1"], "objects": [objects]})
+    >>> answers = pl.DataFrame({"pair_id": ["t1"], "text": [" 1951%"]})
+    >>> year_errors(answers, pairs)["error"].to_list()
+    [2.0]
+    """
+    dates = pairs.select("relation_id", "pair_id", "objects").explode("objects")
+    dates = dates.unnest("objects").filter(pl.col("object_id") == DATE)
+    gold = dates.select("relation_id", "pair_id", gold=year(pl.col("labels").list.first()))
+    given = answers.drop_nulls("text").select("pair_id", given=year(pl.col("text")))
+    errors = gold.drop_nulls("gold").join(given, on="pair_id")
+    error = (pl.col("given") - pl.col("gold")).abs().min().cast(pl.Float64)
+    return errors.group_by("relation_id", "pair_id").agg(error=error).sort("relation_id", "pair_id")
+
+
+def year_error(errors: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> YearError:
+    """Mean and median error over all queries, and of each relation."""
+    known = errors.drop_nulls("error")
+    terms = pair_terms(known, pl.mean("error"), pl.lit(1.0))
+    mean = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+    return YearError(mean, _medians(terms, seed, n_rounds))
+
+
+def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
+    """The median of `terms.numerator` in each round, over all and of each relation."""
+    if terms.is_empty():
+        return Bootstrapped(UNDEFINED, {})
+    errors, weights = [], []
+    by_relation = {}
+    for rows in terms.partition_by("relation_id", maintain_order=True):
+        relation = rows["relation_id"][0]
+        blocks = weight_blocks(rows.height, generator(seed, "bootstrap", relation), n_rounds)
+        errors.append(rows["numerator"].to_numpy())
+        weights.append(np.concatenate(list(blocks)))
+        by_relation[relation] = estimate(weighted_medians(errors[-1], weights[-1]))
+    overall = weighted_medians(np.concatenate(errors), np.hstack(weights))
+    return Bootstrapped(estimate(overall), by_relation)
+
+
+def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """The median of the values for each row of `weights`, which says how often each is there.
+
+    >>> weighted_medians(np.array([5.0, 1.0, 2.0]), np.array([[1, 1, 1], [2, 2, 0]])).tolist()
+    [2.0, 3.0]
+    """
+    order = np.argsort(values)
+    reached = np.cumsum(weights[:, order], axis=1)
+    total = reached[:, -1:]
+    lower, upper = (
+        values[order][(reached >= place).argmax(axis=1)]
+        for place in ((total + 1) // 2, total // 2 + 1)
+    )
+    return np.asarray((lower + upper) / 2)

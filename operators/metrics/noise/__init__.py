@@ -1,0 +1,1 @@
+"""How far answers and scores change when they are made again."""

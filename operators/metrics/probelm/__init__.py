@@ -1,0 +1,1 @@
+"""PRobELM: candidates ranked by their likelihood."""

@@ -1,0 +1,185 @@
+"""All PRobELM metrics of one model, as rows of the metrics table."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple, get_args
+
+import polars as pl
+
+from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
+from operators.metrics.estimates.rows import ROWS, Row
+from operators.metrics.estimates.terms import pair_terms
+from operators.metrics.probelm.ranking import (
+    COLUMNS_OF,
+    GROUP_SCORES,
+    RANKING_METRICS,
+    Score,
+    costs,
+    group_scores,
+    random_group_scores,
+)
+from operators.prompts.plausibility import PROMPT_TYPES
+
+PROBELM = pl.Schema([("setting", pl.String()), *ROWS.items()])
+# The setting of what is measured over all three prompt types.
+ALL_TYPES = "all"
+# The relation that the paper measures 2017 without (appendix C).
+OCCUPATION = "P106"
+PLAUSIBILITY: Mapping[str, tuple[str, str, str]] = {
+    "plausibility": ("accuracy", "mrr", "ndcg"),
+    "plausibility_published": ("accuracy", "mrr", "ndcg_at_3"),
+}
+
+
+class _Part(NamedTuple):
+    """A slice: its name (null: everything) and which rows are in it."""
+
+    name: str | None
+    rows: pl.Expr
+
+
+class _Measured(NamedTuple):
+    """Group scores (or plausibility) of one setting and variant; `prefix` goes before the names."""
+
+    setting: str
+    variant: str | None
+    prefix: str
+    scores: pl.DataFrame
+    metrics: tuple[str, ...]
+
+
+def probelm(
+    scores: pl.DataFrame,
+    candidates: pl.DataFrame,
+    *,
+    seed: int,
+    n_rounds: int = 1000,
+    without: Collection[str] = (OCCUPATION,),
+) -> pl.DataFrame:
+    """Compute every PRobELM metric: one row a number (table BELIEF, and its setting before it).
+
+    `scores` has a row a text: setting (a prompt type), candidate_id, logprob (the sum over the
+    scored tokens, nats) and n_tokens; where it has entity_logprob and entity_n_tokens, too, the
+    variants `score=answer_sum` and `score=answer_mean` are measured beside the perplexity of the
+    text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
+    candidate without a log-probability counts in `n_failed` and is left out of every mean.
+
+    The settings are those of `scores`. Where all three prompt types are there, `plausibility` and
+    `plausibility_published` stand under the setting "all", over the groups scored in all three.
+    Slices: each relation, each frame, and each of these without one of the relations `without`.
+    Rows `baseline_…` are what a random order gives, exactly. Intervals are of 95 %, of groups
+    resampled within their relations.
+
+    Source: PRobELM, sections 4.2 and 5.3 and appendix C.
+
+    >>> candidates = pl.DataFrame({
+    ...     "candidate_id": ["g.1", "g.2"], "pair_id": ["g"] * 2, "relation_id": ["P27"] * 2,
+    ...     "frame": ["2023-11"] * 2, "rank": [1, 2], "is_positive": [True, False],
+    ... })
+    >>> scores = pl.DataFrame({
+    ...     "setting": ["statement"] * 2, "candidate_id": ["g.1", "g.2"],
+    ...     "logprob": [-9.0, -8.0], "n_tokens": [4, 4],
+    ... })
+    >>> table = probelm(scores, candidates, seed=1, n_rounds=10)
+    >>> overall = table.filter(pl.col("slice").is_null())
+    >>> overall.select("setting", "metric", pl.col("value").round(3)).gather([0, 1, 5, 6])
+    shape: (4, 3)
+    ┌───────────┬───────────────────┬───────┐
+    │ setting   ┆ metric            ┆ value │
+    │ ---       ┆ ---               ┆ ---   │
+    │ str       ┆ str               ┆ f64   │
+    ╞═══════════╪═══════════════════╪═══════╡
+    │ statement ┆ accuracy          ┆ 0.0   │
+    │ statement ┆ mrr               ┆ 0.5   │
+    │ statement ┆ baseline_accuracy ┆ 0.5   │
+    │ statement ┆ baseline_mrr      ┆ 0.75  │
+    └───────────┴───────────────────┴───────┘
+    """
+    groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
+    parts = list(_parts(groups, without))
+    rows = [
+        (measured.setting, *row)
+        for measured in _measured(scores, candidates)
+        for part in parts
+        for row in _rows(measured, groups, part, seed, n_rounds)
+    ]
+    return pl.DataFrame(rows, schema=PROBELM, orient="row")
+
+
+def _measured(scores: pl.DataFrame, candidates: pl.DataFrame) -> Iterator[_Measured]:
+    found = scores["setting"].unique()
+    settings = [each for each in PROMPT_TYPES if each in found]
+    chance = random_group_scores(candidates)
+    for score in get_args(Score):
+        if not set(COLUMNS_OF[score]) <= set(scores.columns):
+            continue
+        tables: dict[str, pl.DataFrame] = {
+            setting: group_scores(candidates, costs(scores.filter(setting=setting), score))
+            for setting in settings
+        }
+        variant = None if score == "text_perplexity" else f"score={score}"
+        yield from _of_tables(tables, variant, "")
+    yield from _of_tables(dict.fromkeys(settings, chance), None, "baseline_")
+
+
+def _of_tables(
+    tables: Mapping[str, pl.DataFrame], variant: str | None, prefix: str
+) -> Iterator[_Measured]:
+    for setting, table in tables.items():
+        yield _Measured(setting, variant, prefix, table, RANKING_METRICS)
+    if len(tables) == len(PROMPT_TYPES):
+        together = plausibility(list(tables.values()))
+        yield _Measured(ALL_TYPES, variant, prefix, together, tuple(PLAUSIBILITY))
+
+
+def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
+    """The plausibility of each group that is in all tables, one table a prompt type (GROUP_SCORES).
+
+    Columns: relation_id, pair_id, frame, plausibility, plausibility_published: the mean of the
+    metrics in PLAUSIBILITY over the prompt types.
+
+    Source: PRobELM, section 4.2. The mean over groups of these means is the mean of the nine
+    numbers in a row of Table 2 where no group failed.
+    """
+    columns = GROUP_SCORES.names()[:3]
+    means = [pl.mean_horizontal(metrics).alias(name) for name, metrics in PLAUSIBILITY.items()]
+    rows = pl.concat(table.select(*columns, *means) for table in tables)
+    whole = rows.filter(pl.len().over("pair_id") == len(tables))
+    return whole.group_by(columns, maintain_order=True).agg(pl.mean(*PLAUSIBILITY))
+
+
+def _parts(groups: pl.DataFrame, without: Collection[str]) -> Iterator[_Part]:
+    """The slices that have groups; relations are cut out of the whole, not listed here."""
+    frames = groups["frame"].unique().sort()
+    whole = [_Part(None, pl.lit(True))]
+    for name, rows in [*whole, *(_Part(f"frame={x}", pl.col("frame") == x) for x in frames)]:
+        yield _Part(name, rows)
+        mine = groups.filter(rows)["relation_id"]
+        for relation in without:
+            if relation in mine and mine.n_unique() > 1:
+                names = [*([name] if name else []), f"without={relation}"]
+                yield _Part(",".join(names), rows & (pl.col("relation_id") != relation))
+
+
+def _rows(
+    measured: _Measured, groups: pl.DataFrame, part: _Part, seed: int, n_rounds: int
+) -> Iterator[Row]:
+    """The rows of a slice; everything brings the rows of the relations along."""
+    scores = measured.scores.filter(part.rows)
+    slices = _counts(groups.filter(part.rows), scores)
+    for metric in measured.metrics:
+        terms = pair_terms(scores, pl.sum(metric), pl.len())
+        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+        for relation, n, n_failed in slices if part.name is None else slices[:1]:
+            name, estimate = part.name, found.overall
+            if relation is not None:
+                name = f"relation={relation}"
+                estimate = found.by_relation.get(relation, UNDEFINED)
+            yield Row(measured.variant, name, measured.prefix + metric, *estimate, n, n_failed)
+
+
+def _counts(groups: pl.DataFrame, scored: pl.DataFrame) -> list[tuple[str | None, int, int]]:
+    """(null, n, n_failed) of all, then of each relation."""
+    hit = pl.col("pair_id").is_in(scored["pair_id"].implode())
+    counts = {"n": hit.sum().cast(pl.Int64), "n_failed": (~hit).sum().cast(pl.Int64)}
+    each = groups.group_by("relation_id").agg(**counts).sort("relation_id")
+    return [(None, *groups.select(**counts).row(0)), *each.iter_rows()]

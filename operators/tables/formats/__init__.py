@@ -1,0 +1,1 @@
+"""Tables as text: Markdown, LaTeX, and the layouts of other tools."""

@@ -1,0 +1,171 @@
+"""A run's metrics in the layout of lm-evaluation-harness, for dashboards that read its results.
+
+Written after version 0.4.13 (`lm_eval/result_schema.py` and `loggers/evaluation_tracker.py`).
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.metrics.estimates.direction import HIGHER_IS_BETTER
+
+_PLACE = ("benchmark", "setting", "slice")
+_NO_FILTER = "none"
+_UNKNOWN = "N/A"  # how the harness writes a standard error that there is none of
+_QUANTILE = 1.959964  # a 95 % interval is so many standard errors to each side
+
+
+def harness_path(record: Mapping[str, Any], started: datetime) -> str:
+    """Where the harness would write the file, below its output path.
+
+    >>> record = {"run": {"model": {"id": "HuggingFaceTB/SmolLM2-135M"}}}
+    >>> harness_path(record, datetime(2026, 11, 21, 18, 30))
+    'HuggingFaceTB__SmolLM2-135M/results_2026-11-21T18-30-00.json'
+    """
+    time = started.isoformat().replace(":", "-")
+    return f"{_sanitized(record['run']['model']['id'])}/results_{time}.json"
+
+
+def harness_results(
+    metrics: pl.DataFrame, record: Mapping[str, Any], started: datetime
+) -> dict[str, Any]:
+    """The content of `results_*.json`: plain values that JSON has, a number a metric and filter.
+
+    `metrics` is the canonical table of one run, `record` its run.json. A benchmark in a setting is
+    a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of
+    its own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
+    `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
+    standard error is the width of the 95 % interval / 3.92, "N/A" without one.
+
+    Raises:
+        InputError: `metrics` has no rows, or those of several models.
+
+    >>> metrics = pl.DataFrame({
+    ...     "model": ["m"], "benchmark": ["mini"], "setting": ["4-template"], "variant": [None],
+    ...     "slice": [None], "metric": ["acc_at_1"], "value": [0.8], "ci_low": [0.75],
+    ...     "ci_high": [0.85], "n": [790], "n_failed": [10],
+    ... })
+    >>> record = {"run": {"model": {"id": "org/m"}}}
+    >>> found = harness_results(metrics, record, datetime(2026, 11, 21))
+    >>> found["results"]["mini_4-template"]["acc_at_1,none"], found["n-shot"]
+    (0.8, {'mini_4-template': 4})
+    """
+    models = metrics["model"].unique().to_list()
+    if len(models) != 1:
+        raise InputError(f"metrics are of the models {sorted(models)}; give those of one run.")
+    ordered = metrics.sort("benchmark", "setting", "slice", nulls_last=False, maintain_order=True)
+    tasks: dict[str, pl.DataFrame] = {}
+    subtasks: dict[str, list[str]] = {}
+    for (benchmark, setting, part), rows in ordered.group_by(_PLACE, maintain_order=True):
+        group = f"{benchmark}_{setting}"
+        name = group if part is None else f"{group}_{_part(str(part))}"
+        subtasks.setdefault(group, []).extend([name] * (part is not None))
+        tasks[name] = rows
+    results = {name: _task(name, rows) for name, rows in tasks.items()}
+    groups = {group: parts for group, parts in subtasks.items() if parts}
+    grouped = {name: results[name] for name in groups if name in results}
+    version = record.get("versions", {}).get("factsweep", _UNKNOWN)
+    return {
+        "results": results,
+        **({"groups": grouped} if grouped else {}),
+        "group_subtasks": groups,
+        "configs": {name: _task_config(name, rows, record) for name, rows in tasks.items()},
+        "versions": dict.fromkeys(tasks, version),
+        "n-shot": {name: _shots(rows) for name, rows in tasks.items()},
+        "higher_is_better": {name: _directions(rows) for name, rows in tasks.items()},
+        "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
+        **_run(record, started),
+    }
+
+
+def _part(slice_name: str) -> str:
+    return slice_name.removeprefix("relation=")
+
+
+def _task(name: str, rows: pl.DataFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "alias": name, "sample_len": rows["n"].max()}
+    for row in rows.drop_nulls("value").iter_rows(named=True):
+        # The harness cuts a key at its first comma.
+        variant = (row["variant"] or _NO_FILTER).replace(",", "+")
+        found[f"{row['metric']},{variant}"] = row["value"]
+        found[f"{row['metric']}_stderr,{variant}"] = _standard_error(row["ci_low"], row["ci_high"])
+    return found
+
+
+def _standard_error(low: float | None, high: float | None) -> float | str:
+    return _UNKNOWN if low is None or high is None else (high - low) / (2 * _QUANTILE)
+
+
+def _task_config(name: str, rows: pl.DataFrame, record: Mapping[str, Any]) -> dict[str, Any]:
+    benchmark = rows["benchmark"][0]
+    dataset = record["run"].get("benchmark", {}).get("data", benchmark)
+    return {
+        "task": name,
+        "dataset_path": dataset,
+        "num_fewshot": _shots(rows),
+        "output_type": "generate_until",
+        "metadata": {"setting": rows["setting"][0], "slice": rows["slice"][0]},
+    }
+
+
+def _shots(rows: pl.DataFrame) -> int:
+    """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
+    shown = re.match(r"\d+(?=-)", rows["setting"][0])
+    return int(shown[0]) if shown else 0
+
+
+def _directions(rows: pl.DataFrame) -> dict[str, bool | None]:
+    names = rows["metric"].unique(maintain_order=True)
+    return {metric: HIGHER_IS_BETTER.get(metric) for metric in names}
+
+
+def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:
+    return {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
+
+
+def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
+    """What the harness says of the run as a whole; null where a run has no such thing."""
+    run = record["run"]
+    model, decoding = run["model"], run.get("decoding", {})
+    seconds = record.get("seconds", {}).get("total")
+    versions = record.get("versions", {})
+    return {
+        "config": {
+            "model": decoding.get("engine"),
+            "model_args": {"pretrained": model["id"], "revision": model.get("revision")},
+            "model_dtype": model.get("dtype"),
+            "model_revision": record.get("model_revision"),
+            "batch_size": None,
+            "batch_sizes": [],
+            "device": run.get("cluster", {}).get("device"),
+            "use_cache": None,
+            "limit": None,
+            "bootstrap_iters": run.get("metrics", {}).get("n_rounds"),
+            "gen_kwargs": {name: decoding.get(name) for name in ("max_tokens", "stop")},
+            "random_seed": run.get("seed"),
+            "fewshot_seed": run.get("seed"),
+        },
+        "git_hash": record.get("commit"),
+        "date": started.timestamp(),
+        "pretty_env_info": ", ".join(f"{name} {each}" for name, each in versions.items()),
+        "transformers_version": versions.get("transformers"),
+        "upper_git_hash": None,
+        "model_source": decoding.get("engine"),
+        "model_name": model["id"],
+        "model_name_sanitized": _sanitized(model["id"]),
+        "system_instruction": None,
+        "system_instruction_sha": None,
+        "fewshot_as_multiturn": None,
+        "chat_template": None,
+        "chat_template_sha": None,
+        "task_hashes": {},
+        "total_evaluation_time_seconds": None if seconds is None else str(seconds),
+    }
+
+
+def _sanitized(model: str) -> str:
+    return re.sub(r'["<>:/|\\?*\[\]]+', "__", model)

@@ -1,0 +1,273 @@
+"""The tables of the KAMEL paper, from the metrics table (Tables 1 to 4 and 6, Figures 1a and 1b).
+
+Numbers are texts in percent, as the paper prints them; a dash where one is undefined. `published`
+is data_catalog/published/kamel.csv, whose numbers stand beside those of the same model, setting,
+variant and slice.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+
+from operators.datasets.facts import Facts
+from operators.tables.shared.card import card as card_of
+
+_NAMES = ("model", "benchmark", "setting", "variant")
+_HEADINGS = {"precision": "P", "recall": "R", "f1": "F1"}
+BASELINE = "most frequent answer"
+_ON_CARD = {
+    **_HEADINGS,
+    "baseline_f1": "F1 of the most frequent answer",
+    "flip_rate": "flip rate",
+}
+
+
+def percent(number: pl.Expr) -> pl.Expr:
+    """Two digits, as the paper prints them; a dash for null.
+
+    >>> pl.DataFrame({"x": [0.1762, None]}).select(percent(pl.col("x")))["x"].to_list()
+    ['17.62%', '–']
+    """
+    text = number.map_elements(lambda value: f"{100 * value:.2f}%", return_dtype=pl.String)
+    return text.fill_null("–")
+
+
+def overview(
+    facts: Facts,
+    *,
+    split: str = "test",
+    n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None,
+) -> pl.DataFrame:
+    """Table 1: the size of what is asked; `n_tokens` counts the tokens of each label.
+
+    Tokens and labels are means over the right answers; tokens are those of the first label.
+    """
+    asked = facts.pairs.filter(pl.col("split") == split)
+    answers = asked.select(pl.col("objects").explode()).unnest("objects")
+    labels = answers["labels"].list.first().to_list()
+    mean_tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64).mean()
+    literal = answers["object_id"].str.starts_with("XMLSchema#").any()
+    figures = {
+        "Number of Queries": str(asked.height),
+        "Number of Relations": str(asked["relation_id"].n_unique()),
+        "Avg. Number of Tokens": _two_digits(mean_tokens),
+        "Avg. Number of Labels": _two_digits(answers["labels"].list.len().mean()),
+        "Queries with Multiple Results": str((asked["objects"].list.len() > 1).sum()),
+        "Literals": "yes" if literal else "no",
+    }
+    return pl.DataFrame({"Dataset": list(figures), split: list(figures.values())})
+
+
+def _two_digits(number: object) -> str:
+    return f"{number:.2f}" if isinstance(number, int | float) else "–"
+
+
+def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table 2: a row a model and variant, P, R and F1 a setting.
+
+    Under each model's row stand the published one and the baseline's. F1 has its 95 % interval in a
+    column of its own. `queries` and `failed` count those of all settings with and without an
+    answer.
+    """
+    overall = metrics.filter(pl.col("slice").is_null())
+    f1 = overall.filter(pl.col("metric") == "f1")
+    counts = f1.group_by("model", "benchmark", "variant").agg(
+        queries=pl.col("n").sum(), failed=pl.col("n_failed").sum()
+    )
+    source = pl.lit("measured")
+    measured = overall.filter(pl.col("metric").is_in(list(_HEADINGS)))
+    parts = [_cells(measured, source), _intervals(measured, source), _baseline_cells(overall)]
+    if published is not None:
+        parts.append(_cells(_of_same(published, measured), pl.lit("published")))
+    cells = pl.concat(parts).sort(
+        "model", "benchmark", "variant", "source", "shots", "column", nulls_last=False
+    )
+    keys = ["model", "benchmark", "variant", "source"]
+    table = cells.pivot(
+        "heading", index=keys, values="text", aggregate_function="first", maintain_order=True
+    )
+    headings = cells.sort("shots", "column")["heading"].unique(maintain_order=True)
+    table = table.select(*keys, *headings).join(
+        counts, on=keys[:3], how="left", nulls_equal=True, maintain_order="left"
+    )
+    own = pl.col("source") == "measured"
+    return table.with_columns(pl.when(own).then(pl.col("queries", "failed")))
+
+
+_CELLS = ("model", "benchmark", "variant", "source", "heading", "shots", "column", "text")
+_SHOTS = pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64)
+
+
+def _cells(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
+    letter = pl.col("metric").replace_strict(_HEADINGS)
+    place = pl.col("metric").replace_strict({"precision": 0, "recall": 1, "f1": 2})
+    return rows.select(
+        "model",
+        "benchmark",
+        "variant",
+        source=source,
+        heading=pl.concat_str("setting", letter, separator=" "),
+        shots=_SHOTS,
+        column=place.cast(pl.Int64),
+        text=percent(pl.col("value")),
+    )
+
+
+def _intervals(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
+    f1 = rows.filter(pl.col("metric") == "f1")
+    ends = pl.format("{}–{}", *(percent(pl.col(name)) for name in ("ci_low", "ci_high")))
+    return f1.select(
+        "model",
+        "benchmark",
+        "variant",
+        source=source,
+        heading=pl.concat_str("setting", pl.lit("F1 interval"), separator=" "),
+        shots=_SHOTS,
+        column=pl.lit(3, pl.Int64),
+        text=pl.when(pl.col("ci_low").is_not_null()).then(ends).otherwise(pl.lit("–")),
+    )
+
+
+def _baseline_cells(overall: pl.DataFrame) -> pl.DataFrame:
+    rows = overall.filter(pl.col("metric").str.starts_with("baseline_"))
+    rows = rows.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
+    return _cells(rows, pl.lit(BASELINE))
+
+
+def _of_same(published: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
+    """The published rows that have a measured one of the same place."""
+    place = [*_NAMES, "slice", "metric"]
+    return published.join(measured.select(place), on=place, how="semi", nulls_equal=True)
+
+
+def by_relation(
+    metrics: pl.DataFrame,
+    relation_labels: Mapping[str, str] | None = None,
+    published: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Table 6: each relation's precision, recall and F1, best first, beside the baseline's F1.
+
+    The column `published F1` is there where `published` is.
+    """
+    place = [*_NAMES, "slice"]
+    relations = metrics.filter(pl.col("slice").str.starts_with("relation="))
+    wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
+    numbers = {
+        "precision": "Precision",
+        "recall": "Recall",
+        "f1": "F1",
+        "baseline_f1": "baseline F1",
+    }
+    if published is not None:
+        theirs = published.filter(pl.col("metric") == "f1").select(*place, published="value")
+        wide = wide.join(theirs, on=place, how="left", nulls_equal=True)
+        numbers["published"] = "published F1"
+    missing = [name for name in numbers if name not in wide.columns]
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
+    relation = pl.col("slice").str.strip_prefix("relation=")
+    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    order = [*_NAMES, "f1", "ID"]
+    best = [name == "f1" for name in order]
+    return (
+        wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
+        .with_columns(ID=relation, Label=label)
+        .sort(order, descending=best, nulls_last=best)
+        .select(*_NAMES, "ID", "Label", *(percent(pl.col(k)).alias(v) for k, v in numbers.items()))
+    )
+
+
+def extremes(
+    metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None, *, n: int = 4
+) -> pl.DataFrame:
+    """Table 3: the `n` best and the `n` worst relations of each model, setting and variant."""
+    table = by_relation(metrics, relation_labels).filter(pl.col("F1") != "–")
+    place, size = pl.int_range(pl.len()).over(_NAMES), pl.len().over(_NAMES)
+    end = pl.when(place < n).then(pl.lit("best")).when(place >= size - n).then(pl.lit("worst"))
+    return (
+        table.with_columns(end=end)
+        .drop_nulls("end")
+        .select(*_NAMES, "end", "ID", "Label", "F1", "baseline F1")
+    )
+
+
+def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table 4: P, R and F1 of the relations of LAMA, as `headline` has them."""
+    slice_name = "relations=lama"
+    whole = pl.lit(None, pl.String).alias("slice")
+    rows = metrics.filter(pl.col("slice") == slice_name).with_columns(whole)
+    if published is not None:
+        published = published.filter(pl.col("slice") == slice_name).with_columns(whole)
+    return headline(rows, published)
+
+
+def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, as numbers.
+
+    Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n (queries).
+
+    >>> metrics = pl.DataFrame({
+    ...     "model": ["m"] * 2, "benchmark": ["kamel"] * 2, "setting": ["10-shot"] * 2,
+    ...     "variant": pl.Series([None] * 2, dtype=pl.String),
+    ...     "slice": ["cardinality=10", "cardinality=2"], "metric": ["f1"] * 2,
+    ...     "value": [0.01, 0.05], "ci_low": [0.0, 0.04], "ci_high": [0.02, 0.06], "n": [4, 325],
+    ... })
+    >>> by_slice(metrics, "cardinality").select("cardinality", "f1").rows()
+    [('2', 0.05), ('10', 0.01)]
+    """
+    mine = (pl.col("metric") == "f1") & pl.col("slice").str.starts_with(f"{name}=")
+    part = pl.col("slice").str.strip_prefix(f"{name}=")
+    rows = metrics.filter(mine).with_columns(part.alias(name))
+    number = pl.col(name).cast(pl.Int64, strict=False)
+    return rows.sort(*_NAMES, number, name).select(
+        *_NAMES, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
+    )
+
+
+def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """The error in years of each relation of dates, and of all (section 4.2): mean and median.
+
+    `with a year` counts the answers that name one, `without` the other queries.
+
+    >>> names = {"model": "m", "benchmark": "kamel", "setting": "10-shot", "variant": None}
+    >>> metrics = pl.DataFrame([
+    ...     {**names, "slice": "relation=P569", "metric": f"year_error_{metric}", "value": value,
+    ...      "n": 190, "n_failed": 10}
+    ...     for metric, value in (("mean", 59.0), ("median", 12.5))
+    ... ])
+    >>> years(metrics, {"P569": "date of birth"}).row(0)[3:]
+    (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
+    """
+    rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
+    relation = pl.col("slice").str.strip_prefix("relation=")
+    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    text = pl.col("value").round(1).cast(pl.String).fill_null("–")
+    found = rows.select(
+        *_NAMES,
+        relation.fill_null("all").alias("ID"),
+        label.fill_null("all").alias("Label"),
+        pl.col("metric").str.strip_prefix("year_error_"),
+        text.alias("text"),
+        pl.col("n").alias("with a year"),
+        pl.col("n_failed").alias("without"),
+    )
+    keys = [*_NAMES, "ID", "Label", "with a year", "without"]
+    wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
+    missing = [pl.lit("–").alias(name) for name in ("mean", "median") if name not in wide.columns]
+    return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])
+
+
+def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
+    """The slices (`by_slice`) as they are printed: F1 and the ends of its interval as texts."""
+    return slices.with_columns(percent(pl.col(name)) for name in ("f1", "ci_low", "ci_high"))
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting.
+
+    The baseline's stands there once, in strict matching with all labels.
+    """
+    other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
+    baseline = pl.col("metric").str.starts_with("baseline_")
+    return card_of(
+        metrics.filter(~(baseline & other)), _ON_CARD, percent, own=("matching", "labels")
+    )

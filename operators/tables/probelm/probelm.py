@@ -1,0 +1,289 @@
+"""The tables of the PRobELM paper, from the metrics table (Tables 1 to 7, section 5.1, Figure 2).
+
+Numbers are texts in percent, as the paper prints them; a dash where one is undefined.
+
+`published` is data_catalog/published/probelm.csv (columns: `tables.published.PUBLISHED`), whose
+numbers stand beside those of the same model, benchmark, setting, variant and slice. Its NDCG stands
+under `ndcg_at_3`, its plausibility under `plausibility_published`.
+
+`cutoffs` has the month in which a model's training data ends, by the model's name: 2023-03. A time
+frame that begins before it is marked SEEN: what it asks may stand in the training data.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from operators.metrics.probelm.correlation import correlations
+from operators.metrics.probelm.probelm import ALL_TYPES
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.tables.shared.card import card as card_of
+
+SEEN = "†"
+RANDOM = "random order"
+_NAMES = ("model", "benchmark", "variant")
+_TYPES = {"statement": "Statement", "completion": "Completion", "question": "Question"}
+_METRICS = {"accuracy": "Acc.", "mrr": "MRR", "ndcg": "NDCG", "ndcg_at_3": "NDCG@3"}
+_ON_CARD = {
+    "accuracy": "accuracy",
+    "mrr": "MRR",
+    "ndcg": "NDCG",
+    "ndcg_at_3": "NDCG@3",
+    "plausibility": "plausibility",
+    "baseline_accuracy": "accuracy of a random order",
+    "baseline_plausibility": "plausibility of a random order",
+}
+_OVERALL = {"plausibility": "Plausibility", "plausibility_published": "Plausibility@3"}
+_INTERVAL = "95 % interval"
+_HEADINGS = (
+    _OVERALL["plausibility"],
+    _INTERVAL,
+    _OVERALL["plausibility_published"],
+    *(f"{each} {metric}" for each in _TYPES.values() for metric in _METRICS.values()),
+)
+# The frame of a slice that is all of it, and of one that may lack a relation.
+_FRAME = pl.col("slice").str.extract(r"^frame=([0-9]{4}-[0-9]{2})$")
+_FRAME_OF = pl.col("slice").str.extract(r"^frame=([0-9]{4}-[0-9]{2})")
+_BASELINE = pl.col("metric").str.starts_with("baseline_")
+# fmt: off
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# fmt: on
+
+
+def hundredths(number: pl.Expr) -> pl.Expr:
+    """A share in percent with two digits, as the paper prints them; a dash for null.
+
+    >>> table = pl.DataFrame({"x": [0.5251, None]})
+    >>> table.select(hundredths(pl.col("x")))["x"].to_list()
+    ['52.51', '–']
+    """
+    text = number.map_elements(lambda value: f"{100 * value:.2f}", return_dtype=pl.String)
+    return text.fill_null("–")
+
+
+def months(frame: str) -> str:
+    """A time frame in words: its month, and the one after it.
+
+    >>> months("2017-12")
+    'Dec 2017 - Jan 2018'
+    """
+    year, month = (int(part) for part in frame.split("-"))
+    following = f"{_MONTHS[month % 12]} {year + month // 12}"
+    return f"{_MONTHS[month - 1]} {year} - {following}"
+
+
+def overview(
+    metrics: pl.DataFrame, candidates: pl.DataFrame, cutoffs: Mapping[str, str]
+) -> pl.DataFrame:
+    """Table 1: each model's training cut-off, and the frames it was measured on with their sizes.
+
+    `candidates` is that of `operators.datasets.probelm`.
+    """
+    sizes = candidates.group_by("frame").agg(
+        groups=pl.col("pair_id").n_unique(), scenarios=pl.len()
+    )
+    measured = metrics.select("model", frame=_FRAME).drop_nulls().unique()
+    words = {frame: months(frame) for frame in sizes["frame"]}
+    return (
+        measured.join(sizes, on="frame")
+        .sort("model", "frame")
+        .select(
+            "model",
+            _cutoff(cutoffs).fill_null("–").alias("training data up to"),
+            pl.col("frame").replace(words).alias("time frame") + _mark(cutoffs),
+            "groups",
+            "scenarios",
+        )
+    )
+
+
+def by_frame(
+    metrics: pl.DataFrame,
+    published: pl.DataFrame | None = None,
+    cutoffs: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """Tables 4 to 7: a row a frame, model, variant and source; the numbers of each prompt type.
+
+    Under each measured row stand the published one and that of a random order. The interval is the
+    plausibility's. `without …` is the plausibility without that relation. `groups` and `failed`
+    count those of the first prompt type.
+    """
+    return _table(metrics, published, cutoffs or {}, published_in=("4", "5", "6", "7"))
+
+
+def headline(
+    metrics: pl.DataFrame,
+    published: pl.DataFrame | None = None,
+    cutoffs: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """Table 2: `by_frame`, each model on the first frame that was measured and is not SEEN.
+
+    A model without a known cut-off, or with none such frame, has no row.
+    """
+    rows = metrics.with_columns(frame=_FRAME_OF)
+    unseen = rows.filter(pl.col("frame") >= _cutoff(cutoffs or {}))
+    first = pl.col("frame").min().over("model")
+    own = unseen.filter(pl.col("frame") == first).drop("frame")
+    return _table(own, published, cutoffs or {}, published_in=("2",))
+
+
+def ranking(table: pl.DataFrame) -> pl.DataFrame:
+    """Table 3, its column of PRobELM: models by plausibility, their place among those measured.
+
+    `table` is that of `headline` or `by_frame`; places are counted within benchmark, frame, variant
+    and source. The other columns are other benchmarks, which are not measured here.
+    """
+    rows = table.filter(pl.col("source") != RANDOM)
+    same = ["benchmark", "frame", "variant", "source"]
+    # Published rows have NDCG@3 alone.
+    known = [pl.col(name) for name in _OVERALL.values() if name in table.columns]
+    if not known:
+        return rows.clear().select(*same, "model", pl.lit("–").alias("Plausibility"))
+    text = pl.coalesce(pl.when(each != "–").then(each) for each in known)
+    rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
+    place = pl.col("number").rank("min", descending=True).over(same)
+    return (
+        rows.with_columns(place=place)
+        .sort(*same, "place", "model", nulls_last=False)
+        .select(*same, "model", Plausibility=pl.format("{} ({})", text, "place"))
+    )
+
+
+def by_relation(
+    metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
+) -> pl.DataFrame:
+    """Each relation's numbers, best plausibility first."""
+    rows = metrics.filter(pl.col("slice").str.starts_with("relation="), ~_BASELINE)
+    relation = pl.col("slice").str.strip_prefix("relation=")
+    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    keys = [*_NAMES, "ID", "Label"]
+    cells = _cells(rows.with_columns(ID=relation, Label=label), keys)
+    overall = rows.filter(pl.col("metric") == "plausibility").select(
+        *_NAMES, "value", groups="n", failed="n_failed", ID=relation
+    )
+    wide = _wide(cells, keys).join(overall, on=[*_NAMES, "ID"], how="left", nulls_equal=True)
+    order = [*_NAMES, "value", "ID"]
+    best = [name == "value" for name in order]
+    return wide.sort(order, descending=best, nulls_last=best).drop("value")
+
+
+def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Section 5.1: Pearson's correlation between prompt types, and between metrics.
+
+    Over the cells of all models together; only frames' rows count, and each metric but NDCG@3
+    where NDCG was measured (the published table has NDCG@3 alone).
+    """
+    rows = metrics.filter(_FRAME.is_not_null(), ~_BASELINE)
+    graded = (rows["metric"] == "ndcg").any()
+    columns = ("accuracy", "mrr", "ndcg" if graded else "ndcg_at_3")
+    rows = rows.filter(pl.col("metric").is_in(columns))
+    names = {**_TYPES, **_METRICS}
+    parts = [
+        correlations(rows, "setting", PROMPT_TYPES),
+        correlations(rows, "metric", columns),
+    ]
+    return pl.concat(parts).select(
+        pl.col("first", "second").replace(names), pl.col("pearson").round(4), "n"
+    )
+
+
+def over_frames(metrics: pl.DataFrame, metric: str = "plausibility") -> pl.DataFrame:
+    """Figure 2: a metric over all prompt types in each frame, as numbers.
+
+    Columns: model, variant, frame, value, ci_low, ci_high, n (null where published).
+    """
+    rows = metrics.filter(pl.col("metric") == metric, _FRAME.is_not_null())
+    missing = [name for name in ("ci_low", "ci_high", "n") if name not in rows.columns]
+    return (
+        rows.with_columns(pl.lit(None).alias(name) for name in missing)
+        .select("model", "variant", _FRAME.alias("frame"), "value", "ci_low", "ci_high", "n")
+        .sort("model", "variant", "frame")
+    )
+
+
+def _cutoff(cutoffs: Mapping[str, str]) -> pl.Expr:
+    names = dict(cutoffs)
+    return pl.col("model").replace_strict(names, default=None, return_dtype=pl.String)
+
+
+def _mark(cutoffs: Mapping[str, str]) -> pl.Expr:
+    """What stands behind a frame that begins before the model's cut-off."""
+    seen = pl.col("frame") < _cutoff(cutoffs)
+    return pl.when(seen).then(pl.lit(f" {SEEN}")).otherwise(pl.lit(""))
+
+
+def _table(
+    metrics: pl.DataFrame,
+    published: pl.DataFrame | None,
+    cutoffs: Mapping[str, str],
+    published_in: tuple[str, ...],
+) -> pl.DataFrame:
+    """The rows of all frames, by frame, model, variant and source."""
+    keys = ["frame", *_NAMES, "source"]
+    sources = {
+        "measured": metrics.filter(~_BASELINE),
+        RANDOM: metrics.filter(_BASELINE).with_columns(
+            pl.col("metric").str.strip_prefix("baseline_")
+        ),
+    }
+    if published is not None:
+        place = [*_NAMES, "setting", "slice", "metric"]
+        mine = published.filter(pl.col("table").is_in(published_in))
+        sources["published"] = mine.join(metrics, on=place, how="semi", nulls_equal=True)
+    parts = [
+        _cells(rows.with_columns(frame=_FRAME_OF, source=pl.lit(source)), keys)
+        for source, rows in sources.items()
+    ]
+    first = metrics.filter(pl.col("metric") == "accuracy", _FRAME.is_not_null())
+    counts = first.unique(["slice", *_NAMES], maintain_order=True).select(
+        *_NAMES, frame=_FRAME, source=pl.lit("measured"), groups="n", failed="n_failed"
+    )
+    order = pl.col("source").replace_strict({"measured": 0, "published": 1, RANDOM: 2})
+    wide = _wide(pl.concat(parts), keys)
+    table = wide.join(counts, on=keys, how="left", nulls_equal=True)
+    table = table.sort("frame", *_NAMES, order, nulls_last=False)
+    return table.with_columns(pl.col("frame") + _mark(cutoffs))
+
+
+def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """The numbers as texts under their headings: the keys, heading, text."""
+    if "frame" in keys:
+        rows = rows.drop_nulls("frame")
+    overall = pl.col("setting") == ALL_TYPES
+    without = pl.col("slice").str.extract(r"(without=[^,]+)$").str.replace("=", " ")
+    heading = (
+        pl.when(overall & without.is_null())
+        .then(pl.col("metric").replace_strict(_OVERALL, default=None))
+        .when(overall & (pl.col("metric") == "plausibility"))
+        .then(without)
+        .when(~overall & without.is_null())
+        .then(
+            pl.concat_str(
+                pl.col("setting").replace(_TYPES),
+                pl.col("metric").replace_strict(_METRICS, default=None),
+                separator=" ",
+            )
+        )
+    )
+    numbers = rows.select(*keys, heading=heading, text=hundredths(pl.col("value")))
+    intervals = rows.clear().select(*keys, heading=pl.lit(""), text=pl.lit(""))
+    if "ci_low" in rows.columns:
+        ends = pl.format("{}–{}", *(hundredths(pl.col(name)) for name in ("ci_low", "ci_high")))
+        whole = (pl.col("metric") == "plausibility") & without.is_null()
+        intervals = rows.filter(whole, pl.col("ci_low").is_not_null()).select(
+            *keys, heading=pl.lit(_INTERVAL), text=ends
+        )
+    return pl.concat([numbers.drop_nulls("heading"), intervals])
+
+
+def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """A row a key, a column a heading in the paper's order; a dash where there is no number."""
+    wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
+    extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
+    known = [heading for heading in _HEADINGS if heading in wide.columns]
+    return wide.select(*keys, pl.col([*known, *extra]).fill_null("–"))
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
+    return card_of(metrics, _ON_CARD, hundredths, own=("score",))

@@ -1,0 +1,1 @@
+"""Tables about runs: two compared, what each cost, what a data set holds."""

@@ -1,0 +1,246 @@
+"""Two runs compared, for people: what differs, where, and which facts went which way."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from operators.metrics.belief.knowledge_state import STATES
+from operators.tables.belief.belief import HEADINGS
+from operators.tables.shared.numbers import printed
+from operators.tables.shared.series import SERIES
+
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+_HEADINGS = {**HEADINGS, "coverage_robust": "robust"}
+_CHANGES = ("lost", "gained", "looser", "firmer")
+
+
+def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
+    """The differences over everything, a row a metric, as texts.
+
+    `comparison` has the columns COMPARISON, `names` are those of the first and the second run.
+    `worth` is the number of independent prompts that would measure the difference as sharply:
+    n_prompts / design effect.
+
+    >>> row = {"metric": "acc_at_1", "relation_id": None, "first": 0.5, "second": 0.75,
+    ...     "difference": 0.25, "ci_low": 0.1, "ci_high": 0.4, "p": 0.002, "p_holm": 0.00004,
+    ...     "effect_size": 0.5236, "design_effect": 20.0, "n_pairs": 80, "n_prompts": 800}
+    >>> headline(pl.DataFrame([row]), ("old", "new")).row(0)[3:]
+    ('+.2500', '+.1000 to +.4000', '<.0001', '+.5236', '20.0', '40', 80, 800)
+    """
+    overall = comparison.filter(pl.col("relation_id").is_null())
+    metric = pl.col("metric").replace(_HEADINGS)
+    return overall.select(metric.alias("metric"), *_columns(names))
+
+
+def by_relation(
+    comparison: pl.DataFrame,
+    metric: str,
+    names: tuple[str, str],
+    relation_labels: Mapping[str, str] = _NO_LABELS,
+) -> pl.DataFrame:
+    """The differences of one metric, a row a relation, the largest loss first, as texts."""
+    rows = _relations(comparison, metric)
+    return rows.select(_labelled(relation_labels), *_columns(names))
+
+
+def gained_and_lost(
+    facts: pl.DataFrame,
+    comparison: pl.DataFrame,
+    relation_labels: Mapping[str, str] = _NO_LABELS,
+) -> pl.DataFrame:
+    """The facts that only one of two runs knows, over everything and by relation, as texts.
+
+    `facts` has the columns FACTS, `comparison` those of COMPARISON. The difference is the share of
+    facts gained less the share lost; its interval and p are those of the comparison.
+
+    >>> ids = {"metric": ["coverage_oracle"], "relation_id": [None]}
+    >>> facts = pl.DataFrame({**ids, "n_pairs": [40], "n_gained": [1], "n_lost": [9]},
+    ...     schema_overrides={"relation_id": pl.String})
+    >>> row = {"difference": [-0.2], "ci_low": [-0.3], "ci_high": [-0.1], "p_holm": [0.0117]}
+    >>> comparison = pl.DataFrame({**ids, **row}, schema_overrides={"relation_id": pl.String})
+    >>> gained_and_lost(facts, comparison).row(0)
+    ('oracle', 'all', 40, 1, 9, '-.2000', '-.3000 to -.1000', '.0117')
+    """
+    keys = ["metric", "relation_id"]
+    rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
+    everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
+    return rows.select(
+        pl.col("metric").replace(_HEADINGS).alias("known"),
+        everywhere.otherwise(_labelled(relation_labels)).alias("relation"),
+        pl.col("n_pairs").alias("facts"),
+        pl.col("n_gained").alias("gained"),
+        pl.col("n_lost").alias("lost"),
+        _number("difference", signed=True),
+        _interval(),
+        _p_holm(),
+    )
+
+
+def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
+    """The facts that went from each state (rows) to each state (columns).
+
+    `counts` has the columns MOVES; `relation` is null for all facts together.
+
+    >>> counts = pl.DataFrame({
+    ...     "relation_id": [None, None], "before": ["unknown", "known robustly"],
+    ...     "after": ["known robustly"] * 2, "n_pairs": [3, 5],
+    ... }, schema_overrides={"relation_id": pl.String})
+    >>> moves(counts).filter(pl.col("before") == "unknown").row(0)
+    ('unknown', 3, 0, 0, 0, 0, 3)
+    """
+    rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
+    found = {(before, after): n for _, before, after, n in rows.iter_rows()}
+    columns = {after: [found.get((before, after), 0) for before in STATES] for after in STATES}
+    table = pl.DataFrame(
+        {"before": STATES, **columns}, schema_overrides=dict.fromkeys(STATES, pl.Int64)
+    )
+    return table.with_columns(all=pl.sum_horizontal(STATES))
+
+
+def changed_facts(
+    changes: pl.DataFrame, pairs: pl.DataFrame, relation_labels: Mapping[str, str] = _NO_LABELS
+) -> pl.DataFrame:
+    """The facts that were lost, gained, or got looser or firmer, the largest change first.
+
+    `changes` has the columns CHANGES, `pairs` is the canonical table. Columns: change, relation,
+    pair_id, subject (its first name), objects (the first label of each), before and after (states),
+    right before and right after (the share of the fact's prompts).
+
+    >>> changes = pl.DataFrame({
+    ...     "relation_id": ["P36"], "pair_id": ["P36.Q142"], "before": ["known robustly"],
+    ...     "after": ["unknown"], "share_before": [1.0], "share_after": [0.0], "change": ["lost"],
+    ... })
+    >>> pairs = pl.DataFrame({"pair_id": ["P36.Q142"], "subjects": [["France"]],
+    ...     "objects": [[{"object_id": "Q90", "labels": ["Paris", "City of Light"]}]]})
+    >>> changed_facts(changes, pairs, {"P36": "capital"}).row(0)
+    ('lost', 'P36 capital', 'P36.Q142', 'France', 'Paris', 'known robustly', 'unknown', 1.0, 0.0)
+    """
+    first_labels = pl.element().struct.field("labels").list.first()
+    names = pairs.select(
+        "pair_id",
+        subject=pl.col("subjects").list.first(),
+        objects=pl.col("objects").list.eval(first_labels).list.join(", "),
+    )
+    size = (pl.col("share_after") - pl.col("share_before")).abs()
+    rows = changes.drop_nulls("change").join(names, on="pair_id", how="left")
+    ordered = rows.sort(
+        pl.col("change").cast(pl.Enum(_CHANGES)), size, "pair_id", descending=[False, True, False]
+    )
+    return ordered.select(
+        "change",
+        _labelled(relation_labels),
+        "pair_id",
+        "subject",
+        "objects",
+        pl.col("before", "after").cast(pl.String),
+        pl.col("share_before").round(4).alias("right before"),
+        pl.col("share_after").round(4).alias("right after"),
+    )
+
+
+def differences_figure(
+    comparison: pl.DataFrame,
+    metric: str,
+    title: str,
+    *,
+    alpha: float,
+    margin: float | None = None,
+    relation_labels: Mapping[str, str] = _NO_LABELS,
+) -> Figure:
+    """The difference of one metric by relation, with 95 % intervals; everything at the top.
+
+    `comparison` has the columns COMPARISON. A filled marker is a difference whose p, after Holm's
+    correction, is at most `alpha`; what lies within `margin`, the grey band, does not matter.
+    """
+    overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
+    rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
+    labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
+    figure = Figure(figsize=(6.4, 0.24 * rows.height + 1.7), layout="constrained")
+    axes = figure.add_subplot()
+    if margin is not None:
+        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
+    axes.axvline(0, color="0.5", linewidth=1, zorder=1)
+    _draw(axes, rows, alpha)
+    if rows.height > 1:
+        axes.axhline(0.5, color="0.8", linewidth=1)
+    axes.set_yticks(range(rows.height), labels, fontsize="small")
+    axes.set_ylim(max(rows.height, 1) - 0.5, -0.5)
+    axes.set(xlabel=f"difference of {_HEADINGS.get(metric, metric)}", title=title)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(color="0.92", axis="x")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    return figure
+
+
+def _draw(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
+    """The intervals and the differences, row below row."""
+    colour, marker = SERIES[0]
+    places = pl.Series(range(rows.height), dtype=pl.Float64)
+    axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)
+    beyond = rows["p_holm"].fill_null(1) <= alpha
+    for chosen, face, sign in ((beyond, colour, "≤"), (~beyond, "white", ">")):
+        axes.plot(
+            rows["difference"].filter(chosen),
+            places.filter(chosen),
+            marker,
+            color=colour,
+            markerfacecolor=face,
+            label=f"p {sign} {alpha:g} (Holm)",
+        )
+
+
+def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:
+    rows = comparison.filter(pl.col("relation_id").is_not_null(), metric=metric)
+    return rows.sort("difference", "relation_id", nulls_last=True)
+
+
+def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
+    """A relation as its id and its label; a label that is the id says nothing more."""
+    relation = pl.col("relation_id")
+    label = relation.replace_strict(dict(relation_labels), default=None, return_dtype=pl.String)
+    further = pl.when(label != relation).then(label)
+    return pl.concat_str(relation, further, separator=" ", ignore_nulls=True).alias("relation")
+
+
+def _columns(names: tuple[str, str]) -> list[pl.Expr]:
+    # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
+    effect = pl.col("design_effect")
+    worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
+    return [
+        _number("first").alias(names[0]),
+        _number("second").alias(names[1]),
+        _number("difference", signed=True),
+        _interval(),
+        _p_holm(),
+        _number("effect_size", signed=True).alias("Cohen's h"),
+        pl.col("design_effect")
+        .map_elements(lambda n: f"{n:.1f}", return_dtype=pl.String)
+        .alias("design effect"),
+        worth.map_elements(lambda n: f"{n:,.0f}", return_dtype=pl.String).alias("worth"),
+        pl.col("n_pairs").alias("facts"),
+        pl.col("n_prompts").alias("prompts"),
+    ]
+
+
+def _interval() -> pl.Expr:
+    ends = [_number(name, signed=True) for name in ("ci_low", "ci_high")]
+    there = pl.when(pl.col("ci_low").is_not_null())
+    return there.then(pl.format("{} to {}", *ends)).alias("95 % interval")
+
+
+def _p_holm() -> pl.Expr:
+    return pl.col("p_holm").map_elements(_p_value, return_dtype=pl.String).alias("p (Holm)")
+
+
+def _number(name: str, *, signed: bool = False) -> pl.Expr:
+    return pl.col(name).map_elements(
+        lambda value: printed(value, "difference", signed=signed), return_dtype=pl.String
+    )
+
+
+def _p_value(p: float) -> str:
+    return "<.0001" if p < 0.00005 else printed(p, "p")

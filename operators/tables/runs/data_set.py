@@ -1,0 +1,147 @@
+"""The figures of a data set as tables: its size and its diversity, beside what was published."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from operators.datasets.facts import Facts, counts
+from operators.tables.belief.belief_paper import NAMES, TABLES
+from operators.tables.shared.numbers import printed
+
+SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
+DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
+
+
+def sizes_beside(facts: Facts, name: str, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table 1 of BELIEF for the set `name`: its counts, then those of the sets in the papers.
+
+    Columns: set, source (measured, published, difference), and SIZES.
+    """
+    return _beside(counts(facts), SIZES, name, published, TABLES["table-1"].printed_in)
+
+
+def diversity_beside(
+    diversity: pl.DataFrame, name: str, published: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
+
+    Columns in: those of `operators.metrics.diversity.DIVERSITY`. Columns out: set, source
+    (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
+    encoders cannot be compared.
+
+    >>> row = {"relation_id": None, "quantity": 8.29, "lexicon": 0.4868, "syntax": None,
+    ...     "semantics": None}
+    >>> paper = pl.DataFrame(
+    ...     [("pararel", "quantity", 7.3, "000:8"), ("lpaqa", "quantity", 53.27, "000:8")],
+    ...     schema=["benchmark", "metric", "value", "table"], orient="row",
+    ... )
+    >>> diversity_beside(pl.DataFrame([row]), "pararel", paper).rows()
+    [('PARAREL', 'measured', '8.29', '.4868', '–', '–'), \
+('PARAREL', 'published', '7.30', '–', '–', '–'), \
+('PARAREL', 'difference', '+0.99', '–', '–', '–'), \
+('LPAQA', 'published', '53.27', '–', '–', '–')]
+    """
+    whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
+    table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
+    differs = pl.col("source") == "difference"
+    return table.with_columns(
+        semantics=pl.when(differs).then(pl.lit("–")).otherwise(pl.col("semantics"))
+    )
+
+
+def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
+    """The counts and the diversity of each relation: `relation`, SIZES, DIFFERENCES; a row each."""
+    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    rows = []
+    for measured in diversity.drop_nulls("relation_id").iter_rows(named=True):
+        relation_id = measured["relation_id"]
+        numbers = {**counts(facts.of(relation_id)), **measured}
+        label = labels.get(relation_id, relation_id)
+        named = relation_id if label == relation_id else f"{relation_id} {label}"
+        rows.append((named, *(printed(numbers[each], each) for each in _OF_RELATION)))
+    schema = dict.fromkeys(("relation", *map(_heading, _OF_RELATION)), pl.String())
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFrame:
+    """Why there are dashes: a row a figure and reason; `relations` are all, or their ids.
+
+    `not_asked` has the reasons of figures that nobody measured.
+
+    >>> two = {"relation_id": ["P1", "P2", None], "quantity": [2.0, 1.0, 1.5],
+    ...     "lexicon": [0.5, None, 0.5], "syntax": [None] * 3, "semantics": [0.1, None, 0.1]}
+    >>> missing(pl.DataFrame(two), {"syntax": "no parser"}).rows()
+    [('lexicon', 'P2', 'fewer than two templates'), ('syntax', 'all', 'no parser'), \
+('semantics', 'P2', 'fewer than two templates')]
+    """
+    rows = []
+    for figure in DIFFERENCES:
+        bare = diversity.filter(pl.col(figure).is_null(), pl.col("relation_id").is_not_null())
+        if figure in not_asked:
+            rows.append((figure, "all", not_asked[figure]))
+        elif not bare.is_empty():
+            reason = "no pairs" if figure == "quantity" else "fewer than two templates"
+            rows.append((figure, ", ".join(bare["relation_id"]), reason))
+    schema = dict.fromkeys(("figure", "relations", "reason"), pl.String())
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_OF_RELATION = (*SIZES[1:], *DIFFERENCES)
+
+
+def _beside(
+    numbers: Mapping[str, float | None],
+    metrics: tuple[str, ...],
+    name: str,
+    published: pl.DataFrame | None,
+    tables: tuple[str, ...],
+) -> pl.DataFrame:
+    """The set's own row, what was published of it, the difference; then the papers' other sets."""
+    papers = _papers(published, metrics, tables)
+    theirs = papers.pop(name, None)
+    rows = [_row(name, "measured", numbers, metrics)]
+    if theirs is not None:
+        rows.append(_row(name, "published", theirs, metrics))
+        rows.append(_row(name, "difference", _less(numbers, theirs), metrics))
+    rows += [_row(other, "published", values, metrics) for other, values in papers.items()]
+    schema = dict.fromkeys(("set", "source", *map(_heading, metrics)), pl.String())
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _papers(
+    published: pl.DataFrame | None, metrics: tuple[str, ...], tables: tuple[str, ...]
+) -> dict[str, dict[str, float]]:
+    """The papers' numbers by set and metric; of several tables, the first that has one counts."""
+    papers: dict[str, dict[str, float]] = {}
+    if published is None:
+        return papers
+    mine = published.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
+    for name, metric, value in (
+        mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)
+        .select("benchmark", "metric", "value")
+        .iter_rows()
+    ):
+        papers.setdefault(name, {}).setdefault(metric, value)
+    return papers
+
+
+def _less(
+    numbers: Mapping[str, float | None], theirs: Mapping[str, float]
+) -> dict[str, float | None]:
+    found = {}
+    for metric, value in theirs.items():
+        own = numbers[metric]
+        found[metric] = None if own is None else own - value
+    return found
+
+
+def _row(
+    name: str, source: str, numbers: Mapping[str, float | None], metrics: tuple[str, ...]
+) -> tuple[str, ...]:
+    signed = source == "difference"
+    texts = (printed(numbers.get(each), each, signed=signed) for each in metrics)
+    return (NAMES.get(name, name), source, *texts)
+
+
+def _heading(metric: str) -> str:
+    return metric.replace("_", " ")

@@ -1,0 +1,231 @@
+"""The language in which a paper's tables are described, and what fills them.
+
+A number of the metrics table has a *place*: model, benchmark, setting, variant, slice, metric. A
+row of a table fixes a part of the place, a column another part; their cell shows the number that is
+there. What neither fixes is null, except for the benchmark, which is the one that is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.tables.shared.numbers import printed
+from operators.tables.shared.published import PLACE
+
+Place = Mapping[str, str | None]
+
+NOT_APPLICABLE = "n/a"
+_RUN = ("model", "benchmark", "setting", "variant")
+_SOURCES = ("measured", "published", "difference")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, and the places whose numbers share a cell, a slash between them.
+
+    `{benchmark}` in a heading becomes the name of the benchmark that is asked for.
+    """
+
+    heading: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A paper's table.
+
+    `printed_in` says where the papers have it (`003:5` is Table 5 of paper 003); of several, the
+    first that has a number counts. `heads` are the parts of the place that name a row, with their
+    headings. A cell within one of the places of `without` can have no number.
+    """
+
+    title: str
+    printed_in: tuple[str, ...]
+    heads: Mapping[str, str]
+    rows: tuple[Place, ...]
+    columns: tuple[Column, ...]
+    without: tuple[Place, ...] = ()
+
+
+class Filled(NamedTuple):
+    """A table with its numbers as text, and why numbers are missing in it.
+
+    `table`: a column a head, `source` (measured, published, difference), a column a column.
+    `missing`: model, benchmark, setting, variant, metrics, reason. `n_measured`: the numbers that
+    the runs have of it.
+    """
+
+    table: pl.DataFrame
+    missing: pl.DataFrame
+    n_measured: int
+
+
+def fill(
+    table: Table,
+    metrics: pl.DataFrame,
+    published: pl.DataFrame | None = None,
+    *,
+    benchmark: str,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> Filled:
+    """The table, filled from the metrics of any number of runs.
+
+    Each row is there as measured, as published and as their difference; the last two where there is
+    any. A missing number is a dash. Models that the table does not name follow after its own.
+    `names` are the printed names of models, settings, benchmarks and metrics.
+
+    Raises:
+        InputError: two different numbers for one cell, such as those of two runs of one setting.
+
+    >>> sd = Table(
+    ...     "Spread", ("000:3",), {"model": "PLM"}, ({"model": "a"}, {"model": "b"}),
+    ...     (Column("SD", ({"metric": "fluctuation_sd"},)),),
+    ... )
+    >>> place = {"model": "a", "benchmark": "facts", "setting": None, "variant": None,
+    ...     "slice": None, "metric": "fluctuation_sd"}
+    >>> paper = pl.DataFrame([{**place, "value": 0.035, "table": "000:3"}])
+    >>> filled = fill(sd, pl.DataFrame([{**place, "value": 0.04}]), paper, benchmark="facts")
+    >>> filled.table.rows()
+    [('a', 'measured', '.0400'), ('a', 'published', '.0350'), ('a', 'difference', '+.0050'), \
+('b', 'measured', '–')]
+    >>> filled.missing.select("model", "metrics", "reason").rows()
+    [('b', 'fluctuation_sd', 'no run')]
+    """
+    metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
+    cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
+    cells = _measured(cells, metrics)
+    theirs = _first_printed(published, table.printed_in)
+    cells = cells.join(theirs, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
+    difference = pl.col("measured") - pl.col("published")
+    wide = _wide(cells.with_columns(difference=difference), table.heads, names)
+    named = {
+        column: column.format(benchmark=names.get(benchmark, benchmark)) for column in wide.columns
+    }
+    return Filled(wide.rename(named), _missing(cells), cells["measured"].count())
+
+
+def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
+    """A row a number that the table shows: its place, row, heading, and whether it applies."""
+    places = [
+        {**place, "heading": column.heading} for column in table.columns for place in column.places
+    ]
+    texts = dict.fromkeys(PLACE, pl.String())
+    down = pl.DataFrame(rows, schema=texts, orient="row").with_row_index("row")
+    across = pl.DataFrame(places, schema={**texts, "heading": pl.String()}, orient="row")
+    cells = down.join(across, how="cross", suffix=" of column", maintain_order="left_right")
+    whole = cells.with_columns(pl.coalesce(f"{name} of column", name).alias(name) for name in PLACE)
+    without = [
+        pl.all_horizontal(pl.col(name) == value for name, value in part.items())
+        for part in table.without
+    ]
+    return whole.select(
+        *PLACE[:1],
+        pl.col("benchmark").fill_null(benchmark),
+        *PLACE[2:],
+        "row",
+        "heading",
+        applies=~pl.any_horizontal(pl.lit(False), *without).fill_null(False),
+    )
+
+
+def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[Place]:
+    """The table's rows over again for each model that it does not name, where it was measured."""
+    if "model" not in table.heads:
+        return []
+    named = [row["model"] for row in table.rows]
+    models = metrics.filter(benchmark=benchmark)["model"].drop_nulls().unique(maintain_order=True)
+    asked = [dict(rest) for rest in dict.fromkeys(map(_without_model, table.rows))]
+    rows = [{**rest, "model": model} for model in models if model not in named for rest in asked]
+    cells = _cells(table, rows, benchmark).join(metrics, on=PLACE, how="semi", nulls_equal=True)
+    return [rows[number] for number in cells["row"].unique().sort()]
+
+
+def _without_model(row: Place) -> tuple[tuple[str, str | None], ...]:
+    return tuple((name, value) for name, value in row.items() if name != "model")
+
+
+def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """The cells with `measured`, and `reason` where there is no number."""
+    ours = metrics.select(*PLACE, measured="value", found=pl.lit(True)).unique()
+    twice = ours.filter(ours.select(PLACE).is_duplicated())
+    twice = cells.join(twice, on=PLACE, how="semi", nulls_equal=True)
+    if not twice.is_empty():
+        raise InputError(
+            "metrics: {model}, {setting} has two different numbers for {metric} of {benchmark}; "
+            "leave one of the two runs out.".format(**twice.row(0, named=True))
+        )
+    runs = metrics.select(*_RUN, run=pl.lit(True)).unique()
+    reason = (
+        pl.when(~pl.col("applies") | pl.col("measured").is_not_null())
+        .then(None)
+        .when("found")
+        .then(pl.lit("undefined"))
+        .when("run")
+        .then(pl.lit("not measured by the run"))
+        .otherwise(pl.lit("no run"))
+    )
+    return (
+        cells.join(ours, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
+        .join(runs, on=_RUN, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(reason=reason)
+    )
+
+
+def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
+    """The papers' numbers in `published`, one a place: that of the first of the tables."""
+    if published is None:
+        return pl.DataFrame(schema={**dict.fromkeys(PLACE, pl.String()), "published": pl.Float64()})
+    mine = published.filter(pl.col("table").is_in(list(tables)))
+    return (
+        mine.sort(pl.col("table").cast(pl.Enum(tables)))
+        .unique(PLACE, keep="first")
+        .select(*PLACE, published="value")
+        .cast(dict.fromkeys(PLACE, pl.String()))
+    )
+
+
+def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str]) -> pl.DataFrame:
+    """A column a heading, a row a row and source, if the source has a number in the row."""
+    labels = {head: pl.col(name).replace(dict(names)) for name, head in heads.items()}
+    texts = cells.with_columns(**labels, **{source: _text(source) for source in _SOURCES})
+    long = texts.unpivot(
+        _SOURCES, index=["row", *labels, "heading"], variable_name="source", value_name="text"
+    )
+    empty = pl.col("text").is_in(["–", NOT_APPLICABLE]).all().over("row", "source")
+    order = pl.col("source").cast(pl.Enum(_SOURCES))
+    return (
+        long.filter((pl.col("source") == "measured") | ~empty)
+        .sort("row", order, maintain_order=True)
+        .group_by("row", *labels, "source", "heading", maintain_order=True)
+        .agg(pl.col("text").str.join("/"))
+        .pivot("heading", index=["row", *labels, "source"], values="text", maintain_order=True)
+        .drop("row")
+    )
+
+
+def _text(source: str) -> pl.Expr:
+    """The numbers of a source as text."""
+    signed = source == "difference"
+    return pl.struct(pl.col(source).alias("value"), "metric", "applies").map_elements(
+        lambda cell: (
+            printed(cell["value"], cell["metric"], signed=signed)
+            if cell["applies"]
+            else NOT_APPLICABLE
+        ),
+        return_dtype=pl.String,
+    )
+
+
+def _missing(cells: pl.DataFrame) -> pl.DataFrame:
+    """Why numbers are missing: a row a run and reason, with the names of the metrics."""
+    metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
+    return (
+        cells.drop_nulls("reason")
+        .group_by(*_RUN, "reason", maintain_order=True)
+        .agg(metrics=metric.unique(maintain_order=True).str.join(", "))
+        .select(*_RUN, "metrics", "reason")
+    )

@@ -1,0 +1,1 @@
+"""What to run: conf/ as checked, frozen dataclasses."""

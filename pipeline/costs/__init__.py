@@ -1,0 +1,1 @@
+"""What work took, and what it will take."""

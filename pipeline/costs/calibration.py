@@ -1,0 +1,136 @@
+"""plan --calibrate: a minute of the plan's own prompts in the real engine, for the rate alone.
+
+What is answered is thrown away: nothing of it is published, and no artifact is made.
+"""
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import polars as pl
+
+from operators.cost import SPENT
+from operators.errors import InputError
+from pipeline.config.home import home
+from pipeline.config.settings import Run
+from pipeline.costs import rates
+from pipeline.execution import cluster, pool
+from pipeline.execution.plan import Branch, Plan, asked, planned
+from pipeline.inputs import models
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.decode import Task
+from pipeline.storage.store import Store
+
+LIMIT_S = 60.0
+_ROWS = 512  # of a relation: enough neighbours for an engine to find their prefixes in its cache
+
+
+class _Job(NamedTuple):
+    """Some prompts of a setting, in parts as small as shards, and what is asked about them."""
+
+    branch: Branch
+    stage: str
+    task: Task
+    parts: list[pl.DataFrame]
+
+
+def calibrate(run: Run) -> Iterator[str]:
+    """Measure the rates of a plan for at most `LIMIT_S` and keep them; says what they are.
+
+    Raises:
+        InputError: the model's replica does not fit one node, or the engine does not load.
+    """
+    import ray
+
+    if run.model.pipeline_parallel > 1:
+        raise InputError(
+            "plan --calibrate measures a replica on one node; with model.pipeline_parallel="
+            f"{run.model.pipeline_parallel} give cluster.answers_per_s=<of one replica>."
+        )
+    with cluster.started(run):
+        measure = ray.remote(max_retries=0, **cluster.placement(run))(measured)
+        try:
+            rows: pl.DataFrame = ray.get(measure.remote(run, LIMIT_S))
+        except ray.exceptions.RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise InputError(f"{run.model.name} could not be measured: {reason}") from error
+    rates.keep(Store(str(home())), rows, "plan --calibrate")
+    for row in rows.iter_rows(named=True):
+        yield (
+            f"measured        {row['stage']} of {row['setting']}: {row['answers']:,} answers in "
+            f"{row['seconds']:.1f} s, {row['answers'] / row['seconds']:.1f}/s on {row['hardware']}"
+        )
+
+
+def measured(run: Run, limit_s: float) -> pl.DataFrame:
+    """The rates of each setting and stage of a plan, measured in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = planned(replace(run, artifacts=folder))
+        facts_stage.make(plan.branches[0].facts, run.benchmark)
+        jobs = list(_jobs(plan))
+        engine, tokenizer = pool.engine(run, plan.weights), models.tokenizer(plan.weights)
+        spent = [_spent(plan, job, engine, tokenizer, limit_s / len(jobs)) for job in jobs]
+    return pl.DataFrame([row for row in spent if row["answers"]], schema=SPENT)
+
+
+def _jobs(plan: Plan) -> Iterator[_Job]:
+    run = plan.run
+    for branch in plan.branches:
+        facts = facts_stage.load(branch.facts)
+        found: dict[str, list[pl.DataFrame]] = {}
+        stages = asked(run, branch)
+        for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
+            context = expansion.contexts.select("context_id", context="text")
+            for stage, (task, n_ranked) in stages.items():
+                rows = expansion.content_free if stage == "priors" else expansion.prompts
+                if rows is None:
+                    continue
+                if n_ranked is not None:
+                    rows = rows.filter(pl.col("calibration_rank") < n_ranked)
+                if task.shares_answers:
+                    rows = rows.filter(pl.col("same_as").is_null())
+                some = rows.head(_ROWS).join(context, on="context_id", maintain_order="left")
+                whole = some.with_columns(text=pl.concat_str("context", "query")).drop("context")
+                found.setdefault(stage, []).append(whole)
+        for stage, parts in found.items():
+            task = stages[stage][0]
+            yield _Job(branch, stage, task, [_with_room(plan, task, rows) for rows in parts])
+
+
+def _with_room(plan: Plan, task: Task, rows: pl.DataFrame) -> pl.DataFrame:
+    """The prompts that leave room for an answer."""
+    run = plan.run
+    ids = task.token_ids(models.tokenizer(plan.weights), rows["text"].to_list())
+    limit = run.model.max_model_len - run.decoding.max_tokens
+    return rows.filter(pl.Series([len(each) <= limit for each in ids], dtype=pl.Boolean))
+
+
+def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:
+    """What was answered in the time, as a row of what was spent."""
+    held, sums = cluster.hardware(plan.run), Counter[str]()
+    began = time.monotonic()
+    # As a run does it, a shard at a time: an engine is never handed more at once than there.
+    each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
+    for _, counts in chain.from_iterable(each):
+        sums.update(counts)
+        if time.monotonic() - began > limit_s:
+            break
+    seconds = time.monotonic() - began
+    return {
+        "fingerprint": uuid4().hex[:16],
+        "stage": job.stage,
+        "setting": job.branch.title,
+        "model": plan.run.model.name,
+        "hardware": held.name,
+        "gpus": held.gpus,
+        "cores": held.cores,
+        **{name: int(n) for name, n in sums.items()},
+        "answers": int(sums["answers"]),
+        "seconds": seconds,
+        "core_seconds": seconds * held.cores,
+    }

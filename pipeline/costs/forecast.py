@@ -1,0 +1,227 @@
+"""plan: what a run would compute, without computing it or writing anything."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from operators.cost import predict
+from operators.datasets.facts import Facts
+from operators.prompts.expansion import Expansion
+from operators.prompts.prefixes import n_shared
+from operators.tables.formats.markdown import markdown
+from pipeline.config.settings import Run
+from pipeline.costs import rates
+from pipeline.execution.cluster import gpus_per_engine, hardware
+from pipeline.execution.plan import Branch, Plan, asked, planned, tasks
+from pipeline.execution.progress import clock
+from pipeline.inputs import models
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.decode import SOURCES, Task
+from pipeline.storage.artifact import Artifact
+
+_PROMPTS_AT_ONCE = 4096
+_WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers": pl.Int64}
+
+
+@dataclass
+class Forecast:
+    """The figures of one setting. Tokens are those of the prompts that are decoded.
+
+    `asked` counts the prompts that an engine is asked, by stage; `left` the answers that are not
+    there yet, or what another stage has to go through.
+    """
+
+    branch: Branch
+    prompts: Counter[str] = field(default_factory=Counter)  # by relation
+    pairs: int = 0
+    duplicates: int = 0
+    too_long: set[str] = field(default_factory=set)  # their ids
+    tokens: int = 0
+    shared_tokens: int = 0
+    shards: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+
+
+def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
+    """Expand and tokenise every setting of the run, and look what of it is there."""
+    plan = planned(run)
+    facts = facts_stage.read(run.benchmark)
+    return plan, [_setting(plan, branch, facts) for branch in plan.branches]
+
+
+def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
+    figures, tokenizer = Forecast(branch, pairs=facts.pairs.height), models.tokenizer(plan.weights)
+    run = plan.run
+    for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
+        figures.prompts[expansion.relation_id] = expansion.prompts.height
+        figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
+        figures.duplicates += expansion.prompts["same_as"].count()
+        _count(figures, expansion, tokenizer, run)
+    _look(figures, run)
+    return figures
+
+
+def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) -> None:
+    """Add the figures of a relation: the tokens of its prompts, and how many are asked for what."""
+    for stage, (task, n_ranked) in asked(run, figures.branch).items():
+        if stage == "priors":
+            rows = expansion.content_free
+            figures.asked[stage] += 0 if rows is None else rows.height
+            continue
+        rows = expansion.prompts
+        if n_ranked is not None:
+            rows = rows.filter(pl.col("calibration_rank") < n_ranked)
+        else:
+            _count_tokens(figures, expansion, task, tokenizer, run)
+        first = pl.coalesce("same_as", "prompt_id") if n_ranked else pl.col("prompt_id")
+        if task.shares_answers:
+            rows = rows.filter(pl.col("same_as").is_null())
+        texts = rows.select(first).to_series()
+        figures.asked[stage] += sum(each not in figures.too_long for each in texts)
+
+
+def _count_tokens(
+    figures: Forecast, expansion: Expansion, task: Task, tokenizer: Any, run: Run
+) -> None:
+    """Add the tokens of the relation's prompts, and note which are too long."""
+    limit = run.model.max_model_len - run.decoding.max_tokens
+    context = expansion.contexts.select("context_id", context="text")
+    rows = expansion.prompts
+    decoded = rows.filter(pl.col("same_as").is_null()) if task.shares_answers else rows
+    for part in decoded.iter_slices(_PROMPTS_AT_ONCE):
+        whole = part.join(context, on="context_id", maintain_order="left")
+        texts = whole.select(pl.concat_str("context", "query")).to_series()
+        ids = task.token_ids(tokenizer, texts.to_list())
+        figures.tokens += sum(map(len, ids))
+        figures.shared_tokens += n_shared(ids)
+        long = [len(each) > limit for each in ids]
+        figures.too_long.update(part["prompt_id"].filter(pl.Series(long, dtype=pl.Boolean)))
+
+
+def _look(figures: Forecast, run: Run) -> None:
+    """Count what of the work is not there."""
+    branch = figures.branch
+    for artifact, task, _ in tasks(run, branch):
+        missing = max(0, figures.asked[artifact.stage] - _rows_done(artifact))
+        figures.left[artifact.stage] += missing * task.answers_per_prompt
+    n = sum(figures.prompts.values())
+    for artifact in (branch.facts, branch.prompts, branch.admitted, branch.matched, branch.metrics):
+        whole = figures.pairs if artifact.stage == "facts" else n
+        figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
+
+
+def _rows_done(artifact: Artifact) -> int:
+    table = artifact.stage
+    if artifact.is_complete():
+        return sum(artifact.rows(table).values())
+    return sum(artifact.footer(table, shard)[0] for shard in artifact.shards(table))
+
+
+def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """The plan in words and figures."""
+    run = plan.run
+    yield f"{run.name}: {run.model.name} ({plan.weights.revision}) on {run.benchmark.name}"
+    for figures in forecasts:
+        yield ""
+        yield from _setting_lines(figures)
+    yield ""
+    yield from _cost_lines(plan, forecasts)
+
+
+def _setting_lines(figures: Forecast) -> Iterator[str]:
+    n = sum(figures.prompts.values())
+    tokens = max(1, figures.tokens)
+    yield figures.branch.title
+    by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
+    yield f"  prompts         {n:,} ({by_relation})"
+    yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
+    yield f"  too long        {len(figures.too_long):,}"
+    yield f"  prompt tokens   {figures.tokens:,}"
+    shared = figures.shared_tokens / tokens
+    yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
+    yield f"  shards          {figures.shards:,}"
+    for stage, n in figures.asked.items():
+        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
+
+
+def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """What is left to do, by stage, and what it takes as far as rates are known."""
+    place = rates.place(plan.run)
+    left = _left(plan, forecasts)
+    if left.is_empty():
+        yield "time            nothing is left to do"
+        return
+    costs = predict(left, rates.known(plan), place)
+    costs = _as_given(costs, plan.run) if plan.run.cluster.answers_per_s else costs
+    yield markdown(_table(costs, gpus=place.gpus))
+    yield _time_line(plan.run, costs, left)
+
+
+def _left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
+    """stage, setting, model, answers: what is not there yet; the facts stand once."""
+    rows: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for figures in forecasts:
+        for artifact in figures.branch.artifacts():
+            stage = artifact.stage
+            setting = None if stage == "facts" else figures.branch.title
+            model = plan.run.model.name if stage in figures.asked else None
+            row = {"stage": stage, "setting": setting, "model": model}
+            rows[stage, setting] = {**row, "answers": figures.left[stage]}
+    return pl.DataFrame(list(rows.values()), schema=_WORK).filter(pl.col("answers") > 0)
+
+
+def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """The costs of engines by the rate that was given."""
+    given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
+    seconds = pl.col("answers") / given
+    engine = pl.col("stage").is_in(list(SOURCES))
+    changed = {
+        "seconds": seconds,
+        "gpu_hours": seconds * gpus / 3600,
+        "core_hours": seconds * hardware(run).cores / 3600,
+        "basis": pl.lit(f"{given:g} answers/s of an engine, given"),
+    }
+    return costs.with_columns(
+        pl.when(engine).then(value).otherwise(name).alias(name) for name, value in changed.items()
+    )
+
+
+def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
+    hours = {"GPU-hours": "gpu_hours"} if gpus else {}
+    hours |= {"core-hours": "core_hours"}
+    return costs.select(
+        "setting",
+        "stage",
+        pl.col("answers").map_elements("{:,}".format, return_dtype=pl.String),
+        *(_rounded(name, 4).alias(title) for title, name in hours.items()),
+        _rounded("bytes", 2, 1e6).alias("MB"),
+        pl.col("basis").fill_null("unknown").alias("rate"),
+    )
+
+
+def _rounded(name: str, digits: int, unit: float = 1) -> pl.Expr:
+    written = f"{{:,.{digits}f}}".format
+    return (pl.col(name) / unit).map_elements(written, return_dtype=pl.String)
+
+
+def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
+    engines = costs.join(left.drop_nulls("model"), on=["stage", "setting"], how="semi")
+    known = engines.drop_nulls("seconds")
+    never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
+    mend = (
+        f"{', '.join(never)} of {run.model.name} were never measured on {rates.place(run).engine}; "
+        "measure a minute of them with `factsweep plan --calibrate`, or give "
+        "cluster.answers_per_s=<of one replica>"
+    )
+    if known.is_empty() and never:
+        return f"time            unknown: {mend}"
+    gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
+    used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
+    replicas = run.model.replicas.max
+    wall = clock(float(known["seconds"].sum()) / replicas)
+    time = f"time            {wall} of decoding with {replicas} replicas, {used}"
+    return f"{time}, not counting what is unknown: {mend}" if never else time

@@ -1,0 +1,97 @@
+"""What the artifacts of a run took: time, hardware, tokens, room; whichever run made them.
+
+<artifact>/cost.json   of a stage without an engine: its seconds, on what
+"""
+
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import polars as pl
+
+from operators.cost import SPENT
+from pipeline.execution.plan import Branch, Plan
+from pipeline.storage.artifact import Artifact, numbers
+
+_UNIT = {"facts": "pairs"}  # what a stage without an engine is counted in: prompts, but for this
+
+
+def spent(plan: Plan) -> pl.DataFrame:
+    """What each complete artifact of the plan took; columns: `operators.cost.SPENT`."""
+    rows: dict[str, dict[str, Any]] = {}
+    for branch in plan.branches:
+        for artifact in branch.artifacts():
+            if artifact.folder not in rows and artifact.is_complete():
+                rows[artifact.folder] = _row(branch, artifact)
+    return pl.DataFrame(list(rows.values()), schema=SPENT)
+
+
+def spent_so_far(plan: Plan) -> pl.DataFrame:
+    """What the published shards of open artifacts took, of those that an engine writes."""
+    rows = [
+        _of_engine(branch, artifact)
+        for branch in plan.branches
+        for artifact in branch.decoded()
+        if not artifact.is_complete() and artifact.shards(artifact.stage)
+    ]
+    return pl.DataFrame(rows, schema=SPENT)
+
+
+def _row(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+    tables = artifact.manifest()["tables"]
+    size = sum(shard["bytes"] for table in tables.values() for shard in table.values())
+    decoded = artifact in branch.decoded()
+    row = _of_engine(branch, artifact) if decoded else _of_processor(branch, artifact)
+    return {**row, "bytes": size}
+
+
+def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+    shards = list(artifact.counts(artifact.stage).values())
+    sums = Counter[str]()
+    for counts in shards:
+        sums.update(numbers(counts))
+    if not sums["seconds"]:  # made elsewhere
+        return _named(branch, artifact)
+    machines = {counts.get("hardware") for counts in shards}
+    tokens = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
+    return {
+        **_named(branch, artifact),
+        "model": shards[0].get("model"),
+        "hardware": machines.pop() if len(machines) == 1 else None,
+        "gpus": round(sums["gpu_seconds"] / sums["seconds"]),
+        "cores": round(sums["core_seconds"] / sums["seconds"]),
+        **{name: int(sums[name]) for name in tokens},
+        "seconds": sums["seconds"],
+        "core_seconds": sums["core_seconds"],
+    }
+
+
+def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+    unit = _UNIT.get(artifact.stage)
+    counted, table = (artifact, unit) if unit else (branch.prompts, "prompts")
+    n = sum(counted.rows(table).values()) if counted.is_complete() else None
+    row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
+    try:
+        found = json.loads(artifact.store.get(f"{artifact.folder}/cost.json"))
+    except FileNotFoundError:  # made before costs were noted, or its process was killed
+        return row
+    return {**row, **found}
+
+
+def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+    """The artifact, and the setting that it is of; facts are of none."""
+    setting = None if artifact.stage == "facts" else branch.title
+    return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}
+
+
+def to_csv(rows: pl.DataFrame) -> bytes:
+    """The rows as a file that `from_csv` reads."""
+    text = io.BytesIO()
+    rows.write_csv(text)
+    return text.getvalue()
+
+
+def from_csv(content: bytes) -> pl.DataFrame:
+    """Rows that were written as a file."""
+    return pl.read_csv(content, schema=SPENT)

@@ -1,0 +1,216 @@
+"""Ray: started here or found at an address, and what the workers' environment must hold."""
+
+import itertools
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from operators.errors import InputError
+from pipeline.config.settings import Cluster, Model, Run
+from pipeline.stages.decode import Hardware
+
+# A worker inherits these; none of them is a secret.
+_CPU_ENGINE = {
+    # In one process: a second one would share the two cores and slow both down.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "{cpu_kvcache_gib}",
+    # Ray would set it to the actor's CPUs, which is 1, and OpenMP reads it when torch is imported;
+    # the CPU kernels want every core.
+    "OMP_NUM_THREADS": "{cores}",
+}
+FAKE_ENGINE = "FACTSWEEP_FAKE_ENGINE"
+_QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TOKENIZERS_PARALLELISM": "true",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "RAY_TQDM": "0",
+}
+
+
+def device(cluster: Cluster) -> str:
+    """`cuda` where the vLLM that is installed is the CUDA build, else `cpu`."""
+    if cluster.device != "auto":
+        return cluster.device
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return "cpu"
+    return "cuda"
+
+
+def gpus_per_engine(run: Run) -> int:
+    """The GPUs that one replica of the model holds."""
+    if device(run.cluster) == "cpu":
+        return 0
+    return run.model.tensor_parallel * run.model.pipeline_parallel
+
+
+def hardware(run: Run) -> Hardware:
+    """What one replica of the model is paid for: its GPUs, or else the cores."""
+    gpus, model = gpus_per_engine(run), run.model
+    fake = run.decoding.engine == "fake" and model.architecture == "decoder"
+    cores = 0 if gpus else _cores(run.cluster)
+    return Hardware(gpus, cores, model.tensor_parallel, "fake engine" if fake else None)
+
+
+def _cores(cluster: Cluster) -> int:
+    return cluster.num_cpus or os.cpu_count() or 1
+
+
+def environment(run: Run) -> dict[str, str]:
+    """The environment variables of the workers."""
+    variables = dict(_QUIET)
+    if device(run.cluster) == "cpu":
+        variables |= _cpu_engine(run)
+    if run.decoding.determinism == "batch_invariant":
+        variables["VLLM_BATCH_INVARIANT"] = "1"
+    if run.decoding.engine == "fake":
+        variables[FAKE_ENGINE] = os.environ.get(FAKE_ENGINE, "{}")
+    if _is_offline(run.model):
+        variables["HF_HUB_OFFLINE"] = "1"
+    return variables
+
+
+def _cpu_engine(run: Run) -> dict[str, str]:
+    cores, parts = _cores(run.cluster), run.model.tensor_parallel
+    values = {"cpu_kvcache_gib": run.cluster.cpu_kvcache_gib, "cores": max(1, cores // parts)}
+    variables = {name: value.format(**values) for name, value in _CPU_ENGINE.items()}
+    if parts > 1:
+        # Each of vLLM's workers has cores of its own.
+        bounds = [cores * part // parts for part in range(parts + 1)]
+        spans = [f"{low}-{high - 1}" for low, high in itertools.pairwise(bounds)]
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(spans)
+    return variables
+
+
+def _is_offline(model: Model) -> bool:
+    """A model that lies on this machine needs no hub, and must not wait for one."""
+    return model.source != "hub" or os.environ.get("HF_HUB_OFFLINE") == "1"
+
+
+@contextmanager
+def started(run: Run) -> Iterator[None]:
+    """A running Ray for the time of the block.
+
+    Raises:
+        InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
+    """
+    import ray
+
+    _check_determinism(run)
+    # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        ray.init(
+            address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
+            num_cpus=None if run.cluster.address else run.cluster.num_cpus,
+            include_dashboard=False if run.cluster.address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": environment(run)},
+        )
+    except ConnectionError as error:
+        raise InputError(
+            f"no Ray answers at cluster.address={run.cluster.address}; start one there "
+            "(`ray start --head`) or leave the address out."
+        ) from error
+    # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _check_room(run, _gpus_by_node())
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        ray.shutdown()
+
+
+def _check_determinism(run: Run) -> None:
+    if run.decoding.determinism == "batch_invariant" and device(run.cluster) == "cpu":
+        raise InputError(
+            "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
+            "such kernels. Set it to default; the flip rate in the table is the noise that is left."
+        )
+
+
+def _check_room(run: Run, nodes: Sequence[int]) -> None:
+    """Before anything loads: do the nodes, by their GPUs, hold the smallest pool?
+
+    The GPUs of one replica are on one node, unless it is pipeline-parallel.
+    """
+    each, replicas = gpus_per_engine(run), run.model.replicas.min
+    there = sum(nodes)
+    mend = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."
+    if each * replicas > there:
+        raise InputError(
+            f"{replicas} replicas × {each} GPUs = {each * replicas}; the cluster has {there}. "
+            f"{mend}"
+        )
+    if each and run.model.pipeline_parallel == 1 and sum(n // each for n in nodes) < replicas:
+        raise InputError(
+            f"{replicas} replicas × {each} GPUs, each on one node; the cluster's nodes have "
+            f"{' + '.join(map(str, nodes))}. {mend}"
+        )
+
+
+def _gpus_by_node() -> list[int]:
+    import ray
+
+    return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+
+
+def room(run: Run) -> str:
+    """What the pool asks of the cluster and what is free there, for messages."""
+    import ray
+
+    each, replicas = gpus_per_engine(run), run.model.replicas.min
+    kind, each = ("GPU", each) if each else ("CPU", 1)
+    there, free = (
+        found.get(kind, 0) for found in (ray.cluster_resources(), ray.available_resources())
+    )
+    return (
+        f"{replicas} replicas × {each} {kind}s were asked for; the cluster has {there:.0f}, "
+        f"{free:.0f} of them free"
+    )
+
+
+def beside_driver() -> Any:
+    """Where Ray puts what all the work hangs on: on the driver's node, which no one takes away."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Not soft: Ray 2.60 puts a soft one that asks for no CPU anywhere.
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def placement(run: Run) -> dict[str, Any]:
+    """What Ray is told about where an engine goes.
+
+    One actor holds all GPUs of a replica on one node, vLLM's workers inside. A pipeline-parallel
+    replica may lie on several nodes: a placement group of one GPU a bundle, in which vLLM starts
+    its workers itself.
+    """
+    if run.model.pipeline_parallel == 1:
+        return {"num_cpus": 1, "num_gpus": gpus_per_engine(run)}
+    return {"num_cpus": 1, "ray_remote_args_fn": partial(_in_new_group, gpus_per_engine(run))}
+
+
+def _in_new_group(gpus: int) -> dict[str, Any]:
+    from ray.util import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    # The first bundle is the engine's own: an actor cannot stand beside the bundles.
+    bundles = [{"CPU": 1}, *({"GPU": 1} for _ in range(gpus))]
+    group = placement_group(bundles, strategy="PACK")
+    return {
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+        )
+    }

@@ -1,0 +1,244 @@
+"""The pool of engines: Ray Data actors that are fed with shard descriptors, not with rows.
+
+An actor reads its shard, decodes it and publishes it: no answer lives in Ray's object store, and
+losing a node loses only what was in flight.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import ray
+
+from operators.engines.likelihood import Likelihood
+from operators.engines.masked_lm import MaskedLM
+from operators.engines.protocol import Engine
+from operators.errors import DecodingError, FactsweepError, StoppedError
+from operators.prompts.tokens import visible
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import FAKE_ENGINE, device, placement
+from pipeline.execution.plan import Plan, work
+from pipeline.execution.watchdog import Watchdog
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
+from pipeline.machine.secrets import hidden, hidden_traceback
+from pipeline.stages import decode
+from pipeline.stages.decode import Work
+
+
+def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
+    """Decode every shard that is missing, then publish the manifests; a Ray task."""
+    items = work(plan)
+    if items:
+        _announce(plan, items, tally)
+        _decode(plan, items, tally)
+        if ray.get(tally.add.remote({})):
+            raise StoppedError("stopped; the next run goes on from what is published.")
+    for branch in plan.branches:
+        for artifact in branch.decoded():
+            if not artifact.is_complete():
+                artifact.finish([artifact.stage, "errors"])
+
+
+def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
+    """Say how much there is to do, and show the first prompt as the model reads it."""
+    answers = [decode.n_left(item) * item.task.answers_per_prompt for item in items]
+    tally.add.remote({"all_shards": len(items), "all_answers": sum(answers)})
+    tokenizer = models.tokenizer(plan.weights)
+    text = decode.todo(items[0])["text"].head(1).to_list()
+    for ids in items[0].task.token_ids(tokenizer, text):
+        tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
+
+
+def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
+    for artifact in {item.artifact.folder: item.artifact for item in items}.values():
+        artifact.begin()
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    run = plan.run
+    replicas = run.model.replicas
+    size = (replicas.min, min(replicas.max, max(replicas.min, len(items))))
+    # A block a shard: whoever is free takes the next one.
+    descriptors = ray.data.from_items(
+        [{"work": item} for item in items], override_num_blocks=len(items)
+    )
+    done = descriptors.map_batches(
+        Decoder,
+        fn_constructor_args=(run, plan.weights, tally),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(
+            min_size=size[0], max_size=size[1], max_tasks_in_flight_per_actor=2
+        ),
+        **placement(run),
+    )
+    for row in done.iter_rows():
+        if row["error"] is not None:
+            raise row["error"]
+
+
+class Decoder:
+    """An engine with a model in it, that decodes one shard after the other; a Ray Data actor."""
+
+    def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
+        self._run, self._weights, self._tally = run, weights, tally
+        self._name = uuid4().hex
+        self._stopping = False
+        # Ray's notice that the node goes: what is finished is published before the process ends.
+        signal.signal(signal.SIGTERM, self._stop)
+        self._watchdog = Watchdog()
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Decode the shards that the batch names.
+
+        An error of ours goes back as a row: Ray would make it a text in an error of its own.
+        """
+        return {"error": [self._decode(item) for item in batch["work"]]}
+
+    def _decode(self, item: Work) -> FactsweepError | None:
+        try:
+            engine, tokenizer = self._loaded
+            with self._watchdog.on_guard(self._run.cluster.stall_s):
+                if not self._report({}):
+                    decode.decode(item, engine, tokenizer, self._report)
+        except StoppedError:
+            # Where the user stops the run, the other engines need the time to publish theirs.
+            if self._stopping:
+                os._exit(0)
+        except FactsweepError as error:
+            return error
+        except Exception:
+            # A dead engine must not go on taking shards: its process ends, and Ray starts
+            # another, while whoever is free does the shard.
+            sys.stderr.write(hidden_traceback())
+            sys.stderr.flush()
+            os._exit(1)
+        return None
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """The engine and its tokenizer.
+
+        Loaded in the thread that decodes: OpenMP's threads, and the cores that vLLM binds them to,
+        belong to the thread that first asks for them.
+        """
+        try:
+            with self._watchdog.on_guard(self._run.cluster.start_s):
+                loaded = engine(self._run, self._weights), models.tokenizer(self._weights)
+        except FactsweepError:
+            raise
+        except Exception as error:
+            sys.stderr.write(hidden_traceback())
+            sys.stderr.flush()
+            if ray.get(self._tally.failed_start.remote()) < self._run.cluster.max_deaths:
+                os._exit(1)  # this process may be at fault, or its node: another one tries
+            raise DecodingError(
+                hidden(f"{self._weights.model.name} does not load: {type(error).__name__}: {error}")
+            ) from None
+        ray.get(self._tally.started.remote())
+        return loaded
+
+    def _report(self, counts: dict[str, float]) -> bool:
+        self._watchdog.beat()
+        asked = bool(ray.get(self._tally.add.remote(counts, self._name)))
+        return asked or self._stopping
+
+    def _stop(self, _signal: int, _frame: object) -> None:
+        self._stopping = True
+
+
+def engine(run: Run, weights: Weights) -> Any:
+    """The engine that the configuration names, with the model loaded."""
+    if run.model.architecture == "encoder":
+        return _masked_lm(run, weights)
+    if run.decoding.engine == "fake":
+        return _fake_engine()
+    if run.method.ability == "score" and run.decoding.scorer == "transformers":
+        return _likelihood(run, weights)
+    from operators.engines.vllm import VllmEngine, VllmSettings
+
+    model = weights.model
+    return VllmEngine(
+        VllmSettings(
+            model=models.location(weights),
+            revision=weights.revision if model.source == "hub" else None,
+            dtype=model.dtype,
+            max_model_len=model.max_model_len,
+            tensor_parallel=model.tensor_parallel,
+            pipeline_parallel=model.pipeline_parallel,
+            gpu_memory_utilization=model.gpu_memory_utilization,
+            trust_remote_code=model.trust_remote_code,
+        )
+    )
+
+
+def _masked_lm(run: Run, weights: Weights) -> MaskedLM:
+    from transformers import AutoModelForMaskedLM
+
+    model = _pretrained(AutoModelForMaskedLM, weights)
+    return MaskedLM(model, models.tokenizer(weights), device=device(run.cluster))
+
+
+def _likelihood(run: Run, weights: Weights) -> Likelihood:
+    from transformers import AutoModelForCausalLM
+
+    model = _pretrained(AutoModelForCausalLM, weights)
+    return Likelihood(model, device=device(run.cluster))
+
+
+def _pretrained(kind: Any, weights: Weights) -> Any:
+    """A model of transformers."""
+    import torch
+
+    return kind.from_pretrained(
+        models.location(weights),
+        revision=weights.revision if weights.model.source == "hub" else None,
+        dtype=getattr(torch, weights.model.dtype),
+        trust_remote_code=weights.model.trust_remote_code,
+    )
+
+
+def _fake_engine() -> Engine:
+    """The engine of tests of scheduling and faults, as $FACTSWEEP_FAKE_ENGINE describes it.
+
+    `seconds_per_answer`; `log`, a file that gets a line a prompt; `places`, one that gets a line an
+    engine: where Ray put it; `poison`, the id of a prompt that the engine dies of; `hang`, that of
+    one that it never answers; `broken`, what it says instead of starting: $NAMES are those of
+    the environment.
+    """
+    from operators.engines.fake import FakeEngine
+
+    wish = json.loads(os.environ.get(FAKE_ENGINE, "{}"))
+    if "broken" in wish:
+        raise RuntimeError(os.path.expandvars(wish["broken"]))
+    if "places" in wish:
+        with Path(wish["places"]).open("a") as places:
+            places.write(f"{json.dumps(_place())}\n")
+
+    def witness(prompt_id: str) -> None:
+        if "log" in wish:
+            with Path(wish["log"]).open("a") as log:
+                log.write(f"{prompt_id}\n")
+        if prompt_id == wish.get("poison"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if prompt_id == wish.get("hang"):
+            time.sleep(3600)
+
+    return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)
+
+
+def _place() -> dict[str, Any]:
+    """Where Ray put this process: its node, its GPUs, the bundles of its placement group."""
+    context = ray.get_runtime_context()
+    group = ray.util.get_current_placement_group()
+    return {
+        "node": context.get_node_id(),
+        "gpus": context.get_accelerator_ids()["GPU"],
+        "bundles": group.bundle_specs if group else [],
+    }

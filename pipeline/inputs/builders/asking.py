@@ -1,0 +1,121 @@
+"""Paraphrases asked of a model, every answer kept as it comes: none is asked for twice."""
+
+import fcntl
+import json
+import os
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from operators.construction.paraphrase import Ask, Paraphrased, as_table, paraphrased
+from operators.errors import InputError
+from pipeline.machine.meter import Meter
+
+_FIELDS = ("model", "prompt", "text")
+
+
+@dataclass(frozen=True)
+class Model:
+    """Who is asked, and how often: `ask` is called once a round."""
+
+    name: str
+    ask: Ask
+    n: int
+    max_rounds: int
+    hints: dict[str, str] = field(default_factory=dict)
+
+
+def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
+    """The model's paraphrases (PARAPHRASES) of manual templates (MANUAL).
+
+    Its answers are appended to `kept`, a line each. What stands there already is taken from there,
+    in its order, so that a second run goes on where the first stopped.
+
+    Raises:
+        InputError: the model gives no answer, `kept` holds something else, or another run has it.
+    """
+    results: list[Paraphrased] = []
+    with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, kept) as ask:
+        for result in paraphrased(
+            ask, manual, n=model.n, max_rounds=model.max_rounds, hints=model.hints
+        ):
+            results.append(result)
+            n = sum(len(each.paraphrases) for each in results)
+            meter.show(f"{len(results)}/{manual.height} templates, {n:,} paraphrases")
+    return as_table(results)
+
+
+@contextmanager
+def _remembering(model: Model, kept: Path) -> Iterator[Ask]:
+    """The model, whose answers are taken from the file as long as it has any."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.open("a+b") as file:
+        _hold(file, kept)
+        told = _told(file, kept, model.name)
+
+        def ask(prompt: str) -> str:
+            if told[prompt]:
+                return told[prompt].popleft()
+            try:
+                text = model.ask(prompt)
+            except InputError as error:
+                if not file.tell():
+                    raise
+                raise InputError(
+                    f"{str(error).rstrip('.')}; its answers so far are in {kept}, "
+                    "and the same command goes on from there."
+                ) from error
+            line = dict(zip(_FIELDS, (model.name, prompt, text), strict=True))
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            return text
+
+        try:
+            yield ask
+        finally:
+            if not file.tell():
+                kept.unlink()
+
+
+def _hold(file: IO[bytes], kept: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            f"another run is writing {kept}; wait for it, or choose another --out."
+        ) from error
+
+
+def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str]]:
+    """The answers that the file has of the model, by prompt; half a line at its end is cut off."""
+    file.seek(0)
+    content = file.read()
+    whole = content.rfind(b"\n") + 1
+    file.truncate(whole)
+    file.seek(0, os.SEEK_END)
+    found: defaultdict[str, deque[str]] = defaultdict(deque)
+    for number, line in enumerate(content[:whole].splitlines(), start=1):
+        said = _answer(line)
+        if said is None:
+            raise InputError(
+                f"{kept}, line {number}: no answer of a model ({', '.join(_FIELDS)}); "
+                "drop the line, or move the file away to ask anew."
+            )
+        if said["model"] == model:
+            found[said["prompt"]].append(said["text"])
+    return found
+
+
+def _answer(line: bytes) -> dict[str, str] | None:
+    try:
+        said: Any = json.loads(line)
+    except ValueError:
+        return None
+    fits = isinstance(said, dict) and all(isinstance(said.get(name), str) for name in _FIELDS)
+    return said if fits else None

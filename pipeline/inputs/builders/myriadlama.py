@@ -1,0 +1,201 @@
+"""A set like MyriadLAMA from facts, names, templates and, where there is one, a paraphraser."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from operators.construction import myriadlama
+from operators.construction.myriadlama import FACTS, Built
+from operators.construction.paraphrase import MANUAL
+from operators.construction.review import review_sheet, reviewed
+from operators.construction.wikidata import Filter
+from operators.datasets.readers import READERS
+from operators.errors import InputError
+from pipeline.inputs.builders.asking import Model, asked
+from pipeline.inputs.builders.folder import check_new, entry, left_out, publish
+from pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
+
+_SHEET = "review.csv"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files: tables, or a Wikidata dump for those that are null (names in `languages`)."""
+
+    facts: Path
+    templates: Path
+    labels: Path | None
+    knowledge: Path | None
+    dump: Path | None
+    languages: Sequence[str] = ("en", "mul")
+
+
+class _Tables(NamedTuple):
+    facts: pl.DataFrame
+    labels: pl.DataFrame
+    manual: pl.DataFrame
+    knowledge: pl.DataFrame | None
+
+
+class _Paraphrases(NamedTuple):
+    """What goes into the set, the sheet beside it, and the sentence that says so."""
+
+    kept: pl.DataFrame | None
+    sheet: pl.DataFrame | None
+    sentence: str
+
+
+def build_myriadlama(
+    sources: Sources,
+    out: Path,
+    *,
+    n: int,
+    model: Model | None = None,
+    sheet: Path | None = None,
+    fits: Callable[[str], bool] | None = None,
+) -> Iterator[str]:
+    """Write a set like MyriadLAMA into the new folder `out`; says what was made and is missing.
+
+    With a `model`, n paraphrases of each manual template are asked for, and its answers kept in
+    `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
+    main label whether the object may stay. The folder has rows.parquet, the catalog entry
+    <name>.yaml, and the sheet review.csv where there are paraphrases.
+
+    Raises:
+        InputError: a file is missing or unfit, the model does not answer, or `out` is there.
+    """
+    check_new(out)
+    tables = _read(sources)
+    make = partial(
+        myriadlama.build,
+        tables.facts,
+        tables.labels,
+        tables.manual,
+        knowledge=tables.knowledge,
+        n_paraphrases=n,
+        fits=fits,
+        relation_labels=_relation_labels(tables),
+    )
+    bare = make()  # before anything is asked and paid for
+    paraphrases = _paraphrases(tables, bare, out, model, sheet)
+    built = bare if paraphrases.kept is None else make(paraphrases=paraphrases.kept)
+    publish(out, _files(out, built, paraphrases.sheet))
+    yield from _summary(out, built)
+    yield paraphrases.sentence
+    yield from _missing(built, n)
+
+
+def _read(sources: Sources) -> _Tables:
+    facts = table(sources.facts, FACTS)
+    manual = _manual(sources.templates)
+    knowledge = table(sources.knowledge, FACTS) if sources.knowledge else None
+    names = labels(sources.labels) if sources.labels else None
+    if names is None and sources.dump is None:
+        raise InputError("nothing names the entities; give --labels or --dump.")
+    if sources.dump and sources.labels and sources.knowledge:
+        raise InputError(
+            "--dump stands in for --labels or --knowledge, and both are given; leave one out."
+        )
+    if sources.dump and knowledge is None:
+        relations = facts["relation_id"].unique().sort().to_list()
+        subjects = frozenset(facts["subject_id"])
+        take = Filter(sources.languages, relations, subjects=subjects, labelled=frozenset())
+        knowledge = dump(sources.dump, take, "statements").triples.select(list(FACTS))
+    if sources.dump and names is None:
+        known = facts if knowledge is None else pl.concat([facts, knowledge])
+        ids = frozenset().union(*(known[column] for column in FACTS))
+        take = Filter(sources.languages, (), subjects=frozenset(), labelled=ids)
+        names = dump(sources.dump, take, "names").labels
+    assert names is not None
+    return _Tables(facts, names, manual, knowledge)
+
+
+def _manual(path: Path) -> pl.DataFrame:
+    found = texts_by_relation(path, "template")
+    for relation_id, template in found:
+        for slot in ("[X]", "[Y]"):
+            if slot not in template:
+                raise InputError(
+                    f"{path}: template {template!r} of {relation_id} has no {slot}; put it in."
+                )
+    return pl.DataFrame(found, schema=MANUAL, orient="row")
+
+
+def _relation_labels(tables: _Tables) -> Mapping[str, str]:
+    """The names of the relations, where the labels have them."""
+    named = tables.labels.join(
+        tables.facts, left_on="entity_id", right_on="relation_id", how="semi"
+    )
+    first = named.select("entity_id", pl.col("labels").list.first()).drop_nulls()
+    return dict(first.unique("entity_id", keep="first", maintain_order=True).iter_rows())
+
+
+def _paraphrases(
+    tables: _Tables, bare: Built, out: Path, model: Model | None, sheet: Path | None
+) -> _Paraphrases:
+    used = bare.facts.relations["relation_id"]
+    manual = tables.manual.filter(pl.col("relation_id").is_in(used.implode()))
+    if sheet is not None:
+        given = rows(sheet)
+        kept = reviewed(given)
+        return _Paraphrases(
+            kept, given, f"paraphrases: {kept.height:,} kept of the {given.height:,} in {sheet}"
+        )
+    if model is None:
+        return _Paraphrases(
+            None, None, "paraphrases: none, since neither --endpoint nor --paraphrases was given"
+        )
+    said = asked(model, manual, out.with_name(f"{out.name}.asked.jsonl"))
+    marked = review_sheet(manual, said)
+    kept = reviewed(marked.filter(pl.col("keep") == "yes"))
+    n_open, n_no = ((marked["keep"] == answer).sum() for answer in ("", "no"))
+    return _Paraphrases(
+        kept,
+        marked,
+        f"paraphrases: {kept.height:,} of {model.name}, which no person has looked at; "
+        f"{n_open:,} more wait for a yes, {n_no:,} cannot be used: mend {out / _SHEET} "
+        "and give it with --paraphrases",
+    )
+
+
+def _files(out: Path, built: Built, sheet: pl.DataFrame | None) -> dict[str, str | bytes]:
+    made = built.rows()
+    data = io.BytesIO()
+    made.write_parquet(data)
+    files: dict[str, str | bytes] = {"rows.parquet": data.getvalue()}
+    text = entry(
+        out,
+        files,
+        pattern="rows.parquet",
+        reader="myriadlama",
+        schema=made.schema,
+        counts=READERS["myriadlama"].figures(made.lazy(), built.facts),
+        relations=dict(built.facts.relations.select("relation_id", "label").iter_rows()),
+    )
+    files[f"{out.name}.yaml"] = text
+    if sheet is not None:
+        files[_SHEET] = sheet.write_csv()
+    return files
+
+
+def _summary(out: Path, built: Built) -> Iterator[str]:
+    facts = built.facts
+    yield (
+        f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
+        f"{facts.pairs.height:,} pairs"
+    )
+    yield from left_out(built.dropped)
+
+
+def _missing(built: Built, n: int) -> Iterator[str]:
+    used = built.facts.relations["relation_id"]
+    short = built.missing.filter(
+        pl.col("relation_id").is_in(used.implode()), pl.col("n_missing") > 0
+    )
+    for relation_id, n_manual, n_found, n_missing in short.iter_rows():
+        yield f"  {relation_id}: {n_missing:,} of {n_manual * n:,} missing, {n_found:,} there"

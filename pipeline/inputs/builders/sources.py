@@ -1,0 +1,150 @@
+"""What a set is made of: tables, lines and dumps that a user gives."""
+
+import bz2
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+
+from operators.construction import wikidata
+from operators.construction.kamel import LABELS, TRIPLES
+from operators.construction.wikidata import Chunk, Filter
+from operators.errors import InputError
+from pipeline.inputs.files import scan, text, unreadable
+from pipeline.machine.meter import Meter
+
+_LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
+
+
+def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
+    """The columns of `schema` of a Parquet, JSONL or CSV file.
+
+    Raises:
+        InputError: no such file, a column that is missing or of another type, or a text that is
+            empty.
+    """
+    found = rows(path)
+    for column, dtype in schema.items():
+        type_ = found.schema.get(column)
+        if type_ not in (dtype, pl.Null):
+            what = "is missing" if type_ is None else f"is {type_}"
+            raise InputError(f"{path}: column {column} {what}; it must be {dtype}: mend the file.")
+    chosen = found.select(schema.names()).cast(schema)
+    for values in chosen.select(pl.col(pl.String)):
+        if values.has_nulls():
+            place = values.is_null().arg_max()
+            raise InputError(
+                f"{path}, row {place} (counted from 0): {values.name} is empty; "
+                "fill it or drop the row."
+            )
+    return chosen
+
+
+def rows(path: Path) -> pl.DataFrame:
+    """All of a Parquet, JSONL or CSV file; the values of a CSV file are texts."""
+    _check_file(path)
+    if path.suffix != ".csv":
+        return scan([path]).collect()
+    try:
+        return pl.read_csv(path, infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        raise unreadable(path, error) from error
+
+
+def content(path: Path) -> str:
+    """The text of a file."""
+    _check_file(path)
+    return text(path)
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file that are not empty, with their numbers, from 1."""
+    for number, line in enumerate(content(path).removeprefix("\ufeff").splitlines(), start=1):
+        if line.strip():
+            yield number, line.strip()
+
+
+def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
+    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`.
+
+    Raises:
+        InputError: a line without a comma, or with nothing on a side of it.
+    """
+    names = ("relation_id", column)
+    if path.suffix in (".parquet", ".jsonl"):
+        return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
+    if path.suffix == ".csv" and next(lines(path), (0, ""))[1].startswith("relation_id,"):
+        return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
+    found = []
+    for number, line in lines(path):
+        relation_id, _, said = (part.strip() for part in line.partition(","))
+        if not (relation_id and said):
+            raise InputError(
+                f"{path}, line {number}: {line!r} is no relation, comma and {column}; mend it."
+            )
+        found.append((relation_id, said))
+    return found
+
+
+def labels(path: Path) -> pl.DataFrame:
+    """Names of entities (LABELS): a table, or a .tsv file with an id and its names in each line.
+
+    Raises:
+        InputError: as `table`, or a line without a name.
+    """
+    if path.suffix != ".tsv":
+        return table(path, LABELS)
+    found = []
+    for number, line in lines(path):
+        entity_id, *names = line.split("\t")
+        if not names:
+            raise InputError(
+                f"{path}, line {number}: {line!r} has no name; write the id, a tab and the names."
+            )
+        found.append((entity_id, names))
+    return pl.DataFrame(found, schema=LABELS, orient="row")
+
+
+def dump(path: Path, take: Filter, title: str) -> Chunk:
+    """What `take` takes of a Wikidata dump (.json, .json.gz, .json.bz2), read as a stream.
+
+    Raises:
+        InputError: no such file, or one that is no dump.
+    """
+    _check_file(path)
+    size = max(1, path.stat().st_size)
+    found = [Chunk(TRIPLES.to_frame(), LABELS.to_frame())]
+    n_names = n_triples = 0
+    try:
+        with path.open("rb") as raw, _unpacked(raw, path) as stream, Meter(title) as meter:
+            for chunk in wikidata.read(stream, take, lines_per_chunk=_LINES_PER_CHUNK):
+                found.append(chunk)
+                n_triples += chunk.triples.height
+                n_names += chunk.labels.height
+                meter.show(
+                    f"{raw.tell() / size:.1%} of {path.name} · "
+                    f"{n_triples:,} triples, {n_names:,} named entities"
+                )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+    return Chunk(*(pl.concat(parts) for parts in zip(*found, strict=True)))
+
+
+def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
+    match path.suffix:
+        case ".gz":
+            return gzip.GzipFile(fileobj=raw)
+        case ".bz2":
+            return bz2.BZ2File(raw)
+        case _:
+            return raw
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path} is no file; give one.")

@@ -1,0 +1,185 @@
+"""The data catalog: what data sets exist, where their files are, whether they are right."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+import yaml
+
+from operators.datasets.facts import Facts, labelled
+from operators.datasets.readers import READERS
+from operators.errors import DamagedFileError, InputError
+from operators.tables.shared.published import PUBLISHED
+from pipeline.config.home import home
+from pipeline.config.typed import build
+from pipeline.inputs import hub
+from pipeline.inputs.files import content, unreadable
+from pipeline.inputs.hub import Repository
+
+CATALOG = Path(__file__).parents[2] / "data_catalog"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog."""
+
+    kind: Literal["hub", "elsewhere", "catalog"]
+    id: str
+    files: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set (data_catalog/<name>.yaml)."""
+
+    name: str
+    description: str
+    source: Source
+    revision: str
+    licence: str
+    reader: str
+    columns: dict[str, Any]
+    counts: dict[str, Any]
+    checksum: str | None
+    relations: dict[str, Any]
+
+
+def names() -> list[str]:
+    """The names of all entries."""
+    return sorted(path.stem for path in CATALOG.glob("*.yaml"))
+
+
+def entry(name: str) -> Entry:
+    """The entry of a data set.
+
+    Raises:
+        InputError: there is none of that name, or it does not hold what an entry holds.
+    """
+    path = CATALOG / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError(f"data_catalog/ has no entry {name}; it has {', '.join(names())}.")
+    return build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
+
+
+def files(entry: Entry, path: str | None = None) -> list[Path]:
+    """The data files: those under `path`, of the catalog, or as they were fetched.
+
+    Raises:
+        InputError: there are none.
+    """
+    folder = Path(path) if path else _folder(entry)
+    if folder.is_file():
+        return [folder]
+    found = sorted(p for p in folder.glob(entry.source.files) if p.is_file())
+    if not found and path:
+        found = sorted(p for p in folder.rglob("*") if p.suffix in (".parquet", ".jsonl"))
+    if not found:
+        mend = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
+        mend = _by_hand(entry) if entry.source.kind == "elsewhere" else mend
+        raise InputError(f"{entry.name} has no files in {folder}; {mend}.")
+    return found
+
+
+def _by_hand(entry: Entry) -> str:
+    return f"copy its files from {entry.source.id} and give benchmark.path=<their folder>"
+
+
+def _folder(entry: Entry) -> Path:
+    if entry.source.kind == "catalog":
+        return CATALOG / entry.source.id
+    return home() / "data" / entry.name
+
+
+def checksum(paths: list[Path]) -> str:
+    """The SHA-256 of the files' contents, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def read(entry: Entry, path: str | None = None) -> Facts:
+    """The facts of a data set.
+
+    Files under `path` may be a user's own: they may have relations that the entry does not name,
+    whose labels are their ids.
+
+    Raises:
+        InputError: its files are missing or unfit; the message names the file.
+    """
+    paths = files(entry, path)
+    where = paths[0] if len(paths) == 1 else paths[0].parent
+    try:
+        reader = READERS[entry.reader]
+        found = content(paths, reader.content)
+        if path is None or not reader.names_ids:
+            return reader.facts(found, entry.relations or None)
+        return labelled(reader.facts(found, None), entry.relations)
+    except DamagedFileError:
+        raise  # it names the file
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    except pl.exceptions.PolarsError as error:
+        raise unreadable(where, error) from error
+
+
+def published(method: str) -> pl.DataFrame | None:
+    """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
+    path = CATALOG / "published" / f"{method}.csv"
+    return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
+
+
+def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
+    """Download a data set from the hub at its revision, and record the commit.
+
+    Raises:
+        InputError: it does not come from the hub, or the hub does not give it.
+    """
+    if entry.source.kind == "elsewhere":
+        raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
+    if entry.source.kind == "catalog":
+        raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
+    folder = _folder(entry)
+    mend = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
+    asked = Repository(entry.source.id, entry.revision, "dataset", folder)
+    found = hub.fetch(asked, say, mend)
+    record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
+    record["sha256"] = checksum(files(entry))
+    (folder / "fetched.json").write_text(json.dumps(record, indent=1))
+    return found
+
+
+def _fetched_checksum(entry: Entry) -> str | None:
+    """What was recorded when the data set was fetched from the hub."""
+    record = _folder(entry) / "fetched.json"
+    return str(json.loads(record.read_text())["sha256"]) if record.is_file() else None
+
+
+def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
+    """What differs between a data set and its entry, one line each; nothing if it is right."""
+    paths = files(entry, path)
+    found = checksum(paths)
+    expected = entry.checksum if path else entry.checksum or _fetched_checksum(entry)
+    if expected not in (None, found):
+        yield f"checksum: expected {expected}, found {found}"
+    reader = READERS[entry.reader]
+    found_files = content(paths, reader.content)
+    columns = reader.columns(found_files)
+    for column in entry.columns:
+        if column not in columns and not column.endswith("?"):
+            yield f"column {column}: missing"
+    figures = reader.figures(found_files, read(entry, path))
+    for name, expected in entry.counts.items():
+        if name not in figures:
+            raise InputError(
+                f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
+                f"there are {', '.join(figures)}."
+            )
+        if figures[name] != expected:
+            yield f"{name}: expected {expected:,}, found {figures[name]:,}"

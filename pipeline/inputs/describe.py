@@ -1,0 +1,149 @@
+"""describe: the figures of a data set, as tables."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+from operators.datasets.readers import READERS
+from operators.engines.dependency_parser import DependencyParser
+from operators.engines.sentence_encoder import SentenceEncoder
+from operators.errors import InputError
+from operators.metrics.data_set.diversity import Encode, Parse, diversity
+from operators.tables.belief.template_examples import template_examples
+from operators.tables.formats.markdown import markdown
+from operators.tables.runs.data_set import by_relation, diversity_beside, missing, sizes_beside
+from pipeline.inputs import catalog
+from pipeline.inputs.catalog import Entry, Source
+from pipeline.machine.meter import Meter
+from pipeline.storage.store import Store
+from pipeline.storage.tables import write_tables
+
+_Result = TypeVar("_Result")
+
+# A file by which a layout is known, the reader, and its data files.
+_LAYOUTS = (
+    ("patterns/*.jsonl", "pararel", "*/*.jsonl"),
+    ("prompts.csv", "probelm", "*.[jc]s*"),
+    ("question-templates.csv", "kamel", "**/*.*[ns][lv]"),
+    ("**/*.parquet", "myriadlama", "**/*.parquet"),
+    ("**/*.jsonl", "myriadlama", "**/*.jsonl"),
+)
+
+
+def describe(
+    name: str,
+    path: str | None = None,
+    *,
+    parser: str | None = None,
+    encoder: str | None = None,
+    out: str | None = None,
+) -> Iterator[str]:
+    """Measure a set: an entry of the catalog, or a folder or file; its tables as Markdown.
+
+    `parser` is a spaCy pipeline, `encoder` a sentence encoder's folder or id. With `out`, the
+    tables are written there as Markdown, CSV and LaTeX, and beside them what they were made with.
+
+    Raises:
+        InputError: no such set, or files, parser or encoder that cannot be used.
+    """
+    entry = known(name)
+    files = catalog.files(entry, path)
+    facts = catalog.read(entry, path)
+    with measures(parser, encoder) as (parse, encode):
+        measured = diversity(facts, parse=parse, encode=encode)
+    published = catalog.published("belief")
+    not_asked = {
+        figure: f"not measured, since no --{option} was given"
+        for figure, option, given in (
+            ("syntax", "parser", parser),
+            ("semantics", "encoder", encoder),
+        )
+        if not given
+    }
+    tables = {
+        "counts": sizes_beside(facts, entry.name, published),
+        "diversity": diversity_beside(measured, entry.name, published),
+        "by-relation": by_relation(facts, measured),
+        "template-examples": template_examples(facts),
+        "missing": missing(measured, not_asked),
+    }
+    how = {
+        "set": entry.name,
+        "reader": entry.reader,
+        "sha256": catalog.checksum(files),
+        "parser": DependencyParser(parser).versions if parser else None,
+        "encoder": encoder,
+    }
+    yield from _shown(tables)
+    if out:
+        write_tables(Store(out), tables)
+        Store(out).put("describe.json", json.dumps(how, indent=1).encode())
+        yield f"{out}: {len(tables)} tables, and how they were made (describe.json)"
+
+
+def known(name: str) -> Entry:
+    """The entry of that name, or one made for a folder or file.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
+    path = Path(name)
+    if name in catalog.names() or not path.exists():
+        return catalog.entry(name)
+    if path.is_file():
+        return _made(path.stem, path.parent, "myriadlama", path.name)
+    for mark, reader, pattern in _LAYOUTS:
+        if next(path.glob(mark), None):
+            return _made(path.absolute().name, path, reader, pattern)
+    raise InputError(
+        f"{name} holds no set that a reader knows ({', '.join(READERS)}); give another folder."
+    )
+
+
+def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
+    source = Source("catalog", str(folder.absolute()), pattern)
+    return Entry(name, "", source, "", "", reader, {}, {}, None, {})
+
+
+@contextmanager
+def measures(
+    parser: str | None, encoder: str | None
+) -> Iterator[tuple[Parse | None, Encode | None]]:
+    """What measures syntax and semantics, if it is named; a line says how far it is.
+
+    Raises:
+        InputError: a parser or an encoder that cannot be used.
+    """
+    parse = DependencyParser(parser) if parser else None
+    encode = SentenceEncoder(encoder) if encoder else None
+    with Meter("templates") as meter:
+        yield (
+            parse and _counted(parse, meter, "parsed"),
+            encode and _counted(encode, meter, "encoded"),
+        )
+
+
+def _counted(
+    measure: Callable[[Sequence[str]], _Result], meter: Meter, what: str
+) -> Callable[[Sequence[str]], _Result]:
+    """The same, and the meter says how many texts it has had."""
+    n_done = 0
+
+    def counted(texts: Sequence[str]) -> _Result:
+        nonlocal n_done
+        found = measure(texts)
+        n_done += len(texts)
+        meter.show(f"{n_done:,} {what}")
+        return found
+
+    return counted
+
+
+def _shown(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
+    for name, table in tables.items():
+        if not table.is_empty():
+            yield f"## {name.replace('-', ' ').capitalize()}\n\n{markdown(table)}"

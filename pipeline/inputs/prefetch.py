@@ -1,0 +1,78 @@
+"""prefetch: what runs will need, brought once to a shared cache: models and data, at commits."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from pipeline.config.home import home
+from pipeline.config.settings import Benchmark, Model, Run, load
+from pipeline.inputs import catalog, hub, models
+from pipeline.inputs.hub import Fetched, Repository, Say
+
+_LISTS = ("model=", "benchmark=")
+
+
+def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
+    """Bring the models and data of all runs that the overrides describe; says what, a line each.
+
+    `model=` and `benchmark=` may be lists: model=llama3-8b,llama3-70b. What is there already is
+    checked, and not brought again.
+
+    Raises:
+        InputError: one of them is unknown, or the hub does not give it.
+    """
+    runs = [load(each) for each in _each(overrides)]
+    for model in {_source(run): run.model for run in runs}.values():
+        yield _model(model, say)
+    for benchmark in {
+        (run.benchmark.data, run.benchmark.path): run.benchmark for run in runs
+    }.values():
+        yield _data(benchmark, say)
+    yield f"workers run offline with: {_environment()}"
+
+
+def _each(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of each run of a list of models and benchmarks."""
+    choices = []
+    for override in overrides:
+        group, _, names = override.partition("=")
+        listed = override.startswith(_LISTS)
+        choices.append([f"{group}={name}" for name in names.split(",")] if listed else [override])
+    return map(list, product(*choices))
+
+
+def _source(run: Run) -> Model:
+    """The part of a model that says which weights it is."""
+    return replace(run.model, name="", billions_of_parameters=0.0)
+
+
+def _model(model: Model, say: Say) -> str:
+    if model.source == "hub":
+        return _line("model", hub.fetch(Repository(model.id, model.revision, "model"), say))
+    weights = models.resolve(model)
+    return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"
+
+
+def _data(benchmark: Benchmark, say: Say) -> str:
+    entry = catalog.entry(benchmark.data)
+    if benchmark.path is None and entry.source.kind == "hub":
+        return _line("data", catalog.fetched(entry, say))
+    files = catalog.files(entry, benchmark.path)
+    return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
+
+
+def _line(what: str, found: Fetched) -> str:
+    size = f"{found.n_bytes / 1e9:,.2f} GB" if found.n_bytes > 1e8 else f"{found.n_bytes:,} bytes"
+    return (
+        f"{what} {found.id}: commit {found.commit}, {found.n_files} files, {size}, "
+        f"checksums right: {found.folder}"
+    )
+
+
+def _environment() -> str:
+    """Where the caches lie, for workers that see the same folders under the same names."""
+    from huggingface_hub import constants
+
+    folders = {"HF_HUB_CACHE": constants.HF_HUB_CACHE, "FACTSWEEP_HOME": os.fspath(home())}
+    return " ".join([*(f"{k}={v}" for k, v in folders.items()), "HF_HUB_OFFLINE=1"])

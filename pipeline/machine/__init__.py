@@ -1,0 +1,1 @@
+"""This machine: its processors, its secrets, its checkout, its terminal."""

@@ -1,0 +1,1 @@
+"""A named sweep, night after night, compared with a baseline."""

@@ -1,0 +1,122 @@
+"""Baselines: which run a nightly is held against, and those before it.
+
+<results>/baselines/<nightly>.json   every accepted run, the last one last; only `accept` writes it
+"""
+
+import getpass
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from operators.errors import InputError
+from operators.methods import METHODS
+from pipeline.config.typed import build
+from pipeline.results import past
+from pipeline.results.past import PastBranch
+from pipeline.run import answered
+from pipeline.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An accepted run, or a night of several: who accepted it, and what it holds.
+
+    `runs` has a name a model and benchmark; `metrics` has the artifact of each setting of each.
+    """
+
+    run: str
+    accepted_by: str
+    accepted_at: str
+    commit: str | None
+    verdict: str | None
+    runs: dict[str, str]
+    metrics: dict[str, str]
+
+
+def accept(nightly: str, run: str, results: str) -> Baseline:
+    """Hold a nightly against this run from now on; earlier baselines stay listed.
+
+    Raises:
+        InputError: there is no such run, it is not whole, or its artifacts are gone.
+    """
+    verdict = _verdict(results, run)
+    names = past.runs(results, run)
+    branches = past.branches(results, names)
+    for branch in branches:
+        _check(branch)
+    accepted = Baseline(
+        run=run,
+        accepted_by=_user(),
+        accepted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=branches[0].record["commit"],
+        verdict=verdict,
+        runs={measured(branch.model, branch.benchmark): branch.run for branch in branches},
+        metrics={str(branch): branch.metrics.folder for branch in branches},
+    )
+    content = [asdict(each) for each in (*history(nightly, results), accepted)]
+    Store(results).put(_name(nightly), json.dumps(content, indent=1).encode())
+    return accepted
+
+
+def history(nightly: str, results: str) -> list[Baseline]:
+    """All that were ever accepted, the last one last."""
+    try:
+        content = json.loads(Store(results).get(_name(nightly)))
+    except FileNotFoundError:
+        return []
+    where = Store(results).where(_name(nightly))
+    return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(content)]
+
+
+def measured(model: str, benchmark: str) -> str:
+    """What a run measured, by which the runs of two nights are paired."""
+    return f"{model} on {benchmark}"
+
+
+def _name(nightly: str) -> str:
+    return f"baselines/{nightly}.json"
+
+
+def _verdict(results: str, run: str) -> str | None:
+    """The outcome of a night; null for a run of its own.
+
+    Raises:
+        InputError: the night did not end.
+    """
+    store = Store(results)
+    if store.exists(f"{run}/verdict.json"):
+        return str(json.loads(store.get(f"{run}/verdict.json"))["outcome"])
+    if past.runs(results, run) != [run]:
+        raise InputError(
+            f"{store.where(run)} has no verdict.json: that night did not end; "
+            "run it again, then accept it."
+        )
+    return None
+
+
+def _check(branch: PastBranch) -> None:
+    """Refuse what nothing can be held against.
+
+    Raises:
+        InputError: it names the artifact or the setting.
+    """
+    if (artifact := branch.incomplete) is not None:
+        where = artifact.store.where(artifact.folder)
+        raise InputError(
+            f"{branch.run} is no baseline: its artifact {where} is not complete; "
+            "run it again, then accept it."
+        )
+    n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
+    if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
+        raise InputError(
+            f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} have "
+            "no answer; run it again, or accept another run."
+        )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"

@@ -1,0 +1,302 @@
+"""nightly: a named sweep every night, held against the baseline that was accepted last.
+
+<results>/<name>-<date>/<model>-<benchmark>-…/   the results of each run
+                       /compare/<setting>/       the tables of each comparison
+                       /verdict.json             the last file: what is said of the night
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from operators.errors import InputError
+from operators.metrics.comparing.verdict import Outcome
+from pipeline.config.settings import CONF, Run, choices
+from pipeline.config.settings import load as load_run
+from pipeline.config.typed import build
+from pipeline.nightly import baseline
+from pipeline.nightly.baseline import Baseline
+from pipeline.results import past
+from pipeline.results.compare import Compared, Comparison, compared, relations
+from pipeline.results.compare import settings as comparison_settings
+from pipeline.results.past import PastBranch
+from pipeline.run import run as compute
+from pipeline.score import score
+from pipeline.storage.artifact import Artifact, differences
+from pipeline.storage.store import Store
+from pipeline.storage.tables import write_report
+
+EXIT_CODES: dict[Outcome, int] = {
+    "improvement": 0,
+    "no change": 0,
+    "not enough evidence": 4,
+    "regression": 3,
+}
+_WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
+# What a nightly is there to measure: software that may change answers, or how they are matched.
+_SOFTWARE = tuple(
+    f"{stage} {field}"
+    for stage, *fields in (
+        ("generations", "engine:", "transformers:"),
+        ("masked", "engine:", "torch:"),
+        ("matched", "versions"),
+    )
+    for field in fields
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """When and where a scheduler starts it."""
+
+    at: str
+    image: str
+    secret: str | None
+    claim: str
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """A nightly (conf/nightly/<name>.yaml)."""
+
+    runs: tuple[tuple[str, ...], ...]
+    fresh: bool
+    max_flip_rate: float
+    comparison: dict[str, Any]
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said of one setting, and what it is said by.
+
+    `reused`: nothing that the answers are made of has changed since the baseline, and they are its
+    own; only the canary's were decoded anew.
+    """
+
+    run: str
+    setting: str
+    outcome: Outcome
+    reason: str
+    against: str | None = None
+    reused: bool = False
+    flip_rate: float | None = None
+    lost: tuple[str, ...] = ()
+    n_gained: int = 0
+    tables: str | None = None
+
+
+@dataclass(frozen=True)
+class Night:
+    """What is said of all settings; the worst of them decides."""
+
+    name: str
+    results: str
+    outcome: Outcome
+    baseline: Baseline | None
+    changed: tuple[str, ...]
+    settings: tuple[Judged, ...]
+
+    @property
+    def exit_code(self) -> Literal[0, 3, 4]:
+        """0: no change or better; 3: a regression; 4: not enough evidence."""
+        return EXIT_CODES[self.outcome]  # type: ignore[return-value]
+
+
+def label(name: str) -> str:
+    """The name of a nightly that may be given as the path of its file."""
+    return Path(name).stem
+
+
+def load(name: str) -> Nightly:
+    """The nightly of that name in conf/nightly/, or in the YAML file that is named.
+
+    Raises:
+        InputError: there is none, or it does not hold what a nightly holds.
+    """
+    path = Path(name) if name.endswith(".yaml") else CONF / "nightly" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(choices("nightly"))
+        raise InputError(f"there is no nightly {name!r}; conf/nightly/ has {known}.")
+    return build(Nightly, yaml.safe_load(path.read_text()), path.name)
+
+
+def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
+    """The runs of a night, each with a name of its own under that of the night.
+
+    Raises:
+        InputError: one cannot be run or compared, or two measure the same.
+    """
+    given = load(name)
+    if not given.runs:
+        raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
+    found: dict[str, Run] = {}
+    for each in given.runs:
+        run = load_run([*each, *overrides])
+        measured = baseline.measured(run.model.name, run.benchmark.name)
+        if measured in found:
+            raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
+        if "answers" not in run.method.matched:
+            raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
+        folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
+        found[measured] = _named(run, given, folder, str(day))
+    return list(found.values())
+
+
+def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
+    repeats: Literal["all", "canary"] = "all" if given.fresh else "canary"
+    decoding = replace(run.decoding, repetition=day, repeats=repeats)
+    return replace(run, name=name, decoding=decoding)
+
+
+def night(name: str, overrides: Sequence[str], day: date) -> Night:
+    """Measure all runs, compare them with the baseline, and write the verdict down.
+
+    The same night once more goes on where it was, or finds all there and judges it again.
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts of a run have no answer.
+    """
+    given = load(name)
+    comparison = comparison_settings(given.comparison)
+    tonight = runs(name, overrides, day)
+    for run in tonight:
+        measure = score if run.answers else compute
+        measure(run)
+    results = tonight[0].results
+    accepted = baseline.history(label(name), results)[-1:]
+    pairs = [_paired(run, accepted) for run in tonight]
+    judged = [
+        each
+        for run, pair in zip(tonight, pairs, strict=True)
+        for each in (_judged(pair, given, comparison) if pair else _unheld(run))
+    ]
+    outcomes = {each.outcome for each in judged}
+    found = Night(
+        name=f"{label(name)}-{day}",
+        results=Store(results).where(),
+        outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
+        baseline=accepted[0] if accepted else None,
+        changed=tuple(dict.fromkeys(line for pair in pairs if pair for line in _changed(pair))),
+        settings=tuple(judged),
+    )
+    content = json.dumps(asdict(found) | {"exit_code": found.exit_code}, indent=1)
+    Store(results).put(f"{found.name}/verdict.json", content.encode())
+    return found
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A run of tonight, and the run of the baseline that measured the same; settings by name."""
+
+    run: Run
+    tonight: Mapping[str, PastBranch]
+    against: str
+    before: Mapping[str, PastBranch]
+
+    @property
+    def shared(self) -> list[str]:
+        """The settings that both measured."""
+        return [setting for setting in self.before if setting in self.tonight]
+
+
+def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
+    """The run with its baseline; null: none is accepted."""
+    measured = baseline.measured(run.model.name, run.benchmark.name)
+    against = accepted[0].runs.get(measured) if accepted else None
+    if against is None:
+        return None
+    return _Pair(run, _settings(run.results, run.name), against, _settings(run.results, against))
+
+
+def _settings(results: str, run: str) -> dict[str, PastBranch]:
+    return {branch.setting: branch for branch in past.branches(results, [run])}
+
+
+def _unheld(run: Run) -> Iterator[Judged]:
+    """What is said of a run where no baseline is accepted."""
+    measured = baseline.measured(run.model.name, run.benchmark.name)
+    for setting in _settings(run.results, run.name):
+        reason = f"no baseline of {measured} is accepted yet"
+        yield Judged(run.name, setting, "not enough evidence", reason)
+
+
+def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
+    run, reason = pair.run, f"the baseline {pair.against} did not measure it"
+    shared = set(pair.shared)
+    if not _relations(pair.before) & _relations(pair.tonight):
+        reason = f"the baseline {pair.against} measured other relations; accept a new one"
+        shared = set()
+    names = pair.against, run.name, run.results
+    for found in compared(*names, comparison, anyway=True) if shared else ():
+        folder = f"{run.name.partition('/')[0]}/compare/{run.name.partition('/')[2]}"
+        folder = f"{run.results}/{folder}-{found.setting.replace(' ', '-')}"
+        write_report(Store(folder), found.report)
+        yield _judge(pair, found, given.max_flip_rate, folder)
+    for setting in pair.tonight:
+        if setting not in shared:
+            yield Judged(run.name, setting, "not enough evidence", reason, pair.against)
+
+
+def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
+    return set.union(*map(relations, branches.values()))
+
+
+def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> Judged:
+    answers = [each[found.setting].answers for each in (pair.before, pair.tonight)]
+    outcome, reason = judge(found, max_flip_rate)
+    return Judged(
+        run=pair.run.name,
+        setting=found.setting,
+        outcome=outcome,
+        reason=reason,
+        against=pair.against,
+        reused=answers[0].folder == answers[1].folder,
+        flip_rate=found.flip_rates[1],
+        lost=found.lost,
+        n_gained=found.n_gained,
+        tables=Store(folder).where(),
+    )
+
+
+def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
+    """The verdict, unless the two were asked differently, or decoding is no more to be trusted."""
+    other = [line for line in found.departures if not line.startswith(_SOFTWARE)]
+    if other:
+        reason = f"the baseline was made otherwise ({'; '.join(other)}); accept a new one"
+        return "not enough evidence", reason
+    noise = found.flip_rates[1] or 0.0
+    if noise > max_flip_rate and found.verdict.outcome != "regression":
+        return "not enough evidence", (
+            f"{noise:.4f} of the canary's answers came out otherwise when they were decoded once "
+            f"more, above max_flip_rate={max_flip_rate:g}"
+        )
+    return found.verdict.outcome, found.verdict.reason
+
+
+def _changed(pair: _Pair) -> Iterator[str]:
+    """What is other than at the baseline: what answers are made of, versions, commit, machine."""
+    first, second = (next(iter(each.values())).record for each in (pair.before, pair.tonight))
+    for name in ("versions", "commit", "hardware"):
+        yield from differences({name: first[name]}, {name: second[name]})
+    found = {
+        line
+        for setting in pair.shared
+        for line in differences(
+            _fields(pair.before[setting].answers), _fields(pair.tonight[setting].answers)
+        )
+    }
+    yield from sorted(found)
+
+
+def _fields(answers: Artifact) -> dict[str, Any]:
+    """What answers are made of, without the name of the night."""
+    fields = answers.recipe.fields
+    return {name: value for name, value in fields.items() if name != "repetition"}

@@ -1,0 +1,105 @@
+"""export: the numbers of a past run in the formats that other tools read."""
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.tables.formats.latex import latex
+from operators.tables.formats.lm_eval import harness_path, harness_results
+from operators.tables.formats.markdown import markdown
+from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
+from pipeline.results import past
+from pipeline.machine.secrets import hidden
+from pipeline.storage.store import Store
+
+
+def export(run: str, results: str, form: str, out: str | None) -> str:
+    """Write the metrics of a run in a format of `FORMATS`; returns where.
+
+    Raises:
+        InputError: there is no such run, or it lacks what the format needs.
+    """
+    store = Store(f"{results.rstrip('/')}/{run}")
+    record = past.record(results, run)
+    metrics = pl.read_parquet(io.BytesIO(store.get("metrics.parquet")))
+    if form == "mlflow":
+        return _log_to_mlflow(run, store, metrics, record)
+    name, content = FORMATS[form](metrics, record)
+    target = Store(out or f"{results.rstrip('/')}/{run}/export")
+    target.put(name, content)
+    return target.where(name)
+
+
+def _csv(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
+    return "metrics.csv", metrics.write_csv().encode()
+
+
+def _markdown(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
+    return "metrics.md", markdown(metrics).encode()
+
+
+def _latex(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
+    return "metrics.tex", latex(metrics).encode()
+
+
+def _parquet(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
+    sink = io.BytesIO()
+    metrics.write_parquet(sink)
+    return "metrics.parquet", sink.getvalue()
+
+
+def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, bytes]:
+    started = _started(record)
+    content = json.dumps(harness_results(metrics, record, started), indent=2, allow_nan=False)
+    # The harness writes a time without its zone into the name.
+    return harness_path(record, started.replace(tzinfo=None)), content.encode()
+
+
+def _started(record: Mapping[str, Any]) -> datetime:
+    if "started" not in record:
+        raise InputError(
+            f"{record['run']['name']} was written by a factsweep that did not note when it began; "
+            "run it again: nothing is decoded twice."
+        )
+    return datetime.fromisoformat(record["started"]).astimezone(UTC)
+
+
+FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, bytes]]] = {
+    "csv": _csv,
+    "markdown": _markdown,
+    "latex": _latex,
+    "parquet": _parquet,
+    "lm-eval": _lm_eval,
+}
+
+
+def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any]) -> str:
+    """Log a run to where MLFLOW_TRACKING_URI points; says where."""
+    try:
+        import mlflow
+    except ImportError as error:
+        raise InputError(
+            "MLflow is not installed; install it with: pip install 'factsweep[mlflow]'"
+        ) from error
+    if "MLFLOW_TRACKING_URI" not in os.environ:
+        raise InputError(
+            "MLFLOW_TRACKING_URI is not set; set it to your MLflow server, such as "
+            "http://127.0.0.1:5000, or, with MLFLOW_ALLOW_FILE_STORE=true, to a folder."
+        )
+    try:
+        mlflow.set_experiment("factsweep")
+        with mlflow.start_run(run_name=run, tags=mlflow_tags(record)) as active:
+            mlflow.log_params(mlflow_params(record))
+            mlflow.log_metrics(mlflow_metrics(metrics))
+            for name in store.names("tables"):
+                mlflow.log_text(store.get(f"tables/{name}").decode(), f"tables/{name}")
+    except mlflow.exceptions.MlflowException as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error
+    return f"{hidden(mlflow.get_tracking_uri())}, run {active.info.run_id}"

@@ -1,0 +1,254 @@
+"""Pages: one HTML file of a run or of several, from their metrics, answers and records."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import polars as pl
+import yaml
+
+from operators.datasets.facts import Facts
+from operators.methods import METHODS
+from operators.methods.method import Digest, Report, Result
+from operators.pages import fact_browser, headline, page
+from operators.pages.drawing import Drawing, drawing
+from operators.pages.fact_browser import EXAMPLES, Asked
+from operators.pages.glossary import TERMS, terms_of
+from operators.pages.grid import Grid, grid
+from operators.pages.heat_map import heat_map
+from operators.pages.page import Browser, Page, Ran
+from operators.pages.ran import ran_rows
+from operators.tables.shared.best_and_worst import best_and_worst
+from pipeline.storage.artifact import Artifact
+from pipeline.results.past import PastBranch
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.expand import relation_of
+
+# A page stays under 5 MB: the shares of what grows with the facts, the runs and the relations.
+_FACT_BYTES = 2_500_000
+_FIGURE_BYTES = 1_000_000
+_MOST_ASKED = 24
+# Prompts in full are looked for in so many shards of a relation, evenly spread.
+_MOST_SHARDS = 8
+# The column of what was said to a prompt, by the table that holds it; scored texts say nothing.
+_SAID = {"generations": "text", "masked": "token"}
+
+
+def results_page(branches: Sequence[PastBranch], result: Result, report: Report) -> bytes:
+    """The page of what was measured on one benchmark, by one run or several."""
+    method = METHODS[branches[0].method]
+    metrics = _of_settings(branches, result.tables["metrics"])
+    facts = _all_facts(branches)
+    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    overall = headline.headline(result.tables["metrics"], method.card)
+    asked, templates = _told(branches[:_MOST_ASKED], facts)
+    figures, left_out = _drawings(report)
+    browser = _browser(asked, facts, len(branches)) if asked else None
+    published = headline.beside_published(result.tables["metrics"], result.published)
+    content = Page(
+        title=_title(branches),
+        lead=_lead(branches, facts, asked),
+        warnings=list(_warnings(branches)),
+        main_metric=headline.named(TERMS, method.main_metric),
+        tiles=list(headline.tiles(metrics, method.main_metric)),
+        headline=overall,
+        published=published,
+        terms=terms_of(row[0] for row in overall.rows),
+        figures=figures,
+        heat_map=heat_map(metrics, method.main_metric, labels),
+        templates=templates,
+        browser=browser,
+        tables=[
+            grid(table, name, _title_of(report, name))
+            for name, table in report.tables.items()
+            if table.height and table.width
+        ],
+        left_out=left_out,
+        runs=list(_runs(branches)),
+    )
+    return page.page(content).encode()
+
+
+def _title(branches: Sequence[PastBranch]) -> str:
+    models = list(dict.fromkeys(branch.model for branch in branches))
+    who = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
+    return f"{who} on {branches[0].benchmark}"
+
+
+def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) -> str:
+    prompts = sum(sum(_rows(b.artifacts["prompts"], "prompts")) for b in branches)
+    found = [each.facts["pair_id"] for each in asked]
+    n_facts = pl.concat(found).n_unique() if found else facts.pairs.height
+    settings = list(dict.fromkeys(branch.setting for branch in branches))
+    return (
+        f"{facts.relations.height:,} relations, {n_facts:,} facts, {prompts:,} prompts; "
+        f"asked: {', '.join(settings)}."
+    )
+
+
+def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
+    """What a reader must know before any number."""
+    trusted = {b.model for b in branches if b.record["run"]["model"].get("trust_remote_code")}
+    if trusted:
+        yield f"trust_remote_code is on for {', '.join(sorted(trusted))}: code from the hub ran."
+    for branch in branches:
+        failed = _n_errors(branch)
+        if failed:
+            yield f"{branch.run}, {branch.setting}: {failed:,} prompts have no answer."
+
+
+def _n_errors(branch: PastBranch) -> int:
+    admitted = [branch.artifacts["admitted"]] if "admitted" in branch.artifacts else []
+    return sum(sum(_rows(artifact, "errors")) for artifact in (*admitted, branch.answers))
+
+
+def _rows(artifact: Artifact, table: str) -> Collection[int]:
+    """The rows of each shard; none of an artifact that was removed to save room."""
+    return artifact.rows(table).values() if artifact.is_complete() else ()
+
+
+def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.DataFrame:
+    """The rows in the variants that were asked for, with `asked`: who was asked how."""
+    variants = [branch.metrics.recipe.fields["variant"] for branch in branches]
+    asked = pl.DataFrame({"variant": variants}, schema={"variant": pl.String}).unique()
+    rows = metrics.join(asked, on="variant", how="semi", nulls_equal=True, maintain_order="left")
+    several = metrics["model"].n_unique() > 1
+    names = [*(["model"] if several else []), "setting", "variant"]
+    return rows.with_columns(asked=pl.concat_str(names, separator=" ", ignore_nulls=True))
+
+
+def _all_facts(branches: Sequence[PastBranch]) -> Facts:
+    """The facts of all branches, each once: runs may have asked different parts."""
+    artifacts = {branch.artifacts["facts"].folder: branch.artifacts["facts"] for branch in branches}
+    parts = [facts_stage.load(artifact) for artifact in artifacts.values()]
+    return Facts(
+        *(
+            pl.concat(getattr(part, table) for part in parts).unique(key, maintain_order=True)
+            for table, key in (
+                ("relations", "relation_id"),
+                ("templates", "template_id"),
+                ("pairs", "pair_id"),
+            )
+        )
+    )
+
+
+def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
+    """What was said of the facts, and each setting's best and worst templates."""
+    several = len({branch.model for branch in branches}) > 1
+    asked: list[Asked] = []
+    templates = []
+    for branch in branches:
+        digest = METHODS[branch.method].digest
+        if digest is None or not branch.artifacts["matched"].is_complete():
+            continue
+        digests, examples = [], []
+        for relation in _relations(branch):
+            matched = _matched(branch, relation)
+            digests.append(_foremost(digest(facts.of(relation), matched)))
+            examples.append(_examples(branch, relation, matched))
+        asked += _by_asked(branch, digests, pl.concat(examples), several=several)
+        shares = [each.templates for each in digests if each.templates is not None]
+        if shares:
+            table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
+            name = f"{branch.model} {branch.setting}" if several else branch.setting
+            templates.append(grid(table, "templates", name))
+    return asked, templates
+
+
+def _relations(branch: PastBranch) -> list[str]:
+    first, *_ = METHODS[branch.method].matched
+    return branch.artifacts["matched"].shards(first)
+
+
+def _matched(branch: PastBranch, relation: str) -> pl.DataFrame:
+    first, *_ = METHODS[branch.method].matched
+    return branch.artifacts["matched"].read(first, relation)
+
+
+def _foremost(digest: Digest) -> Digest:
+    """The digest with as many replies as are shown."""
+    by_fact = digest.replies.group_by("pair_id", "asked", maintain_order=True)
+    return replace(digest, replies=by_fact.head(fact_browser.MOST_REPLIES))
+
+
+def _by_asked(
+    branch: PastBranch, digests: Sequence[Digest], examples: pl.DataFrame, *, several: bool
+) -> Iterator[Asked]:
+    """One for the setting, or one for each that it has in itself; `several`: models are named."""
+    facts = pl.concat(digest.facts for digest in digests)
+    replies = pl.concat(digest.replies for digest in digests)
+    for (own,), rows in facts.group_by("asked", maintain_order=True):
+        mine = replies.filter(pl.col("asked").eq_missing(pl.lit(own, pl.String)))
+        setting = own or branch.setting
+        name = f"{branch.model} {setting}" if several else setting
+        yield Asked(str(name), rows, mine, examples)
+
+
+def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
+    """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
+    prompts = branch.artifacts["prompts"]
+    said = branch.answers
+    if said.stage not in _SAID or not (said.is_complete() and prompts.is_complete()):
+        return EXAMPLES.to_frame()
+    shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
+    shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
+    right = pl.col("correct") if "correct" in matched.columns else pl.lit(None, pl.Boolean)
+    rows = [
+        prompts.read("prompts", shard)
+        .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
+        .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
+        .select("prompt_id", "pair_id", "template_id", prompt="query", answer=_SAID[said.stage])
+        for shard in shards
+    ]
+    found = pl.concat(rows)
+    if "prompt_id" in matched.columns:
+        known = matched.select("prompt_id", right=right)
+        found = found.join(known, on="prompt_id", maintain_order="left")
+    else:
+        found = found.with_columns(right=right)
+    turn = pl.int_range(pl.len()).over("pair_id", "right")
+    found = found.unique(["pair_id", "template_id", "right"], keep="first", maintain_order=True)
+    by_fact = found.sort(turn, maintain_order=True).group_by("pair_id", maintain_order=True)
+    return by_fact.head(fact_browser.MOST_EXAMPLES).select(EXAMPLES.names())
+
+
+def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> Browser:
+    found = fact_browser.encoded(facts, asked, most_bytes=_FACT_BYTES)
+    limits = list(fact_browser.limits(found))
+    if n_settings > _MOST_ASKED:
+        limits.append(f"the first {_MOST_ASKED} of {n_settings} models and settings")
+    return Browser(found.payload, found.n_facts, tuple(limits))
+
+
+def _drawings(report: Report) -> tuple[list[Drawing], list[str]]:
+    """The figures that a page has room for, and the names of the others."""
+    shown: list[Drawing] = []
+    left_out = []
+    for name, figure in report.figures.items():
+        found = drawing(figure, name, _title_of(report, name))
+        size = len(found.svg) + sum(len(each.svg) for each in shown)
+        if size <= _FIGURE_BYTES:
+            shown.append(found)
+        else:
+            left_out.append(name)
+    return shown, left_out
+
+
+def _title_of(report: Report, name: str) -> str:
+    return report.titles.get(name) or name.replace("-", " ").capitalize()
+
+
+def _runs(branches: Sequence[PastBranch]) -> Iterator[Ran]:
+    for name, record in {branch.run: branch.record for branch in branches}.items():
+        run = record["run"]
+        shown = {
+            part: run[part]
+            for part in (
+                *("model", "benchmark", "settings", "decoding"),
+                *("matching", "metrics", "cluster", "seed"),
+            )
+            if part in run
+        }
+        errors = {b.setting: _n_errors(b) for b in branches if b.run == name}
+        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+        yield Ran(name, ran_rows(record, errors), text)

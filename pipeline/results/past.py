@@ -1,0 +1,139 @@
+"""Past runs: what the folders of results say was measured, and where its artifacts lie."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from operators.errors import InputError
+from pipeline.storage.artifact import Artifact, opened
+from pipeline.storage.store import Store
+
+Record = Mapping[str, Any]
+_ANSWERS = ("generations", "masked", "scores")
+
+
+@dataclass(frozen=True)
+class PastBranch:
+    """One setting of a past run, and its artifacts by stage."""
+
+    run: str
+    model: str
+    benchmark: str
+    method: str
+    setting: str
+    billions_of_parameters: float
+    training_cutoff: str | None
+    artifacts: dict[str, Artifact]
+    record: Mapping[str, Any]
+
+    @property
+    def metrics(self) -> Artifact:
+        """Its metrics."""
+        return self.artifacts["metrics"]
+
+    @property
+    def answers(self) -> Artifact:
+        """The answers to all its prompts, or the scores of their texts."""
+        return next(self.artifacts[stage] for stage in _ANSWERS if stage in self.artifacts)
+
+    @property
+    def incomplete(self) -> Artifact | None:
+        """The first artifact that is not whole; null: all are."""
+        return next((each for each in self.artifacts.values() if not each.is_complete()), None)
+
+    def __str__(self) -> str:
+        """As it stands in messages."""
+        return f"{self.model}, {self.setting} on {self.benchmark}"
+
+
+def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
+    """The settings of the named runs, or of all, each once: runs may share artifacts.
+
+    Raises:
+        InputError: there are none, or two runs measured the same in different ways.
+    """
+    found: dict[str, PastBranch] = {}
+    for name in names or known(results):
+        for branch in settings(name, record(results, name)):
+            found.setdefault(branch.metrics.folder, branch)
+    if not found:
+        raise InputError(f"{results} has no run with a run.json; run something first.")
+    _refuse_two_of_one(list(found.values()))
+    return list(found.values())
+
+
+def known(results: str) -> list[str]:
+    """The names of the runs that there are; not those of nights."""
+    store = Store(results)
+    return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
+
+
+def runs(results: str, name: str) -> list[str]:
+    """The runs that a name stands for: the run itself, or those of a night, which lie below it.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    store = Store(results)
+    below = [f"{name}/{each}" for each in store.folders(name)]
+    found = [each for each in (name, *below) if store.exists(f"{each}/run.json")]
+    if not found:
+        raise _unknown(results, name)
+    return found
+
+
+def record(results: str, name: str) -> Record:
+    """What a run wrote down: its run.json.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    try:
+        found: Record = json.loads(Store(results).get(f"{name}/run.json"))
+    except FileNotFoundError as error:
+        raise _unknown(results, name) from error
+    return found
+
+
+def _unknown(results: str, name: str) -> InputError:
+    return InputError(f"{results} has no run {name}; it has {', '.join(known(results))}.")
+
+
+def settings(name: str, content: Record) -> Iterator[PastBranch]:
+    """The settings that a run measured, as its record says.
+
+    Raises:
+        InputError: an artifact of one is gone.
+    """
+    store = Store(content["run"]["artifacts"])
+    for title, folders in content["artifacts"].items():
+        artifacts = {folder.partition("/")[0]: opened(store, folder) for folder in folders}
+        yield setting(name, content, title, artifacts)
+
+
+def setting(name: str, content: Record, title: str, artifacts: dict[str, Artifact]) -> PastBranch:
+    """One setting of a run, by its title; artifacts by stage."""
+    run = content["run"]
+    return PastBranch(
+        run=name,
+        model=run["model"]["name"],
+        benchmark=run["benchmark"]["name"],
+        method=run["benchmark"]["method"],
+        setting=title,
+        billions_of_parameters=run["model"]["billions_of_parameters"],
+        training_cutoff=run["model"].get("training_cutoff"),
+        artifacts=artifacts,
+        record=content,
+    )
+
+
+def _refuse_two_of_one(found: Sequence[PastBranch]) -> None:
+    seen: dict[str, PastBranch] = {}
+    for branch in found:
+        other = seen.setdefault(str(branch), branch)
+        if other is not branch:
+            raise InputError(
+                f"the runs {other.run} and {branch.run} both measured {branch}, on different "
+                "facts, prompts or samples; name the runs to report, without one of the two."
+            )

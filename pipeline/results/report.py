@@ -1,0 +1,213 @@
+"""report: metrics → results/, for people and for programs.
+
+<run name>/metrics.parquet   every number of a run, tidy
+           tables/           those of the benchmark's method, and cost: as Markdown, CSV and LaTeX
+           figures/          its figures, as PNG and SVG
+           run.json          configuration, versions, commits, hardware, durations, cost
+           index.html        all of it on one page that opens from disk
+report/<benchmark>/          the same tables, figures and page of several runs together
+       index.html            a list of these pages
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from operators.cost import PREDICTED, SPENT, predict
+from operators.errors import InputError
+from operators.methods import METHODS
+from operators.methods.method import Report, Result
+from operators.metrics.data_set.diversity import Encode, Parse
+from operators.pages.page import Entry, index
+from operators.schemas import empty
+from operators.tables.shared.asking import Asking
+from operators.tables.runs.cost import cost_table
+from pipeline.inputs import catalog, models
+from pipeline.results import past
+from pipeline.storage.artifact import encode
+from pipeline.results.pages import results_page
+from pipeline.results.past import PastBranch
+from pipeline.execution.plan import Plan
+from pipeline.costs.rates import place
+from pipeline.results.record import record, recorded, taken
+from pipeline.costs.spending import spent
+from pipeline.stages import facts as facts_stage
+from pipeline.storage.store import Store
+from pipeline.storage.tables import write_report
+
+PAGE = "index.html"
+Counter = Callable[[Sequence[str]], Sequence[int]]
+
+
+def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Write the run's results; returns its metrics.
+
+    `known` are the rates that were known when the run began; null if there was nothing to compute.
+    """
+    store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
+    content = json.dumps(record(plan, seconds, _taken(store, plan, seconds, known)), indent=1)
+    branches = list(_branches(plan, json.loads(content)))
+    result = _result(branches)
+    if not plan.run.answers:
+        result = replace(result, n_tokens=_token_counter(plan))
+    metrics = result.tables["metrics"]
+    store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
+    found = _with_cost(plan.run.method.report(result), branches[0].record)
+    write_report(store, found)
+    store.put(PAGE, results_page(branches, result, found))
+    store.put("run.json", content.encode())
+    return metrics
+
+
+def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
+    """The settings of the run; inputs of the metrics may have been removed to save room."""
+    for branch in plan.branches:
+        artifacts = {each.stage: each for each in branch.artifacts()}
+        yield past.setting(plan.run.name, content, branch.title, artifacts)
+
+
+def _taken(
+    store: Store, plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None
+) -> dict[str, Any]:
+    """When the run began, what it took, what was predicted; as recorded, if it computed nothing."""
+    if known is None and (earlier := recorded(store, plan)) is not None:
+        return earlier
+    took = spent(plan)
+    started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
+    work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
+    asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
+    known = pl.DataFrame(schema=SPENT) if known is None else known
+    predicted = predict(asked, known, place(plan.run))
+    return taken(plan, started.isoformat(timespec="seconds"), took, predicted)
+
+
+def write_past(
+    names: Sequence[str],
+    results: str,
+    out: str,
+    *,
+    parse: Parse | None = None,
+    encode: Encode | None = None,
+) -> Iterator[str]:
+    """Write past runs' tables, figures and pages together; says where.
+
+    Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
+    `parse` and `encode` measure how different the templates are, which takes a while.
+
+    Raises:
+        InputError: no such runs, one that is not whole, or two that measured the same in different
+            ways.
+    """
+    together: dict[tuple[str, str], list[PastBranch]] = {}
+    for branch in past.branches(results, names):
+        _check_whole(branch)
+        family = METHODS[branch.method].published
+        together.setdefault((family, branch.benchmark), []).append(branch)
+    entries = []
+    for (_, benchmark), branches in together.items():
+        store = Store(f"{out.rstrip('/')}/{benchmark}")
+        result = replace(_result(branches), answers=_answers(branches), parse=parse, encode=encode)
+        report = METHODS[branches[0].method].report(result)
+        write_report(store, report)
+        store.put(PAGE, results_page(branches, result, report))
+        runs = ", ".join(sorted({f"{each.run}{_trusted(each)}" for each in branches}))
+        entries.append(Entry(f"{benchmark}/{PAGE}", benchmark, runs))
+        yield (
+            f"{store.where(PAGE)}: {len(report.tables)} tables, {len(report.figures)} figures "
+            f"of {runs}"
+        )
+    whole = Store(out)
+    whole.put(PAGE, index("Results by benchmark", entries).encode())
+    yield whole.where(PAGE)
+    yield from _write_pages(names or past.known(results), results)
+
+
+def _check_whole(branch: PastBranch) -> None:
+    if (artifact := branch.incomplete) is not None:
+        raise InputError(
+            f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; "
+            "run it again, or name the runs to report without it."
+        )
+
+
+def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
+    """Write the page of each run that has none, as it was made before there were pages."""
+    for name in names:
+        store = Store(f"{results.rstrip('/')}/{name}")
+        if store.exists(PAGE):
+            continue
+        branches = past.branches(results, [name])
+        result = _result(branches)
+        report = METHODS[branches[0].method].report(result)
+        shown = _with_cost(report, branches[0].record)
+        store.put(PAGE, results_page(branches, result, shown))
+        yield store.where(PAGE)
+
+
+def _with_cost(report: Report, record: past.Record) -> Report:
+    """The report, and what each stage took beside what was predicted, if that was written down."""
+    if "spent" not in record:
+        return report
+    took = pl.DataFrame(record["spent"], schema=SPENT)
+    table = cost_table(took, pl.DataFrame(record["predicted"], schema=PREDICTED))
+    titles = {**report.titles, "cost": "What each stage took, beside what was predicted"}
+    return replace(report, tables={**report.tables, "cost": table}, titles=titles)
+
+
+def _trusted(branch: PastBranch) -> str:
+    trusted = branch.record["run"]["model"].get("trust_remote_code")
+    return " (model.trust_remote_code=true)" if trusted else ""
+
+
+def _result(branches: Sequence[PastBranch]) -> Result:
+    """What was measured."""
+    method = METHODS[branches[0].method]
+    parameters = [
+        {"model": model, "metric": "billions_of_parameters", "value": billions}
+        for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
+    ]
+    costs = [*(_runtime(branch) for branch in branches), *parameters]
+    return Result(
+        facts_stage.load(branches[0].artifacts["facts"]),
+        {
+            table: pl.concat([branch.metrics.read_all(table) for branch in branches])
+            for table in method.measured
+        },
+        costs=pl.DataFrame(costs, schema=empty("metrics").schema),
+        cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
+        published=catalog.published(method.published),
+    )
+
+
+def _runtime(branch: PastBranch) -> dict[str, Any]:
+    """The engine-hours of the answers to all prompts, as a row of the metrics table."""
+    fields, answers = branch.metrics.recipe.fields, branch.answers
+    names = {name: fields[name] for name in ("model", "setting", "variant")}
+    seconds = [each.get("seconds") for each in answers.counts(answers.stage).values()]
+    known = [float(each) for each in seconds if each is not None]
+    return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
+
+
+def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.DataFrame]]:
+    """What loads each run's answers."""
+    found: dict[Asking, Callable[[], pl.DataFrame]] = {}
+    for branch in branches:
+        matched, fields = branch.artifacts["matched"], branch.metrics.recipe.fields
+        run = Asking(fields["model"], fields["setting"], fields["variant"])
+        found[run] = partial(matched.read_all, METHODS[branch.method].matched[0])
+    return found
+
+
+def _token_counter(plan: Plan) -> Counter:
+    """Counts the tokens of texts, as the run's model has them."""
+
+    def n_tokens(texts: Sequence[str]) -> list[int]:
+        tokenizer = models.tokenizer(plan.weights)
+        return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+
+    return n_tokens

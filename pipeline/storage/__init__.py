@@ -1,0 +1,1 @@
+"""Where results lie: files, artifacts, leases, tables."""

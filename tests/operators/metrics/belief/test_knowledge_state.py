@@ -1,0 +1,195 @@
+"""The states of facts: a partition, read from the evidence as it is written."""
+
+from collections import Counter
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.errors import InputError
+from operators.metrics.belief.knowledge_state import (
+    CHANGES,
+    EVIDENCE,
+    MOVES,
+    SAMPLED,
+    STATES,
+    Thresholds,
+    evidence,
+    knowledge_states,
+    sampled_correctness,
+    state_changes,
+    state_moves,
+)
+
+Fact = tuple[float, int | None, float | None]
+AT = Thresholds(robust_share=0.75, min_right_samples=2, confident=0.5)
+FACT = st.tuples(
+    st.sampled_from([0.0, 0.25, 0.75, 1.0]),
+    st.none() | st.integers(0, 3),
+    st.none() | st.sampled_from([0.0, 0.49, 0.5, 1.0]),
+)
+RUNS = st.dictionaries(st.sampled_from(["P1.a", "P1.b", "P2.a", "P2.b", "P2.c"]), FACT)
+THRESHOLDS = st.builds(
+    Thresholds,
+    robust_share=st.sampled_from([0.1, 0.5, 0.75, 1.0]),
+    min_right_samples=st.integers(1, 3),
+    confident=st.sampled_from([0.01, 0.5, 1.0]),
+)
+
+
+def table(run: dict[str, Fact]) -> pl.DataFrame:
+    rows = [
+        (pair[:2], pair, 4, share, None if right is None else 3, right, confidence)
+        for pair, (share, right, confidence) in run.items()
+    ]
+    return pl.DataFrame(rows, schema=EVIDENCE, orient="row")
+
+
+def state(fact: Fact, at: Thresholds) -> str:
+    share, right, confidence = fact
+    if share >= at.robust_share:
+        return "known robustly"
+    if share > 0:
+        return "depends on the prompt"
+    if right is not None and right >= at.min_right_samples:
+        return "only when sampled"
+    if confidence is not None and confidence >= at.confident:
+        return "confidently wrong"
+    return "unknown"
+
+
+@given(run=RUNS, at=THRESHOLDS)
+def test_states_any_evidence_is_one_state_each(run: dict[str, Fact], at: Thresholds) -> None:
+    found = knowledge_states(table(run), at)
+    assert found["state"].to_list() == [state(fact, at) for fact in run.values()]
+    # A partition: none is missing, and the parts add up.
+    assert set(found["state"]) <= set(STATES)
+    assert sum(found.filter(state=each).height for each in STATES) == len(run)
+
+
+@given(run=RUNS)
+def test_states_a_higher_bar_makes_no_fact_more_robust(run: dict[str, Fact]) -> None:
+    low, high = (
+        knowledge_states(table(run), Thresholds(share, 2, 0.5)).filter(state=STATES[0])
+        for share in (0.5, 1.0)
+    )
+    assert set(high["pair_id"]) <= set(low["pair_id"])
+
+
+@given(data=st.data())
+def test_evidence_any_tables_equals_counting(
+    data: st.DataObject,
+    answer_tables: st.SearchStrategy[pl.DataFrame],
+    calibration_tables: st.SearchStrategy[pl.DataFrame],
+) -> None:
+    answers, calibration = data.draw(answer_tables), data.draw(calibration_tables)
+    sampled = calibration.select(
+        "prompt_id", "relation_id", "pair_id", n_samples=10, n_right_samples=pl.col("correct") * 3
+    )
+    found = evidence(answers, sampled, calibration)
+    assert found.schema == EVIDENCE
+    pairs = sorted(set(answers.select("relation_id", "pair_id").iter_rows()))
+    assert found.select("relation_id", "pair_id").rows() == pairs
+    for row in found.iter_rows(named=True):
+        own = answers.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])["correct"]
+        assert (row["n_prompts"], row["share"]) == (len(own), pytest.approx(sum(own) / len(own)))
+        of = calibration.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])
+        if of.is_empty():
+            assert (row["n_samples"], row["n_right_samples"], row["confidence"]) == (None,) * 3
+        else:
+            assert row["n_samples"] == 10 * of.height
+            assert row["n_right_samples"] == 3 * of["correct"].sum()
+            assert row["confidence"] == pytest.approx(of["confidence"].mean())
+
+
+def test_evidence_order_of_answers_does_not_matter() -> None:
+    answers = pl.DataFrame(
+        {"relation_id": ["P2", "P1", "P1"], "pair_id": ["b", "a", "a"], "correct": [1, 0, 1]}
+    ).cast({"correct": pl.Boolean})
+    assert evidence(answers).equals(evidence(answers.reverse()))
+
+
+def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
+    samples = pl.DataFrame(
+        {
+            "prompt_id": ["q", "p", "p", "p"],
+            "relation_id": ["P1"] * 4,
+            "pair_id": ["u", "t", "t", "t"],
+            "key": ["\x1frome\x1f", "\x1fin\x1frome\x1f", "\x1frome\x1f", None],
+        }
+    )
+    labels = pl.DataFrame({"pair_id": ["t", "u"], "key": ["\x1frome\x1f", "\x1foslo\x1f"]})
+    found = sampled_correctness(samples, labels)
+    assert found.schema == SAMPLED
+    assert found.rows() == [("p", "P1", "t", 3, 2), ("q", "P1", "u", 1, 0)]
+
+
+@given(before=RUNS, after=RUNS, at=THRESHOLDS)
+def test_changes_any_runs_equals_reading_shared_evidence(
+    before: dict[str, Fact], after: dict[str, Fact], at: Thresholds
+) -> None:
+    found = state_changes(table(before), table(after), at)
+    assert found.schema == CHANGES
+    assert found["pair_id"].to_list() == sorted(before.keys() & after.keys())
+    for row in found.iter_rows(named=True):
+        one, other = before[row["pair_id"]], after[row["pair_id"]]
+        kinds = [None not in kind for kind in zip(one, other, strict=True)]
+        shared = [
+            tuple(value if kept else None for value, kept in zip(fact, kinds, strict=True))
+            for fact in (one, other)
+        ]
+        states = [state(fact, at) for fact in shared]  # type: ignore[arg-type]
+        assert [row["before"], row["after"]] == states
+        known = one[0] > 0, other[0] > 0
+        robust = tuple(each == "known robustly" for each in states)
+        expected = {(False, True): "gained", (True, False): "lost"}.get(known)
+        if known == (True, True):
+            expected = {(False, True): "firmer", (True, False): "looser"}.get(robust)
+        assert row["change"] == expected
+
+
+@given(before=RUNS, after=RUNS)
+def test_changes_swapped_runs_swap_gained_and_lost(
+    before: dict[str, Fact], after: dict[str, Fact]
+) -> None:
+    there, back = (
+        state_changes(table(one), table(other), AT)
+        for one, other in ((before, after), (after, before))
+    )
+    opposite = {"gained": "lost", "lost": "gained", "firmer": "looser", "looser": "firmer"}
+    assert back["change"].to_list() == [opposite.get(change) for change in there["change"]]
+    assert back["before"].equals(there["after"].alias("before"))
+
+
+def test_changes_a_run_without_samples_moves_no_fact() -> None:
+    with_samples, without = {"P1.a": (0.0, 3, 0.9)}, {"P1.a": (0.0, None, None)}
+    found = state_changes(table(with_samples), table(without), AT)
+    assert found.select("before", "after", "change").row(0) == ("unknown", "unknown", None)
+
+
+@given(before=RUNS, after=RUNS)
+def test_moves_any_changes_equals_counting(before: dict[str, Fact], after: dict[str, Fact]) -> None:
+    changes = state_changes(table(before), table(after), AT)
+    moves = state_moves(changes)
+    assert moves.schema == MOVES
+    columns = ("relation_id", "before", "after")
+    expected = Counter(changes.select(columns).iter_rows())
+    expected += Counter((None, *move) for move in changes.select("before", "after").iter_rows())
+    assert {row[:3]: row[3] for row in moves.iter_rows()} == dict(expected)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "name"),
+    [
+        ((0.0, 1, 0.5), "robust_share"),
+        ((1.1, 1, 0.5), "robust_share"),
+        ((1.0, 0, 0.5), "min_right_samples"),
+        ((1.0, 1, 0.0), "confident"),
+    ],
+)
+def test_thresholds_that_separate_nothing_are_refused(
+    thresholds: tuple[float, int, float], name: str
+) -> None:
+    with pytest.raises(InputError, match=name):
+        Thresholds(*thresholds)

@@ -1,0 +1,160 @@
+"""Paired terms, against each metric on the shared prompts."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operators.errors import InputError
+from operators.metrics.belief.acc_at_1 import acc_at_1
+from operators.metrics.belief.calibration import brier, ovconf
+from operators.metrics.belief.consist import consist
+from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from operators.metrics.belief.one_word_ratio import one_word_ratio
+from operators.metrics.comparing.paired_terms import PAIRED, paired_calibration_terms, paired_terms
+
+Tables = st.SearchStrategy[pl.DataFrame]
+ROBUST = 0.5
+
+
+def coverage_robust(answers: pl.DataFrame) -> float | None:
+    shares = [
+        own["correct"].mean() >= ROBUST  # type: ignore[operator]
+        for own in answers.partition_by("relation_id", "pair_id")
+    ]
+    return sum(shares) / len(shares) if shares else None
+
+
+METRICS: dict[str, Callable[[pl.DataFrame], float | None]] = {
+    "acc_at_1": acc_at_1,
+    "one_word_ratio": one_word_ratio,
+    "consist": consist,
+    "coverage_oracle": coverage_oracle,
+    "coverage_robust": coverage_robust,
+    "coverage_maximum": coverage_maximum,
+}
+
+
+def named(answers: pl.DataFrame) -> pl.DataFrame:
+    return answers.with_columns(
+        prompt_id=pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index")
+    )
+
+
+def value(paired: pl.DataFrame, metric: str, run: str) -> float | None:
+    rows = paired.filter(metric=metric)
+    total = rows["denominator"].sum()
+    return rows[run].sum() / total if total else None
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_paired_terms_any_runs_give_the_metrics_on_shared_prompts(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    paired = paired_terms(first, second, robust_share=ROBUST)
+    assert paired.schema == PAIRED
+    one = first.join(second, on="prompt_id", how="semi")
+    other = second.join(first, on="prompt_id", how="semi")
+    for metric, function in METRICS.items():
+        assert value(paired, metric, "first") == pytest.approx(function(one))
+        assert value(paired, metric, "second") == pytest.approx(function(other))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_paired_terms_squares_are_those_of_the_prompts_changes(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    paired = paired_terms(first, second, robust_share=ROBUST)
+    other = {row["prompt_id"]: row for row in second.iter_rows(named=True)}
+    for row in paired.filter(metric="acc_at_1").iter_rows(named=True):
+        prompts = [
+            (each, other[each["prompt_id"]])
+            for each in first.filter(pair_id=row["pair_id"]).iter_rows(named=True)
+            if each["prompt_id"] in other
+        ]
+        turned = sum(one["correct"] != two["correct"] for one, two in prompts)
+        reworded = sum((one["n_lemmas"] == 1) != (two["n_lemmas"] == 1) for one, two in prompts)
+        assert row["n_prompts"] == len(prompts)
+        assert row["squares"] == pytest.approx(turned / len(prompts))
+        (words,) = paired.filter(metric="one_word_ratio", pair_id=row["pair_id"]).to_dicts()
+        assert (words["squares"], words["denominator"]) == (reworded, len(prompts))
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_paired_terms_by_relation_are_those_of_everything(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    whole = paired_terms(first, second, robust_share=ROBUST)
+    parts = [
+        paired_terms(
+            first.filter(relation_id=each), second.filter(relation_id=each), robust_share=ROBUST
+        )
+        for each in ("P0", "P1")
+    ]
+    order = ("metric", "relation_id", "pair_id")
+    assert pl.concat(parts).sort(order).equals(whole.sort(order))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_paired_calibration_terms_any_runs_give_the_metrics(
+    data: st.DataObject, calibration_tables: Tables
+) -> None:
+    first, second = data.draw(calibration_tables), data.draw(calibration_tables)
+    # A prompt's id does not say its relation here; take the first run's.
+    second = second.drop("relation_id", "pair_id").join(
+        first.select("prompt_id", "relation_id", "pair_id"), on="prompt_id"
+    )
+    paired = paired_calibration_terms(first, second)
+    assert paired.schema == PAIRED
+    one = first.join(second, on="prompt_id", how="semi")
+    for metric, function in {"ovconf": ovconf, "brier": brier}.items():
+        assert value(paired, metric, "first") == pytest.approx(function(one))
+        assert value(paired, metric, "second") == pytest.approx(function(second))
+    gap = {row["prompt_id"]: row["confidence"] - row["correct"] for row in one.to_dicts()}
+    after = {row["prompt_id"]: row["confidence"] - row["correct"] for row in second.to_dicts()}
+    changes = {
+        "ovconf": [after[each] - gap[each] for each in gap],
+        "brier": [after[each] ** 2 - gap[each] ** 2 for each in gap],
+    }
+    for metric, each in changes.items():
+        squares = paired.filter(metric=metric)["squares"].sum()
+        assert squares == pytest.approx(sum(change**2 for change in each))
+
+
+def test_paired_terms_equally_good_templates_take_the_first_by_id() -> None:
+    prompts = {
+        "prompt_id": ["1", "2", "3", "4"],
+        "relation_id": ["P1"] * 4,
+        "pair_id": ["t", "t", "u", "u"],
+        "template_id": ["b", "a", "b", "a"],
+        "key": [None] * 4,
+        "n_lemmas": [0] * 4,
+    }
+    run = pl.DataFrame({**prompts, "correct": [True, False, False, True]})
+    rows = paired_terms(run, run, robust_share=1.0).filter(metric="coverage_maximum")
+    assert rows.select("pair_id", "first").rows() == [("t", 0.0), ("u", 1.0)]
+
+
+def test_paired_terms_a_prompt_twice_is_refused() -> None:
+    run = pl.DataFrame(
+        {
+            "prompt_id": ["p", "p"],
+            "relation_id": ["P1"] * 2,
+            "pair_id": ["t"] * 2,
+            "template_id": ["a"] * 2,
+            "key": [None] * 2,
+            "n_lemmas": [0] * 2,
+            "correct": [True] * 2,
+        }
+    )
+    with pytest.raises(InputError, match="second run has a prompt_id twice"):
+        paired_terms(run.head(1), run, robust_share=1.0)

@@ -1,0 +1,71 @@
+"""How far two scorings lie apart."""
+
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.metrics.estimates.rows import ROWS
+from operators.metrics.noise.permutation import permutation_difference
+
+LOGPROB = st.one_of(
+    st.none(), st.floats(-500, 0), st.sampled_from([math.nan, -math.inf]), st.just(-1.0)
+)
+SCORES = st.dictionaries(st.sampled_from("abcdef"), LOGPROB)
+
+
+def table(scores: dict[str, float | None]) -> pl.DataFrame:
+    schema = {"item_id": pl.String, "logprob": pl.Float64}
+    return pl.DataFrame(list(scores.items()), schema=schema, orient="row")
+
+
+def is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+@given(scores=SCORES, again=SCORES)
+def test_difference_equals_the_formula(
+    scores: dict[str, float | None], again: dict[str, float | None]
+) -> None:
+    apart = []
+    for item, second in again.items():
+        first = scores.get(item)
+        if first is not None and second is not None and is_number(first) and is_number(second):
+            apart.append(abs(first - second))
+    found = permutation_difference(table(scores), table(again))
+    assert found.schema == ROWS
+    (row,) = found.rows(named=True)
+    assert row["value"] == (max(apart) if apart else None)
+    assert (row["n"], row["n_failed"]) == (len(apart), len(again) - len(apart))
+
+
+@given(scores=SCORES, again=SCORES, data=st.data())
+def test_difference_any_order_of_rows_is_the_same(
+    scores: dict[str, float | None], again: dict[str, float | None], data: st.DataObject
+) -> None:
+    shuffled = dict(data.draw(st.permutations(list(again.items()))))
+    expected = permutation_difference(table(scores), table(again))
+    assert permutation_difference(table(scores), table(shuffled)).equals(expected)
+
+
+def test_difference_of_a_scoring_with_itself_is_zero_and_not_null() -> None:
+    scores = table({"a": -1.5, "b": -2.0})
+    assert permutation_difference(scores, scores)["value"].item() == 0.0
+
+
+def test_difference_number_that_is_lost_the_second_time_is_counted() -> None:
+    (row,) = permutation_difference(
+        table({"a": -1.0, "b": -2.0}), table({"a": -1.0, "b": math.nan})
+    ).rows(named=True)
+    assert (row["value"], row["n"], row["n_failed"]) == (0.0, 1, 1)
+
+
+def test_difference_of_single_precision_is_exact() -> None:
+    scores, again = (
+        pl.DataFrame({"item_id": ["a"], "logprob": [x]}, schema_overrides={"logprob": pl.Float32})
+        for x in (-100.0, -100.00001)
+    )
+    found = permutation_difference(scores, again)["value"].item()
+    assert found == pytest.approx(2**-17, abs=1e-9)

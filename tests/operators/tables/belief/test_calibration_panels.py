@@ -1,0 +1,50 @@
+"""Calibration curves beside each other: which line is in which panel."""
+
+import polars as pl
+import pytest
+
+from operators.tables.belief.calibration_panels import calibration_panels
+
+
+def bins(panels: dict[str, list[str]]) -> pl.DataFrame:
+    rows = [
+        {"panel": panel, "series": name, "mean_confidence": x, "mean_accuracy": x / 2}
+        for panel, series in panels.items()
+        for name in series
+        for x in (0.9, 0.1)
+    ]
+    return pl.DataFrame(rows)
+
+
+def test_panels_have_their_series_and_the_diagonal() -> None:
+    axes = calibration_panels(bins({"one": ["b", "a"], "two": ["a"]}), "title").axes
+    assert [each.get_title() for each in axes] == ["one", "two"]
+    labels = [[line.get_label() for line in each.lines] for each in axes]
+    assert labels == [["calibrated", "b", "a"], ["calibrated", "a"]]
+
+
+def test_panels_line_runs_through_its_bins_by_confidence() -> None:
+    (axes,) = calibration_panels(bins({"one": ["a"]}), "title").axes
+    points = zip(*axes.lines[1].get_data(), strict=True)
+    assert list(points) == [(0.1, 0.05), (0.9, 0.45)]
+
+
+def test_panels_series_look_the_same_everywhere_and_unlike_each_other() -> None:
+    names = [f"s{number}" for number in range(14)]
+    axes = calibration_panels(bins({"one": names, "two": names[::-1]}), "title").axes
+    looks = [
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in each.lines}
+        for each in axes
+    ]
+    assert looks[0] == looks[1]
+    assert len(set(looks[0].values())) == len(names) + 1
+
+
+@pytest.mark.parametrize("n_panels", [1, 3, 4, 5, 8])
+def test_panels_lowest_of_each_column_and_first_of_each_row_are_labelled(n_panels: int) -> None:
+    axes = calibration_panels(bins({str(i): ["a"] for i in range(n_panels)}), "title").axes
+    across = min(n_panels, 4)
+    assert [i for i, each in enumerate(axes) if each.get_xlabel()] == [
+        *range(n_panels - across, n_panels)
+    ]
+    assert [i for i, each in enumerate(axes) if each.get_ylabel()] == [*range(0, n_panels, 4)]

@@ -1,0 +1,157 @@
+"""The layout of lm-evaluation-harness: as its own code reads it, and the same numbers."""
+
+import json
+import warnings
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.errors import InputError
+from operators.schemas import empty
+from operators.tables.formats.lm_eval import harness_path, harness_results
+
+STARTED = datetime(2026, 11, 21, 18, 30, 15)
+RECORD = {
+    "run": {
+        "model": {"id": "org/model-1b", "revision": "main", "dtype": "bfloat16"},
+        "benchmark": {"name": "mini", "data": "mini-data"},
+        "decoding": {"engine": "vllm", "max_tokens": 10, "stop": ["\n"]},
+        "metrics": {"n_rounds": 1000},
+        "cluster": {"device": "auto"},
+        "seed": 7,
+    },
+    "model_revision": "abc",
+    "versions": {"factsweep": "0.1.0", "transformers": "5.19.0"},
+    "commit": "36795b7",
+    "seconds": {"total": 12.5},
+}
+
+
+def metrics(*rows: tuple[Any, ...]) -> pl.DataFrame:
+    names = ("setting", "variant", "slice", "metric", "value", "ci_low", "ci_high")
+    columns = [dict(zip(names, row, strict=True)) for row in rows]
+    fixed = {"model": "model-1b", "benchmark": "mini", "n": 95, "n_failed": 5}
+    return pl.DataFrame([{**fixed, **each} for each in columns], schema=empty("metrics").schema)
+
+
+TABLE = metrics(
+    ("zero-shot", None, None, "acc_at_1", 0.25, 0.2, 0.3),
+    ("zero-shot", None, None, "ovconf", -0.1, -0.2, 0.0),
+    ("zero-shot", "draw=pair", None, "fluctuation_sd", 0.01, None, None),
+    ("zero-shot", None, "relation=P36", "acc_at_1", 0.5, 0.25, 0.75),
+    ("zero-shot", None, "relation=P17", "acc_at_1", None, None, None),
+    ("4-template", "style=question,scope=prompt", None, "acc_at_1", 0.75, 0.7, 0.8),
+)
+
+
+def results() -> dict[str, Any]:
+    return harness_results(TABLE, RECORD, STARTED)
+
+
+def test_harness_results_has_each_defined_number_under_task_metric_and_filter() -> None:
+    found = results()["results"]
+    numbers = {
+        (task, key): value
+        for task, values in found.items()
+        for key, value in values.items()
+        if "," in key and "_stderr" not in key
+    }
+    assert numbers == {
+        ("mini_zero-shot", "acc_at_1,none"): 0.25,
+        ("mini_zero-shot", "ovconf,none"): -0.1,
+        ("mini_zero-shot", "fluctuation_sd,draw=pair"): 0.01,
+        ("mini_zero-shot_P36", "acc_at_1,none"): 0.5,
+        ("mini_4-template", "acc_at_1,style=question+scope=prompt"): 0.75,
+    }
+    assert found["mini_zero-shot"]["acc_at_1_stderr,none"] == pytest.approx(0.1 / 3.92, rel=1e-4)
+    assert found["mini_zero-shot"]["fluctuation_sd_stderr,draw=pair"] == "N/A"
+
+
+def test_harness_results_slices_are_the_tasks_of_a_group() -> None:
+    found = results()
+    assert found["group_subtasks"] == {
+        "mini_zero-shot": ["mini_zero-shot_P17", "mini_zero-shot_P36"]
+    }
+    assert found["groups"] == {"mini_zero-shot": found["results"]["mini_zero-shot"]}
+    assert found["n-shot"]["mini_4-template"] == 4
+    assert found["n-samples"]["mini_zero-shot_P36"] == {"original": 100, "effective": 95}
+    assert found["higher_is_better"]["mini_zero-shot"] == {
+        "acc_at_1": True,
+        "ovconf": None,
+        "fluctuation_sd": False,
+    }
+
+
+def test_harness_results_without_slices_has_no_groups() -> None:
+    found = harness_results(TABLE.filter(pl.col("slice").is_null()), RECORD, STARTED)
+    assert "groups" not in found
+    assert found["group_subtasks"] == {}
+
+
+def test_harness_results_is_json_without_nan() -> None:
+    assert json.loads(json.dumps(results(), allow_nan=False)) == results()
+
+
+def test_harness_results_every_task_is_told_everywhere() -> None:
+    found = results()
+    for part in ("configs", "versions", "n-shot", "higher_is_better", "n-samples"):
+        assert found[part].keys() == found["results"].keys()
+
+
+@pytest.mark.parametrize("models", [[], ["a", "b"]])
+def test_harness_results_of_no_run_or_two_is_refused(models: list[str]) -> None:
+    rows = pl.concat(
+        [TABLE.head(0), *(TABLE.head(1).with_columns(model=pl.lit(each)) for each in models)]
+    )
+    with pytest.raises(InputError, match="give those of one run"):
+        harness_results(rows, RECORD, STARTED)
+
+
+@pytest.fixture(scope="module")
+def harness() -> ModuleType:
+    """Its reader, where the harness is installed; it is no requirement of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("lm_eval.utils")
+
+
+def test_harness_table_shows_our_numbers(harness: ModuleType) -> None:
+    pytest.importorskip("pytablewriter")
+    lines = harness.make_table(results()).splitlines()
+    (accuracy,) = [line for line in lines if line.startswith("|mini_zero-shot ") and "acc" in line]
+    cells = [cell.strip() for cell in accuracy.strip("|").split("|")]
+    assert cells[:6] == ["mini_zero-shot", "0.1.0", "none", "0", "acc_at_1", "↑"]
+    assert (float(cells[6]), cells[7], float(cells[8])) == (0.25, "±", 0.0255)
+    assert any("- mini_zero-shot_P36" in line and "0.5" in line for line in lines)
+    assert "|mini_zero-shot|" in harness.make_table(results(), "groups")
+
+
+def test_harness_schema_has_all_our_fields(harness: ModuleType) -> None:
+    schema = pytest.importorskip("lm_eval.result_schema")
+    assert results().keys() <= schema.EvalResults.__annotations__.keys()
+    assert results()["config"].keys() <= schema._EvalConfig.__annotations__.keys()
+
+
+def test_harness_finds_the_file_and_its_time(harness: ModuleType) -> None:
+    path = harness_path(RECORD, STARTED)
+    assert harness.get_results_filenames([path]) == [path]
+    assert harness.get_file_datetime(Path(path).stem) == "2026-11-21T18-30-15"
+    assert path.startswith(f"{harness.sanitize_model_name('org/model-1b')}/")
+
+
+def test_harness_results_load_as_the_harness_loads_them(
+    harness: ModuleType, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        datasets = pytest.importorskip("datasets")
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps(results()))
+        rows = datasets.load_dataset(
+            "json", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache")
+        )
+    assert rows["results"][0]["mini_zero-shot"]["acc_at_1,none"] == 0.25

@@ -1,0 +1,103 @@
+"""The figures of a data set as tables."""
+
+from collections.abc import Callable
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operators.datasets.facts import Facts
+from operators.metrics.data_set.diversity import diversity
+from operators.tables.runs.data_set import (
+    DIFFERENCES,
+    by_relation,
+    diversity_beside,
+    missing,
+    sizes_beside,
+)
+
+Strategies = Callable[..., st.SearchStrategy[Facts]]
+
+
+def paper(*numbers: tuple[str, str, float, str]) -> pl.DataFrame:
+    return pl.DataFrame(
+        list(numbers), schema=["benchmark", "metric", "value", "table"], orient="row"
+    )
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_sizes_any_set_are_those_of_nested_loops(
+    data: st.DataObject, random_facts: Strategies
+) -> None:
+    facts = data.draw(random_facts())
+    texts = facts.templates.group_by("relation_id").len()
+    n_templates = dict(texts.iter_rows())
+    derived = triples = prompts = 0
+    for pair in facts.pairs.iter_rows(named=True):
+        for _ in range(n_templates[pair["relation_id"]]):
+            for _ in pair["subjects"]:
+                prompts += 1
+                derived += sum(len(each["labels"]) for each in pair["objects"])
+        triples += len(pair["objects"])
+    (row,) = sizes_beside(facts, "x").rows()
+    numbers = [facts.relations.height, facts.templates.height, triples, derived]
+    assert row == ("x", "measured", *map(str, [*numbers, facts.pairs.height, prompts]))
+    # The relations' rows add up to the set's.
+    table = by_relation(facts, diversity(facts))
+    for heading, value in zip(table.columns[1:6], row[3:], strict=True):
+        assert table[heading].cast(int).sum() == int(value)
+
+
+def test_sizes_of_a_published_set_stand_beside_what_was_published(mini: Facts) -> None:
+    published = paper(
+        ("myriadlama-mini", "templates", 100, "000:1"),
+        ("myriadlama-mini", "templates", 150, "003:1"),
+        ("other", "pairs", 7, "000:1"),
+        ("other", "pairs", 9, "000:12"),
+    )
+    rows = sizes_beside(mini, "myriadlama-mini", published).select("source", "templates", "pairs")
+    assert rows.rows() == [
+        ("measured", "170", "553"),
+        ("published", "150", "–"),
+        ("difference", "+20", "–"),
+        ("published", "–", "7"),
+    ]
+
+
+def test_diversity_is_that_of_the_set_and_of_each_relation(mini: Facts) -> None:
+    measured = diversity(mini)
+    (row,) = diversity_beside(measured, "x").rows()
+    assert row == ("x", "measured", "22.97", ".7197", "–", "–")
+    table = by_relation(mini, measured)
+    assert table["relation"][0] == "P17 country"
+    assert table.height == 17
+    lexicon = measured.drop_nulls("relation_id")["lexicon"]
+    assert table["lexicon"].to_list() == [f"{value:.4f}"[1:] for value in lexicon]
+
+
+def test_diversity_has_a_difference_but_for_the_encoders_units() -> None:
+    whole = dict.fromkeys(DIFFERENCES, 0.5)
+    published = paper(*(("x", figure, 0.25, "003:9") for figure in DIFFERENCES))
+    rows = diversity_beside(pl.DataFrame([{"relation_id": None, **whole}]), "x", published)
+    assert rows.filter(source="difference").row(0)[2:] == ("+0.25", "+.2500", "+.2500", "–")
+
+
+def test_missing_names_every_dash_and_no_number() -> None:
+    measured = pl.DataFrame(
+        {
+            "relation_id": ["P1", "P2", "P3", None],
+            "quantity": [2.0, None, 1.0, 1.5],
+            "lexicon": [None, 0.5, None, 0.5],
+            "syntax": [0.1, 0.1, 0.1, 0.1],
+            "semantics": [None, None, None, None],
+        }
+    )
+    found = missing(measured, {"semantics": "no encoder"})
+    assert found.rows() == [
+        ("quantity", "P2", "no pairs"),
+        ("lexicon", "P1, P3", "fewer than two templates"),
+        ("semantics", "all", "no encoder"),
+    ]
+    whole = measured.with_columns(pl.col(*DIFFERENCES).cast(float).fill_null(1.0))
+    assert missing(whole, {}).is_empty()

@@ -1,0 +1,170 @@
+"""Tables described as rows and columns: every cell against a plain look-up."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.errors import InputError
+from operators.schemas import empty
+from operators.tables.shared.numbers import printed
+from operators.tables.shared.paper_table import Column, Place, Table, fill
+from operators.tables.shared.published import PLACE, PUBLISHED
+
+DEFAULTS: dict[str, Any] = {
+    "model": "a",
+    "benchmark": "facts",
+    "setting": "zero-shot",
+    "variant": None,
+    "slice": None,
+    "metric": "acc_at_1",
+}
+MODELS, SETTINGS = ("a", "b"), ("zero-shot", "4-template")
+COLUMNS: tuple[Place, ...] = (
+    {"metric": "acc_at_1"},
+    {"metric": "acc_at_1", "benchmark": "other"},
+    {"metric": "consist", "slice": "vary=subject"},
+)
+TABLE = Table(
+    "Both",
+    ("003:2", "000:1"),
+    {"model": "PLM", "setting": "ICL"},
+    tuple({"model": model, "setting": setting} for model in MODELS for setting in SETTINGS),
+    tuple(Column(str(number), (place,)) for number, place in enumerate(COLUMNS)),
+)
+
+
+def identity(row: tuple[Any, ...]) -> tuple[str | None, ...]:
+    """What no two rows may share: the place, and the paper's table."""
+    place, _, *where = row
+    return (*(place[name] for name in PLACE), *where)
+
+
+places = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(MODELS),
+        "benchmark": st.sampled_from(["facts", "other"]),
+        "setting": st.sampled_from(SETTINGS),
+        "variant": st.sampled_from([None, "draw=pair"]),
+        "slice": st.sampled_from([None, "vary=subject"]),
+        "metric": st.sampled_from(["acc_at_1", "consist"]),
+    }
+)
+shares = st.none() | st.integers(0, 10_000).map(lambda number: number / 10_000)
+numbers = st.lists(st.tuples(places, shares), max_size=30, unique_by=identity)
+printed_numbers = st.lists(
+    st.tuples(places, shares.filter(lambda x: x is not None), st.sampled_from(["000:1", "003:2"])),
+    max_size=30,
+    unique_by=identity,
+)
+
+
+def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
+    blank = dict.fromkeys(empty("metrics").columns)
+    table = [{**blank, **DEFAULTS, "value": 0.25, **row} for row in rows]
+    return pl.DataFrame(table, schema=empty("metrics").schema)
+
+
+def published(*rows: dict[str, Any]) -> pl.DataFrame:
+    table = [{**DEFAULTS, "value": 0.5, "table": "000:1", **row} for row in rows]
+    return pl.DataFrame(table, schema=PUBLISHED)
+
+
+@given(numbers, printed_numbers)
+def test_fill_each_cell_is_the_number_of_its_place(ours: Any, theirs: Any) -> None:
+    rows = metrics(*({**place, "value": value} for place, value in ours))
+    paper = published(*({**place, "value": v, "table": table} for place, v, table in theirs))
+    filled = fill(TABLE, rows, paper, benchmark="facts").table
+    for row in filled.iter_rows(named=True):
+        for number, column in enumerate(COLUMNS):
+            part = {"model": row["PLM"], "setting": row["ICL"], **column}
+            place = {**dict.fromkeys(PLACE), "benchmark": "facts", **part}
+            mine = next((value for at, value in ours if at == place), None)
+            printed_there = {table: value for at, value, table in theirs if at == place}
+            paper_value = printed_there.get("003:2", printed_there.get("000:1"))
+            both = None not in (mine, paper_value)
+            expected = {
+                "measured": printed(mine, "acc_at_1"),
+                "published": printed(paper_value, "acc_at_1"),
+                "difference": printed(mine - paper_value, "acc_at_1", signed=True) if both else "–",
+            }
+            assert row[str(number)] == expected[row["source"]]
+
+
+@given(numbers)
+def test_fill_every_dash_of_a_measured_row_has_a_reason(ours: Any) -> None:
+    rows = metrics(*({**place, "value": value} for place, value in ours))
+    filled = fill(TABLE, rows, benchmark="facts")
+    dashes = sum((filled.table[str(number)] == "–").sum() for number in range(len(COLUMNS)))
+    reasons = filled.missing["metrics"].str.split(", ").list.len().sum()
+    assert reasons == dashes
+
+
+@given(numbers, st.randoms(use_true_random=False))
+def test_fill_order_of_the_rows_changes_nothing(ours: Any, random: Any) -> None:
+    rows = [{**place, "value": value} for place, value in ours]
+    one = fill(TABLE, metrics(*rows), benchmark="facts")
+    random.shuffle(rows)
+    other = fill(TABLE, metrics(*rows), benchmark="facts")
+    assert one.table.equals(other.table)
+    assert one.missing.equals(other.missing)
+
+
+def test_fill_reasons_tell_no_run_from_no_number() -> None:
+    rows = metrics({}, {"setting": "4-template", "value": None})
+    missing = fill(TABLE, rows, benchmark="facts").missing
+    reason = dict(missing.filter(model="a", benchmark="facts").select("setting", "metrics").rows())
+    assert reason["zero-shot"] == "consist vary=subject"
+    assert set(missing.filter(model="a", benchmark="facts").select("setting", "reason").rows()) == {
+        ("zero-shot", "not measured by the run"),
+        ("4-template", "not measured by the run"),
+        ("4-template", "undefined"),
+    }
+    assert set(missing.filter(model="b")["reason"]) == {"no run"}
+
+
+def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> None:
+    rows = metrics(
+        {"model": "z"},
+        {"model": "y", "setting": "4-template"},
+        {"model": "x", "setting": "5-shot"},
+        {"model": "w", "metric": "brier"},
+        {"model": "v", "benchmark": "other"},
+    )
+    filled = fill(TABLE, rows, benchmark="facts").table
+    assert filled.select("PLM", "ICL").rows()[4:] == [("z", "zero-shot"), ("y", "4-template")]
+
+
+def test_fill_several_places_share_a_cell() -> None:
+    both = ({"metric": "acc_at_1"}, {"metric": "manual_rank"})
+    table = Table("", (), {"model": "PLM"}, TABLE.rows[:1], (Column("both", both),))
+    assert fill(table, metrics({}), benchmark="facts").table["both"].to_list() == [".2500/–"]
+
+
+def test_fill_a_cell_that_cannot_have_a_number_wants_none() -> None:
+    table = Table("", (), {"model": "PLM"}, TABLE.rows, TABLE.columns, ({"benchmark": "other"},))
+    filled = fill(table, metrics({}), published({}), benchmark="facts")
+    assert set(filled.table["1"]) == {"n/a"}
+    assert "other" not in filled.missing["benchmark"]
+
+
+def test_fill_benchmark_names_its_column() -> None:
+    table = Table("", (), {"model": "PLM"}, TABLE.rows[:1], (Column("on {benchmark}", ({},)),))
+    assert "on Facts" in fill(table, metrics(), benchmark="facts", names={"facts": "Facts"}).table
+
+
+def test_fill_two_numbers_for_one_cell_are_refused() -> None:
+    with pytest.raises(InputError, match="two different numbers for acc_at_1"):
+        fill(TABLE, metrics({}, {"value": 0.5}), benchmark="facts")
+    assert fill(TABLE, metrics({}, {}), benchmark="facts").table["0"][0] == ".2500"
+
+
+@given(st.floats(-1, 1), st.sampled_from(["acc_at_1", "manual_rank", "templates"]))
+def test_printed_number_is_the_number_rounded(value: float, metric: str) -> None:
+    digits = {"acc_at_1": 4, "manual_rank": 2, "templates": 0}[metric]
+    for signed in (False, True):
+        text = printed(value, metric, signed=signed)
+        assert float(text) == pytest.approx(value, abs=0.5 * 10**-digits + 1e-9)
+        assert not text.lstrip("+-").startswith("0.") or metric != "acc_at_1"

@@ -1,0 +1,273 @@
+"""Settings: every file in conf/ composes, and what does not fit is refused by name."""
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import yaml
+
+from operators.errors import InputError
+from pipeline.config.settings import CONF, Model, Run, choices, load
+from pipeline.config.typed import build
+
+# Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
+GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
+MODELS = {
+    name: {
+        key: value
+        for key, value in yaml.safe_load((CONF / f"model/{name}.yaml").read_text()).items()
+        if key != "defaults"
+    }
+    for name in choices("model")
+}
+ENCODERS = [name for name, model in MODELS.items() if model["architecture"] == "encoder"]
+DECODERS = sorted({*MODELS} - {*ENCODERS})
+SET_OF = {
+    "prompt=masked": ["model=bert-base-uncased"],
+    "prompt=plausibility": ["benchmark=probelm-mini"],
+} | {f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)}
+FILES = [f"{g}={name}" for g in GROUPS for name in choices(g)]
+TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking"} | {
+    *("albert-base-v2", "albert-xxlarge-v2", "phi3-mini", "phi3-small", "phi3-medium"),
+    *(f"llama2-{size}{tuned}" for size, tuned in product(("7b", "13b", "70b"), ("", "-it"))),
+    *("llama3-8b", "llama3-8b-it", "llama3-70b", "smollm2-135m"),
+}
+
+
+@pytest.mark.parametrize("override", FILES)
+def test_conf_every_file_composes(override: str) -> None:
+    group, _, name = override.partition("=")
+    run = load([override, *SET_OF.get(override, [])])
+    if group in ("model", "benchmark"):
+        assert getattr(run, group).name == name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_conf_every_model_is_one_of_that_name(name: str) -> None:
+    assert build(Model, MODELS[name], "model").name == name
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_load_encoder_brings_its_prompt_and_samples_nothing(name: str) -> None:
+    for sweep in ("single", "paper"):
+        run = load([f"model={name}", f"sweep={sweep}"])
+        assert [setting.name for setting in run.settings] == ["masked"]
+    assert (run.benchmark.method, run.decoding.samples.n_prompts) == ("belief-masked", 0)
+
+
+def test_conf_has_every_model_of_the_papers() -> None:
+    assert set(choices("model")) >= TABLE_2
+
+
+@pytest.mark.parametrize("model", ["llama2-70b", "llama2-70b-it", "llama3-70b"])
+def test_conf_model_of_70b_needs_four_gpus(model: str) -> None:
+    assert load([f"model={model}"]).model.tensor_parallel == 4
+
+
+@pytest.mark.parametrize("name", choices("prompt"))
+def test_conf_prompt_is_named_as_in_the_tables(name: str) -> None:
+    (setting,) = load([f"prompt={name}", *SET_OF.get(f"prompt={name}", [])]).settings
+    # PRobELM's prompt asks in three ways, each of which is a setting in the tables.
+    expected = {"plausibility": "all"}.get(name, name)
+    assert (setting.name, setting.variant) == (expected, None)
+
+
+def test_load_nothing_given_is_the_demo_model_on_the_mini_set() -> None:
+    run = load([])
+    assert (run.model.name, run.benchmark.name) == ("smollm2-135m", "myriadlama-mini")
+    assert run.name == "smollm2-135m-myriadlama-mini-4-template"
+
+
+@pytest.mark.parametrize("model", DECODERS)
+def test_load_sweep_of_the_paper_depends_on_the_size(model: str) -> None:
+    run = load([f"model={model}", "sweep=paper"])
+    found = {(setting.name, setting.templates) for setting in run.settings}
+    if run.model.billions_of_parameters > 8:
+        assert found == {("zero-shot", "manual"), ("4-template", "manual")}
+    else:
+        names = ("zero-shot", "4-random", "4-relation", "4-template")
+        assert found == {(name, "all") for name in names}
+
+
+@pytest.mark.parametrize("model", ["gpt2-xl", "opt-13b"])
+def test_load_sweep_of_kamel_is_the_same_for_every_size(model: str) -> None:
+    run = load([f"model={model}", "benchmark=kamel", "sweep=paper"])
+    assert [setting.name for setting in run.settings] == ["1-shot", "5-shot", "10-shot"]
+
+
+def test_load_benchmark_brings_its_prompt_and_what_ends_an_answer() -> None:
+    run = load(["benchmark=kamel-mini", "decoding=greedy"])
+    assert [setting.name for setting in run.settings] == ["5-shot"]
+    assert (run.decoding.max_tokens, run.decoding.stop) == (100, ("%",))
+
+
+def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
+    (setting,) = load(["benchmark=kamel-mini", "prompt=10-shot", "prompt.shots=7"]).settings
+    assert setting.name == "7-shot"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["benchmark=kamel", "prompt=4-template"],
+            "prompt.context is nothing that benchmark=kamel can be asked with; "
+            "choose prompt=1-shot or 5-shot or 10-shot.",
+        ),
+        (
+            ["benchmark.method=lama"],
+            "benchmark.method=lama; it must be one of belief, belief-masked, kamel, probelm.",
+        ),
+    ],
+)
+def test_load_prompt_and_method_must_go_with_the_benchmark(
+    overrides: list[str], sentence: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        load(overrides)
+    assert str(error.value) == sentence
+
+
+def test_load_model_of_just_8b_has_the_whole_plan() -> None:
+    assert len(load(["model=llama3-8b", "sweep=paper"]).settings) == 4
+
+
+def test_load_demo_keeps_to_the_promised_slice() -> None:
+    run = load(["sweep=demo"])
+    assert len(run.benchmark.relations or ()) >= 8
+    assert run.decoding.samples.n_prompts >= 30
+    assert [setting.name for setting in run.settings] == ["zero-shot", "4-template"]
+
+
+def test_load_sweep_with_overrides_changes_every_setting() -> None:
+    run = load(["sweep=demo", "prompt.style=question", "seed=7"])
+    assert [setting.style for setting in run.settings] == ["question", "question"]
+    assert (run.seed, run.name) == (7, "demo")
+
+
+def test_load_sweep_with_prompt_is_refused() -> None:
+    with pytest.raises(InputError, match="sweep and prompt both name settings"):
+        load(["sweep=paper", "prompt=zero-shot"])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_load_unknown_choice_names_group_and_choices(group: str) -> None:
+    with pytest.raises(InputError) as error:
+        load([f"{group}=nope"])
+    known = ", ".join(choices(group))
+    assert str(error.value) == f"there is no {group} 'nope' in conf/{group}/; it has {known}."
+
+
+@pytest.mark.parametrize(
+    "override", ["nope=1", "model.nope=1", "+model.nope=1", "a b c", "+nope=1"]
+)
+def test_load_unknown_override_is_named(override: str) -> None:
+    with pytest.raises(InputError, match=r"nope|a b c"):
+        load([override])
+
+
+def test_load_added_field_names_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"decoding\.nope is no known field; decoding has engine,"):
+        load(["+decoding.nope=1"])
+
+
+@pytest.mark.parametrize("override", ["~model", "~seed", "~decoding.stop"])
+def test_load_removed_field_is_named(override: str) -> None:
+    with pytest.raises(InputError, match=override[1:]):
+        load([override])
+
+
+WRONG_TYPES = {
+    "seed=abc": "int",
+    "seed=1.5": "int",
+    "seed=null": "int",
+    "artifacts=null": "str",
+    "results=5": "str",
+    "run_name=5": "str",
+    "decoding.max_tokens=ten": "int",
+    "decoding.max_tokens=true": "int",
+    "decoding.stop=x": "tuple",
+    "decoding.engine=nope": "vllm, fake",
+    "prompt.scope=nope": "shared, prompt",
+    "prompt.shots=four": "int",
+    "model.replicas=2": "group of fields",
+    "model.replicas.min=1.5": "int",
+    "benchmark.relations=P36": "tuple",
+    "benchmark.relations=[36]": "str",
+    "metrics.n_bins=null": "int",
+}
+
+
+@pytest.mark.parametrize(("override", "expected"), WRONG_TYPES.items())
+def test_load_wrong_type_names_field_and_type(override: str, expected: str) -> None:
+    with pytest.raises(InputError, match=rf"^{override.partition('=')[0]}.* must be .*{expected}"):
+        load([override])
+
+
+OUT_OF_RANGE = [
+    "decoding.max_tokens=0",
+    "decoding.samples.block_size=0",
+    "decoding.samples.n_prompts=-1",
+    "decoding.samples.n_answers=-25",
+    "decoding.samples.temperature=-1",
+    "decoding.samples.top_p=0",
+    "decoding.max_failed_share=2",
+    "metrics.n_draws=0",
+    "metrics.n_rounds=0",
+    "metrics.n_bins=0",
+    "cluster.rows_per_shard=0",
+    "cluster.rows_per_chunk=0",
+    "cluster.num_cpus=0",
+    "cluster.max_deaths=0",
+    "cluster.stall_s=0",
+    "cluster.answers_per_s=0",
+    "model.replicas.min=0",
+    "model.replicas.max=0",
+    "model.tensor_parallel=0",
+    "model.max_model_len=10",
+    "benchmark.relations=[]",
+    "benchmark.pairs_per_relation=0",
+    "benchmark.names_per_subject=0",
+]
+
+
+@pytest.mark.parametrize("override", OUT_OF_RANGE)
+def test_load_value_out_of_range_names_the_field(override: str) -> None:
+    with pytest.raises(InputError, match=rf"{override.partition('=')[0]}\b.* must be "):
+        load([override])
+
+
+def test_load_samples_not_in_whole_blocks_names_both_fields() -> None:
+    with pytest.raises(InputError, match=r"n_answers=90 is no multiple of .*block_size=25"):
+        load(["decoding.samples.n_answers=90"])
+
+
+@pytest.mark.parametrize("override", ["prompt.shots=0", "prompt.context=zero-shot"])
+def test_load_shots_against_context_names_both_fields(override: str) -> None:
+    with pytest.raises(InputError, match=r"prompt\.context=.* does not go with prompt\.shots="):
+        load([override])
+
+
+def field_names(values: Any) -> Iterator[str]:
+    if dataclasses.is_dataclass(values):
+        for field in dataclasses.fields(values):
+            yield field.name
+            yield from field_names(getattr(values, field.name))
+    elif isinstance(values, tuple):
+        for each in values:
+            yield from field_names(each)
+
+
+def test_run_has_no_field_for_a_secret() -> None:
+    names: list[str] = list(field_names(load([])))
+    secrets = [n for n in names if n.endswith(("token", "secret", "password", "key"))]
+    assert "max_tokens" in names
+    assert secrets == []
+
+
+def test_run_cannot_be_changed() -> None:
+    run: Run = load([])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.seed = 1  # type: ignore[misc]

@@ -1,0 +1,176 @@
+"""plan: what is forecast is what a run then does."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.config.settings import Run
+from pipeline.costs import rates
+from pipeline.costs.forecast import Forecast, forecast, lines
+from pipeline.execution.plan import Plan
+from pipeline.inputs.models import tokenizer
+from pipeline.stages.expand import with_text
+from pipeline.storage.artifact import Artifact
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+TIGHT = "model.max_model_len=235"
+SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template"]
+
+
+def figures(run: Run) -> Forecast:
+    _, (found,) = forecast(run)
+    return found
+
+
+def texts(prompts: Artifact) -> pl.DataFrame:
+    return pl.concat([with_text(prompts, "prompts", s) for s in prompts.shards("prompts")])
+
+
+def test_forecast_writes_nothing(small_settings: Settings, tmp_path: Path) -> None:
+    forecast(small_settings())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("prompt", SETTINGS)
+def test_forecast_counts_are_those_of_the_run(
+    small_settings: Settings, compute_here: Compute, prompt: str
+) -> None:
+    run = small_settings(f"prompt={prompt}")
+    expected = figures(run)
+    (branch,) = compute_here(run).branches
+    prompts = branch.prompts.read_all("prompts")
+    metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1").drop_nulls("slice")
+    assert expected.prompts == {"P30": 36, "P36": 36}
+    assert [f"relation={r}" for r in expected.prompts] == metrics["slice"].to_list()
+    assert list(expected.prompts.values()) == metrics["n"].to_list()
+    assert expected.duplicates == prompts["same_as"].count()
+    assert expected.shards == len(branch.prompts.shards("prompts"))
+
+
+@pytest.mark.parametrize("prompt", SETTINGS)
+def test_forecast_tokens_equal_a_naive_count(
+    small_settings: Settings, compute_here: Compute, prompt: str
+) -> None:
+    run = small_settings(f"prompt={prompt}")
+    plan = compute_here(run)
+    decoded = texts(plan.branches[0].prompts).filter(pl.col("same_as").is_null())
+    encode = tokenizer(plan.weights)
+    assert figures(run).tokens == sum(len(encode(text).input_ids) for text in decoded["text"])
+
+
+def test_forecast_tokens_are_those_that_engines_counted(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings()
+    greedy = compute_here(run).branches[0].greedy
+    footers = greedy.counts("generations").values()
+    assert figures(run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
+
+
+def test_forecast_shared_prefix_is_counted_from_prompt_to_prompt(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("benchmark.relations=[P30]")
+    found = texts(compute_here(run).branches[0].prompts)["text"].to_list()
+    pairs = pairwise(found)
+    assert figures(run).shared_tokens == sum(common_prefix(*pair) for pair in pairs)
+
+
+def common_prefix(a: str, b: str) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
+def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> None:
+    found = figures(small_settings())
+    assert found.left["generations"] == 72 - found.duplicates
+    assert (found.asked["samples"], found.left["samples"]) == (8, 8 * 100)
+
+
+@pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
+def test_forecast_left_before_is_what_the_run_decodes(
+    small_settings: Settings, compute_here: Compute, overrides: list[str]
+) -> None:
+    run = small_settings(*overrides)
+    before = figures(run)
+    (branch,) = compute_here(run).branches
+    assert before.left["generations"] == branch.greedy.read_all("generations").height
+    assert branch.canary is not None
+    assert before.left["canary"] == branch.canary.read_all("canary").height
+    sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.blocks]
+    assert before.left["samples"] == sum(sampled)
+
+
+@pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
+def test_forecast_finished_run_leaves_nothing(
+    small_settings: Settings, compute_here: Compute, overrides: list[str]
+) -> None:
+    run = small_settings(*overrides)
+    compute_here(run)
+    after = figures(run)
+    assert set(after.left.values()) == {0}
+
+
+def test_forecast_more_samples_leave_the_new_blocks(
+    finished: Plan, small_settings: Settings
+) -> None:
+    found = figures(small_settings("decoding.samples.n_answers=150"))
+    assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
+
+
+def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
+    *_, last = lines(*forecast(small_settings()))
+    assert last.startswith("time            unknown: canary, generations, samples of tiny")
+    assert "plan --calibrate" in last
+
+
+def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:
+    *_, last = lines(*forecast(finished.run))
+    assert last == "time            nothing is left to do"
+
+
+def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
+    run = small_settings("cluster.answers_per_s=0.5", "model.replicas.max=2")
+    plan, found = forecast(run)
+    text = list(lines(plan, found))
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert "0.5 answers/s of an engine, given" in text[-2]
+    minutes, seconds = divmod(answers, 60)
+    assert text[-1].startswith(f"time            {minutes}:{seconds:02d} of decoding with 2")
+
+
+def test_lines_rate_measured_is_that_of_the_same_model(
+    finished: Plan, small_settings: Settings
+) -> None:
+    rates.publish(finished)
+    same, other = (
+        "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
+        for name in ("tiny", "another")
+    )
+    assert "answers/s of an engine on fake engine" in same
+    assert "of another were never measured on fake engine" in other
+
+
+def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
+    (branch,) = finished.branches
+    branch.greedy.set_aside(f"{branch.greedy.folder}/generations/P30.0000.parquet")
+    *_, table, _ = lines(*forecast(small_settings()))
+    (row,) = [line for line in table.splitlines() if "generations" in line]
+    assert "16" in row
+    assert "answers/s of an engine on fake engine" in row
+
+
+def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
+    run = small_settings(
+        *("decoding.engine=vllm", "cluster.device=cuda", "model.tensor_parallel=4"),
+        *("cluster.answers_per_s=1", "decoding.samples.n_prompts=0"),
+    )
+    plan, found = forecast(run)
+    *_, last = lines(plan, found)
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert last.endswith(f"{answers * 4 / 3600:.2f} GPU-hours")

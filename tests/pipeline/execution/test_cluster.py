@@ -1,0 +1,96 @@
+"""The cluster: what workers inherit, and what is refused before anything loads."""
+
+from collections.abc import Callable
+
+import pytest
+import ray
+
+from operators.errors import InputError
+from pipeline.config.settings import Run, load
+from pipeline.execution import cluster
+
+Settings = Callable[..., Run]
+
+
+def test_device_asked_for_is_taken() -> None:
+    assert cluster.device(load(["cluster.device=cuda"]).cluster) == "cuda"
+
+
+def test_gpus_per_engine_tensor_parallel_model_holds_as_many() -> None:
+    run = load(["model=llama3-70b", "cluster.device=cuda"])
+    assert cluster.gpus_per_engine(run) == 4
+
+
+def test_gpus_per_engine_without_gpu_is_none() -> None:
+    run = load(["model=llama3-70b", "cluster.device=cpu"])
+    assert cluster.gpus_per_engine(run) == 0
+
+
+def test_environment_cpu_engine_has_one_process_and_its_cache() -> None:
+    run = load(["cluster.device=cpu", "cluster.cpu_kvcache_gib=3"])
+    environment = cluster.environment(run)
+    assert environment["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
+def test_environment_hands_no_secret_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_notforanyone")
+    assert "hf_notforanyone" not in cluster.environment(load([])).values()
+
+
+def test_environment_model_of_the_hub_may_use_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert "HF_HUB_OFFLINE" not in cluster.environment(load(["model=llama3-8b"]))
+    assert cluster.environment(load([]))["HF_HUB_OFFLINE"] == "1"
+
+
+def test_started_no_ray_at_the_address_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: object) -> None:
+        raise ConnectionError(options["address"])
+
+    monkeypatch.setattr(ray, "init", init)
+    run = load(["cluster.address=127.0.0.1:1"])
+    with (
+        pytest.raises(InputError, match=r"no Ray answers at cluster\.address=127\.0\.0\.1:1;"),
+        cluster.started(run),
+    ):
+        pytest.fail("Ray was started")
+
+
+def test_started_too_few_gpus_says_how_many_are_missing(small_settings: Settings) -> None:
+    run = small_settings("model.tensor_parallel=4", "decoding.engine=vllm", "cluster.device=cuda")
+    with pytest.raises(InputError, match=r"1 replicas × 4 GPUs = 4; the cluster has 0"):
+        cluster._check_room(run, [0])
+
+
+def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings) -> None:
+    run = small_settings("model.tensor_parallel=4", "cluster.device=cuda")
+    with pytest.raises(InputError, match=r"each on one node; the cluster's nodes have 2 \+ 2"):
+        cluster._check_room(run, [2, 2])
+    spread = small_settings(
+        *("model.tensor_parallel=2", "model.pipeline_parallel=2", "cluster.device=cuda")
+    )
+    cluster._check_room(spread, [2, 2])
+
+
+def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
+    run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
+    with (
+        pytest.raises(InputError, match="needs an NVIDIA GPU"),
+        cluster.started(run),
+    ):
+        pytest.fail("Ray was started")
+
+
+def test_environment_batch_invariant_sets_vllms_switch() -> None:
+    run = load(["decoding.determinism=batch_invariant", "cluster.device=cuda"])
+    assert cluster.environment(run)["VLLM_BATCH_INVARIANT"] == "1"
+
+
+def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
+    run = load(["model.tensor_parallel=2", "cluster.device=cpu", "cluster.num_cpus=4"])
+    environment = cluster.environment(run)
+    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
+    assert environment["OMP_NUM_THREADS"] == "2"

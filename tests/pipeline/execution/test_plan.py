@@ -1,0 +1,143 @@
+"""plan: names are known before anything is computed, and what is there is not made again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned, work
+from pipeline.inputs.models import resolve
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+STAGES = ("generations", "canary", "samples")
+
+
+def files(plan: Plan) -> dict[Path, int]:
+    """Every artifact's files with the time of their last change."""
+    folder = Path(plan.run.artifacts)
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_planned_writes_nothing(small_settings: Settings, tmp_path: Path) -> None:
+    assert not planned(small_settings()).is_complete()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_planned_finished_run_is_complete_and_has_no_work(finished: Plan) -> None:
+    assert finished.is_complete()
+    assert work(finished) == []
+
+
+def test_planned_same_run_in_another_folder_has_the_same_names(
+    finished: Plan, small_settings: Settings
+) -> None:
+    moved = planned(small_settings("artifacts=elsewhere", "results=there", "run_name=other"))
+    names = [[a.folder for a in plan.branches[0].artifacts()] for plan in (finished, moved)]
+    assert names[0] == names[1]
+
+
+def test_work_prepared_run_has_an_item_for_each_shard(
+    finished: Plan, small_settings: Settings
+) -> None:
+    items = work(planned(small_settings("decoding.max_tokens=9")))
+    shards = [f"{relation}.000{number}" for relation in ("P30", "P36") for number in range(3)]
+    by_stage = {stage: [i.shard for i in items if i.table == stage] for stage in STAGES}
+    assert by_stage["generations"] == shards
+    assert by_stage["canary"] == ["P30", "P36"]
+    assert by_stage["samples"] == ["P30", "P36"] * 4
+
+
+def test_work_unprepared_run_has_none(small_settings: Settings) -> None:
+    assert work(planned(small_settings())) == []
+
+
+def test_work_more_samples_reuse_the_blocks_there_are(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    (few,) = compute_here(small_settings("decoding.samples.n_answers=50")).branches
+    plan = planned(small_settings("decoding.samples.n_answers=100"))
+    (many,) = plan.branches
+    assert (many.greedy, many.blocks[:2]) == (few.greedy, few.blocks)
+    assert {(item.table, getattr(item.task, "block", None)) for item in work(plan)} == {
+        ("samples", 2),
+        ("samples", 3),
+    }
+
+
+def test_work_more_samples_change_no_file_that_is_there(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    before = files(compute_here(small_settings("decoding.samples.n_answers=50")))
+    after = files(compute_here(small_settings("decoding.samples.n_answers=100")))
+    assert before.items() <= after.items()
+
+
+def test_planned_second_model_reuses_facts_and_prompts(
+    finished: Plan, small_settings: Settings, make_model: Callable[[str], Path]
+) -> None:
+    other = planned(small_settings(f"model.id={make_model('second')}", "model.name=second"))
+    (mine,), (theirs,) = finished.branches, other.branches
+    assert (theirs.facts, theirs.prompts) == (mine.facts, mine.prompts)
+    shared = {artifact.folder for artifact in mine.artifacts()}
+    assert shared & {artifact.folder for artifact in theirs.artifacts()} == {
+        mine.facts.folder,
+        mine.prompts.folder,
+    }
+
+
+def test_compute_second_model_writes_no_prompt_again(
+    finished: Plan,
+    small_settings: Settings,
+    compute_here: Compute,
+    make_model: Callable[[str], Path],
+) -> None:
+    before = files(finished)
+    run = small_settings(f"model.id={make_model('second')}", "model.name=second")
+    assert compute_here(run).is_complete()
+    assert before.items() <= files(finished).items()
+
+
+def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) -> None:
+    zero, four = planned(small_settings("sweep.prompts=[zero-shot,4-template]")).branches
+    assert zero.facts == four.facts
+    shared = {a.folder for a in zero.artifacts()} & {a.folder for a in four.artifacts()}
+    assert shared == {zero.facts.folder}
+
+
+def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
+    greedy = finished.branches[0].greedy
+    shard = greedy.shards("generations")[0]
+    greedy.set_aside(f"{greedy.folder}/generations/{shard}.parquet")
+    assert not finished.is_complete()
+    assert [(item.table, item.shard) for item in work(finished)] == [("generations", shard)]
+
+
+def test_set_aside_shard_alone_is_made_anew(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    greedy, before = finished.branches[0].greedy, files(finished)
+    name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
+    content = greedy.store.get(name)
+    greedy.set_aside(name)
+    assert compute_here(small_settings()).is_complete()
+    changed = {path.name for path, time in files(finished).items() if before.get(path) != time}
+    assert Path(name).name in changed <= {Path(name).name, "manifest.json", "recipe.json"}
+    assert greedy.read_all("generations").height == 72 - 2
+    assert len(greedy.store.get(name)) == pytest.approx(len(content), rel=0.1)
+
+
+def test_set_aside_prompts_keep_the_size_of_their_shards(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    prompts = finished.branches[0].prompts
+    shards = prompts.shards("prompts")
+    prompts.set_aside(f"{prompts.folder}/prompts/{shards[0]}.parquet")
+    assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
+    assert prompts.shards("prompts") == shards
+
+
+def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:
+    run = small_settings("sweep.prompts=[zero-shot,4-template]")
+    assert planned(run).weights == resolve(run.model)

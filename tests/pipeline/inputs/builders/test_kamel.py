@@ -1,0 +1,104 @@
+"""build: a set made from tables is read, asked and measured like any other."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from operators.construction.kamel import LABELS, TRIPLES
+from operators.datasets.kamel import DATE, counts
+from pipeline.cli import main
+from pipeline.inputs import catalog
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, Path]:
+    """Six mathematicians with a year and a field each, one of them named after hers."""
+    people = {f"Q{n}": [f"Person {n}"] for n in range(5)} | {"Q5": ["algebra Emmy"]}
+    fields = {"Q10": ["algebra", "algebraic theory"], "Q11": ["number theory"]}
+    born = [
+        ("P569", person, DATE, f"+19{n:02d}-03-23T00:00:00Z") for n, person in enumerate(people)
+    ]
+    of = [("P101", person, list(fields)[n % 2], None) for n, person in enumerate(people)]
+    of.append(("P101", "Q5", "Q10", None))
+    tables = {
+        "triples": pl.DataFrame([*born, *of], schema=TRIPLES, orient="row"),
+        "labels": pl.DataFrame(list({**people, **fields}.items()), schema=LABELS, orient="row"),
+    }
+    for name, table in tables.items():
+        table.write_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "questions.csv").write_text(
+        "P569, When was [S] born?\nP101, What does [S] study?\n"
+    )
+    return {
+        **{name: tmp_path / f"{name}.parquet" for name in tables},
+        "questions": tmp_path / "questions.csv",
+        "out": tmp_path / "set",
+    }
+
+
+def built(sources: dict[str, Path], *more: str) -> int:
+    given = [part for name, path in sources.items() for part in (f"--{name}", str(path))]
+    return main(["build", "kamel", *given, "--sizes", "3", "1", "2", *more])
+
+
+def test_build_kamel_writes_a_set_that_the_reader_reads(
+    sources: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert built(sources) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        f"{sources['out']}: 2 relations, 12 queries",
+        "  P101: 1 triple left out, named in subject",
+    ]
+    facts = catalog.read(catalog.entry("kamel"), str(sources["out"]))
+    assert counts(facts) == {"relations": 2, "train_rows": 6, "dev_rows": 2, "test_rows": 4}
+    years = facts.pairs.filter(relation_id="P569")["objects"].explode().struct.field("labels")
+    assert sorted(label[0] for label in years) == [f"190{n}" for n in range(6)]
+
+
+def test_build_kamel_same_seed_same_files(sources: dict[str, Path], tmp_path: Path) -> None:
+    assert built(sources) == 0
+    assert built({**sources, "out": tmp_path / "again"}) == 0
+    assert built({**sources, "out": tmp_path / "other"}, "--seed", "3") == 0
+    first, again, other = (
+        [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
+        for folder in (sources["out"], tmp_path / "again", tmp_path / "other")
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("triples", b"", "triples.parquet is empty; fetch or copy it again."),
+        ("triples", None, "triples.parquet is no file; give one."),
+        ("questions", b"P569, When?\n", "questions.csv, line 1: 'When?' has no [S]"),
+        ("out", b"", "is there already; name a new folder."),
+    ],
+)
+def test_build_kamel_bad_input_is_2_and_leaves_nothing(
+    sources: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: bytes | None,
+    sentence: str,
+) -> None:
+    if content is None:
+        sources[name].unlink()
+    else:
+        sources[name].write_bytes(content)
+    before = sorted(sources["out"].parent.iterdir())
+    assert built(sources) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("factsweep: ")
+    assert error.count("\n") == 1
+    assert sentence in error
+    assert sorted(sources["out"].parent.iterdir()) == before
+
+
+def test_build_kamel_too_few_queries_says_how_many_are_needed(
+    sources: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert built(sources, "--sizes", "30", "1", "2") == 2
+    assert "no relation has 33 queries" in capsys.readouterr().err

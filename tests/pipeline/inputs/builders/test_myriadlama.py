@@ -1,0 +1,473 @@
+"""build myriadlama: from tables or a dump, with a model on a real socket, or with a review sheet.
+
+The model is of this test. It numbers its paraphrases, so that no answer is like another.
+"""
+
+import bz2
+import fcntl
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from transformers import BertTokenizerFast
+
+from operators.construction.kamel import LABELS
+from operators.construction.myriadlama import FACTS
+from operators.datasets.facts import counts
+from pipeline.cli import main
+from pipeline.inputs import catalog
+from tests.chat_server import ChatServer, completion, serving
+
+KEY = "sk-secret-4711"
+NAMES = {
+    "Q142": ["France", "French Republic"],
+    "Q183": ["Germany"],
+    "Q90": ["Paris", "City of Light"],
+    "Q64": ["Berlin"],
+    "Q586": ["Bonn"],
+    "Q150": ["French"],
+    "P36": ["capital"],
+}
+TRIPLES = [("P36", "Q142", "Q90"), ("P36", "Q183", "Q64"), ("P37", "Q142", "Q150")]
+MORE = [("P36", "Q183", "Q586"), ("P36", "Q999", "Q90")]
+TEMPLATES = """\
+P36, [Y] is the capital of [X].
+P36, What is the capital of [X]? [Y].
+P37, [X] speaks [Y].
+"""
+
+
+class Model:
+    """One new paraphrase an answer, so that two take two rounds, and one unfit; then it fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails_after: int | None = None
+
+    def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.fails_after is not None and len(self.asked) >= self.fails_after:
+            return 500, {"error": {"message": f"no more of {KEY}"}}
+        prompt = request["messages"][-1]["content"]
+        self.asked.append(prompt)
+        number, sentence = len(self.asked), prompt.splitlines()[-1].removesuffix(".")
+        said = f"1. number {number} says {sentence}.\n2. number {number} says [X]."
+        return 200, completion(said)
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def server(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving(model) as started:
+        yield started
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """What a set is made of: four files."""
+    pl.DataFrame(TRIPLES, FACTS, orient="row").write_parquet(tmp_path / "facts.parquet")
+    pl.DataFrame(MORE, FACTS, orient="row").write_csv(tmp_path / "knowledge.csv")
+    labels = pl.DataFrame(list(NAMES.items()), LABELS, orient="row")
+    labels.write_ndjson(tmp_path / "labels.jsonl")
+    (tmp_path / "templates.txt").write_text(TEMPLATES)
+    names = ("facts.parquet", "knowledge.csv", "labels.jsonl", "templates.txt")
+    return {name.partition(".")[0]: tmp_path / name for name in names}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "sets" / "capitals"
+
+
+def build(files: Mapping[str, Path], out: Path, *more: str) -> int:
+    given = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    return main(["build", "myriadlama", *given, "--out", str(out), "--n", "2", *more])
+
+
+def asking(server: ChatServer) -> list[str]:
+    return ["--endpoint", server.url, "--model", "gpt"]
+
+
+def texts(out: Path) -> list[str]:
+    return pl.read_parquet(out / "rows.parquet")["template"].unique(maintain_order=True).to_list()
+
+
+def test_build_without_an_endpoint_says_so_and_counts_what_is_missing(
+    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(files, out) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{out}: 2 relations, 3 templates, 3 pairs",
+        "paraphrases: none, since neither --endpoint nor --paraphrases was given",
+        "  P36: 4 of 4 missing, 0 there",
+        "  P37: 2 of 2 missing, 0 there",
+    ]
+    assert sorted(path.name for path in out.iterdir()) == ["capitals.yaml", "rows.parquet"]
+    assert [path.name for path in out.parent.iterdir()] == ["capitals"]
+
+
+def test_build_entry_can_be_copied_and_verifies(
+    files: dict[str, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build(files, out) == 0
+    monkeypatch.setattr(catalog, "CATALOG", tmp_path)
+    (tmp_path / "capitals.yaml").write_text((out / "capitals.yaml").read_text())
+    entry = catalog.entry("capitals")
+    assert list(catalog.differences(entry)) == []
+    assert entry.relations == {"P36": "capital", "P37": "P37"}
+    facts = catalog.read(entry)
+    assert counts(facts)["prompts"] == 2 * 2 + 1 * 2 + 2 * 1  # names × templates, a pair each
+    (germany,) = facts.pairs.filter(pair_id="P36.Q183")["objects"].to_list()
+    assert [each["object_id"] for each in germany] == ["Q64", "Q586"]
+
+
+def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model.fails_after = 3
+    assert build(files, out, *asking(server)) == 2
+    error = capsys.readouterr().err
+    kept = out.with_name("capitals.asked.jsonl")
+    assert error.count("\n") == 1
+    assert f"its answers so far are in {kept}, and the same command goes on from there." in error
+    assert [path.name for path in out.parent.iterdir()] == [kept.name]
+
+    first, model.fails_after = list(model.asked), None
+    assert build(files, out, *asking(server)) == 0
+    # Two rounds a template, three templates; the second run asked for what was left of them.
+    assert len(first) == 3
+    assert [prompt.splitlines()[-1] for prompt in model.asked] == [
+        line.partition(", ")[2] for line in TEMPLATES.splitlines() for _ in range(2)
+    ]
+    sheet = pl.read_csv(out / "review.csv", infer_schema=False).fill_null("")
+    assert [text.partition(" says")[0] for text in sheet["paraphrase"]] == [
+        f"number {n}" for n in range(1, 7)
+    ]
+    # One of two is close to the other, and a person must decide: it is not in the set.
+    assert sheet["keep"].to_list() == ["yes", "", "yes", "", "yes", "yes"]
+    assert len(texts(out)) == 3 + 4
+
+    again = out.with_name("again")
+    kept.rename(again.with_name("again.asked.jsonl"))
+    assert build(files, again, *asking(server)) == 0
+    assert len(model.asked) == 6
+    assert (again / "rows.parquet").read_bytes() == (out / "rows.parquet").read_bytes()
+
+
+def test_build_asks_for_what_another_model_or_number_has_not_answered(
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
+) -> None:
+    assert build(files, out, *asking(server)) == 0
+    out.rename(out.with_name("first"))
+    assert build(files, out, "--endpoint", server.url, "--model", "other") == 0
+    assert len(model.asked) == 12
+
+
+def test_build_half_a_line_of_a_killed_run_is_asked_again(
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
+) -> None:
+    assert build(files, out, *asking(server)) == 0
+    out.rename(out.with_name("first"))
+    kept = out.with_name("capitals.asked.jsonl")
+    kept.write_bytes(kept.read_bytes()[:-20])
+    assert build(files, out, *asking(server)) == 0
+    assert len(model.asked) == 7
+    assert [set(json.loads(line)) for line in kept.read_text().splitlines()] == [
+        {"model", "prompt", "text"}
+    ] * 6
+
+
+def test_build_key_is_sent_and_written_nowhere(
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model.fails_after = 4
+    assert build(files, out, *asking(server)) == 2
+    model.fails_after = None
+    assert build(files, out, *asking(server)) == 0
+    assert set(server.keys) == {f"Bearer {KEY}"}
+    written = [path.read_bytes() for path in out.parent.rglob("*") if path.is_file()]
+    assert len(written) == 4
+    assert not any(KEY.encode() in each for each in written)
+    assert KEY not in "".join(capsys.readouterr())
+
+
+def test_build_first_answer_refused_leaves_no_file(
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
+) -> None:
+    model.fails_after = 0
+    assert build(files, out, *asking(server)) == 2
+    assert list(out.parent.iterdir()) == []
+
+
+def test_build_hints_stand_in_the_prompts_of_their_relation(
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "hints.txt").write_text("P37, Be aware that [Y] is the language.\n")
+    assert build({**files, "hints": tmp_path / "hints.txt"}, out, *asking(server)) == 0
+    assert ["[Y] is the language." in prompt for prompt in model.asked] == [False] * 4 + [True] * 2
+
+
+def test_build_asks_for_no_template_of_a_relation_without_pairs(
+    files: dict[str, Path], out: Path, server: ChatServer, model: Model
+) -> None:
+    files["templates"].write_text("P99, [X] is [Y].\nP37, [X] speaks [Y].\n")
+    assert build(files, out, *asking(server)) == 0
+    assert len(model.asked) == 2
+
+
+def test_build_takes_the_sheet_that_a_person_filled_in(
+    files: dict[str, Path], out: Path, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(files, out, *asking(server)) == 0
+    sheet = pl.read_csv(out / "review.csv", infer_schema=False)
+    keep = ["no", "yes", "y", "yes", "NO", "yes"]
+    mended = sheet["paraphrase"].str.replace("number", "nr.")
+    path = out.with_name("sheet.csv")
+    sheet.with_columns(keep=pl.Series(keep), paraphrase=mended).write_csv(path)
+    capsys.readouterr()
+    assert build({**files, "paraphrases": path}, out.with_name("reviewed")) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert f"paraphrases: 4 kept of the 6 in {path}" in printed
+    assert "  P36: 1 of 4 missing, 3 there" in printed
+    found = texts(out.with_name("reviewed"))
+    assert [text for text in found if "nr." in text] == [
+        text for text, yes in zip(mended, keep, strict=True) if yes.startswith("y")
+    ]
+
+
+def entity(id_: str, names: list[str], claims: Mapping[str, list[str]]) -> str:
+    statements = {
+        relation: [
+            {
+                "rank": "normal",
+                "mainsnak": {
+                    "datavalue": {"type": "wikibase-entityid", "value": {"id": object_id}}
+                },
+            }
+            for object_id in objects
+        ]
+        for relation, objects in claims.items()
+    }
+    aliases = {"en": [{"value": name} for name in names[1:]]}
+    return json.dumps(
+        {"id": id_, "labels": {"en": {"value": names[0]}}, "aliases": aliases, "claims": statements}
+    )
+
+
+def dump() -> bytes:
+    claims: dict[str, dict[str, list[str]]] = {}
+    for relation, subject, object_id in [*TRIPLES, *MORE]:
+        claims.setdefault(subject, {}).setdefault(relation, []).append(object_id)
+    lines = [entity(each, names, claims.get(each, {})) for each, names in NAMES.items()]
+    return ("[\n" + ",\n".join([*lines, entity("Q1", ["universe"], {})]) + "\n]\n").encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [("d.json", bytes), ("d.json.gz", gzip.compress), ("d.json.bz2", bz2.compress)],
+)
+def test_build_from_a_dump_is_the_set_of_its_tables(
+    files: dict[str, Path], out: Path, tmp_path: Path, name: str, pack: Any
+) -> None:
+    assert build(files, out) == 0
+    (tmp_path / name).write_bytes(pack(dump()))
+    own = {each: files[each] for each in ("facts", "templates")}
+    assert build({**own, "dump": tmp_path / name}, out.with_name("dumped")) == 0
+    rows, dumped = (
+        pl.read_parquet(each / "rows.parquet") for each in (out, out.with_name("dumped"))
+    )
+    assert dumped.equals(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("facts", b"PAR1", "facts.parquet cannot be read"),
+        ("facts", None, "facts.parquet is no file; give one."),
+        ("knowledge", b"relation_id,subject_id\nP36,Q1\n", "column object_id is missing"),
+        ("knowledge", b"relation_id,subject_id,object_id\nP1,Q1,Q2\nP1,,Q2\n", "row 1 (counted"),
+        ("templates", b"P36 [Y] is the capital of [X].\n", "templates.txt, line 1:"),
+        ("templates", b"P36, [Y] is it.\n", "'[Y] is it.' of P36 has no [X]; put it in."),
+        ("templates", b"P99, [Y] is [X].\n", "no fact has a manual template"),
+        ("labels", b'{"entity_id": "Q142", "labels": "France"}\n', "column labels is String"),
+    ],
+)
+def test_build_bad_input_is_2_and_leaves_nothing(
+    files: dict[str, Path],
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    server: ChatServer,
+    model: Model,
+    name: str,
+    content: bytes | None,
+    sentence: str,
+) -> None:
+    if content is None:
+        files[name].unlink()
+    else:
+        files[name].write_bytes(content)
+    assert build(files, out, *asking(server)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("factsweep: ")
+    assert error.count("\n") == 1
+    assert sentence in error
+    assert not out.parent.exists()
+    assert model.asked == []
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--endpoint", "http://127.0.0.1:9/v1"], "--endpoint and --model go together"),
+        (["--model", "gpt"], "--endpoint and --model go together"),
+        (["--rounds", "0"], "--rounds 0; it must be at least 1."),
+        (["--paraphrases", "no.csv"], "no.csv is no file; give one."),
+    ],
+)
+def test_build_bad_options_are_2(
+    files: dict[str, Path],
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    sentence: str,
+) -> None:
+    assert build(files, out, *more) == 2
+    assert sentence in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_build_dump_that_would_not_be_read_is_refused(
+    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build({**files, "dump": files["facts"]}, out) == 2
+    assert "--dump stands in for --labels or --knowledge" in capsys.readouterr().err
+
+
+def test_build_entity_without_labels_is_left_out(
+    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = files["labels"].read_text().replace('["French"]', "null")
+    files["labels"].write_text(labels)
+    assert build(files, out) == 0
+    assert "  P37: 1 triple left out, object without label" in capsys.readouterr().out.splitlines()
+
+
+def test_build_without_names_says_what_is_needed(
+    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del files["labels"]
+    assert build(files, out) == 2
+    assert "give --labels or --dump." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("d.json", b"[\n{}\n]\n", "line 2 of the dump is no entity"),
+        ("d.json.gz", gzip.compress(dump())[:-30], "d.json.gz cannot be read"),
+        ("d.json.bz2", b"no archive", "d.json.bz2 cannot be read"),
+    ],
+)
+def test_build_bad_dump_is_named(
+    files: dict[str, Path],
+    out: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: bytes,
+    sentence: str,
+) -> None:
+    del files["labels"]
+    (tmp_path / name).write_bytes(content)
+    assert build({**files, "dump": tmp_path / name}, out) == 2
+    error = capsys.readouterr().err
+    assert name in error
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    folder = tmp_path / "bert"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "ber", "##lin", "french"]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+def test_build_objects_of_several_or_unknown_tokens_are_left_out(
+    files: dict[str, Path], out: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(files, out, "--one-token", str(tokenizer)) == 0
+    assert pl.read_parquet(out / "rows.parquet")[
+        "obj_ents"
+    ].explode().unique().sort().to_list() == [
+        "French",
+        "Paris",
+    ]
+    # Berlin is two tokens, Bonn is unknown: nothing of Germany is left.
+    printed = capsys.readouterr().out.splitlines()
+    assert "  P36: 2 triples left out, object does not fit" in printed
+    assert "  P36: 1 pair left out, no object left" in printed
+
+
+def test_build_model_without_a_tokenizer_is_said(
+    files: dict[str, Path], out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(files, out, "--one-token", str(tmp_path / "none")) == 2
+    error = capsys.readouterr().err
+    assert "its tokenizer cannot be loaded" in error
+    assert error.count("\n") == 1
+
+
+def test_build_second_run_at_once_is_told(
+    files: dict[str, Path],
+    out: Path,
+    server: ChatServer,
+    model: Model,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out.parent.mkdir()
+    kept = out.with_name("capitals.asked.jsonl")
+    with kept.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert build(files, out, *asking(server)) == 2
+    assert f"another run is writing {kept}" in capsys.readouterr().err
+    assert model.asked == []
+
+
+def test_build_foreign_line_among_the_answers_is_named(
+    files: dict[str, Path], out: Path, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out.parent.mkdir()
+    kept = out.with_name("capitals.asked.jsonl")
+    kept.write_text('{"model": "gpt"}\n')
+    assert build(files, out, *asking(server)) == 2
+    assert f"{kept}, line 1: no answer of a model" in capsys.readouterr().err
+    assert kept.read_text() == '{"model": "gpt"}\n'
+
+
+def test_build_tsv_names_are_read(files: dict[str, Path], out: Path, tmp_path: Path) -> None:
+    assert build(files, out) == 0
+    tsv = tmp_path / "labels.tsv"
+    tsv.write_text("".join("\t".join([each, *names]) + "\n" for each, names in NAMES.items()))
+    assert build({**files, "labels": tsv}, out.with_name("tsv")) == 0
+    rows = (pl.read_parquet(each / "rows.parquet") for each in (out, out.with_name("tsv")))
+    assert next(rows).equals(next(rows))

@@ -1,0 +1,254 @@
+"""The catalog: entries that load, the mini set that ships, and files that are not right."""
+
+import importlib.util
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub.constants
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.datasets.readers import READERS
+from operators.errors import DamagedFileError, InputError
+from pipeline.inputs import catalog
+
+MINI = catalog.entry("myriadlama-mini")
+REAL = catalog.entry("myriadlama")
+TABLE_1 = {
+    "relations": 41,
+    "templates": 4100,
+    "unique_triples": 34048,
+    "derived_triples": 21140500,
+    "pairs": 24643,
+    "prompts": 6492800,
+}
+
+
+@pytest.fixture
+def rows() -> pl.DataFrame:
+    return pl.read_parquet(catalog.files(MINI)[0])
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_entry_every_file_loads_and_has_a_reader(name: str) -> None:
+    entry = catalog.entry(name)
+    assert entry.name == name
+    assert entry.reader in READERS
+
+
+def test_entry_unknown_name_says_which_there_are() -> None:
+    with pytest.raises(InputError, match=r"no entry nope; it has .*myriadlama, myriadlama-mini"):
+        catalog.entry("nope")
+
+
+def test_entry_myriadlama_expects_the_papers_counts() -> None:
+    assert {name: REAL.counts[name] for name in TABLE_1} == TABLE_1
+    assert len(REAL.relations) == TABLE_1["relations"]
+
+
+def test_mini_entry_holds_counts_and_checksum() -> None:
+    assert set(MINI.counts) >= set(TABLE_1)
+    assert len(MINI.checksum or "") == 64
+
+
+def test_mini_shipped_files_are_as_the_entry_says() -> None:
+    assert list(catalog.differences(MINI)) == []
+
+
+def test_mini_rows_are_what_its_yaml_makes() -> None:
+    path = catalog.files(MINI)[0].parent / "build_rows.py"
+    spec = importlib.util.spec_from_file_location("build_rows", path)
+    assert spec is not None
+    assert spec.loader is not None
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    assert_frame_equal(pl.read_parquet(path.parent / "rows.parquet"), builder.rows())
+
+
+def test_mini_facts_are_as_many_as_promised() -> None:
+    facts = catalog.read(MINI)
+    assert facts.relations.height >= 12
+    assert facts.pairs.group_by("relation_id").len()["len"].min() >= 20  # type: ignore[operator]
+
+
+def test_mini_templates_are_two_groups_of_five_in_a_relation() -> None:
+    templates = catalog.read(MINI).templates
+    groups = templates.group_by("relation_id", "group").agg(
+        pl.len(), manual=(pl.col("origin") == "manual").sum()
+    )
+    assert set(groups["len"]) == {5}
+    assert set(groups["manual"]) == {1}
+    assert set(groups.group_by("relation_id").len()["len"]) == {2}
+
+
+def test_mini_every_relation_has_a_manual_question() -> None:
+    templates = catalog.read(MINI).templates.filter(origin="manual", style="question")
+    assert set(templates["relation_id"]) == set(catalog.read(MINI).relations["relation_id"])
+
+
+def test_differences_row_missing_names_checksum_and_counts(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows[1:].write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={"rows": rows.height}, checksum="0" * 64)
+    checksum, n_rows = catalog.differences(entry, str(tmp_path))
+    assert checksum.startswith(f"checksum: expected {'0' * 64}, found ")
+    assert n_rows == f"rows: expected {rows.height:,}, found {rows.height - 1:,}"
+
+
+def test_differences_pair_missing_names_every_count_that_follows(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.filter(pl.col("sub_uri") != rows["sub_uri"][0]).write_parquet(tmp_path / "rows.parquet")
+    counts = {"relations": 17, "pairs": 553, "prompts": 12700}
+    found = list(catalog.differences(replace(MINI, counts=counts, checksum=None), str(tmp_path)))
+    assert [line.partition(":")[0] for line in found] == ["pairs", "prompts"]
+
+
+def test_differences_optional_column_missing_is_no_difference(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.drop("uuid").write_parquet(tmp_path / "rows.parquet")
+    columns = {"uuid?": "str", "template": "str"}
+    entry = replace(MINI, columns=columns, counts={}, checksum=None)
+    assert list(catalog.differences(entry, str(tmp_path))) == []
+
+
+def test_differences_promised_column_missing_is_named(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.drop("uuid").write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={}, checksum=None)
+    assert list(catalog.differences(entry, str(tmp_path))) == ["column uuid: missing"]
+
+
+def test_differences_unknown_count_names_it() -> None:
+    with pytest.raises(InputError, match="nope"):
+        list(catalog.differences(replace(MINI, counts={"nope": 1})))
+
+
+def test_files_none_there_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
+    with pytest.raises(InputError) as error:
+        catalog.files(REAL)
+    assert str(error.value) == (
+        f"myriadlama has no files in {tmp_path}/data/myriadlama; run `factsweep catalog fetch "
+        "myriadlama` or give benchmark.path=<folder or file>."
+    )
+
+
+def test_files_local_copy_of_fetched_files_is_found(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    shutil.copy(catalog.files(MINI)[0], tmp_path / "data" / "train-0.parquet")
+    assert catalog.files(REAL, str(tmp_path)) == [tmp_path / "data" / "train-0.parquet"]
+
+
+def test_read_rows_in_several_files_are_the_same_facts(rows: pl.DataFrame, tmp_path: Path) -> None:
+    half = rows.height // 2
+    rows[:half].write_parquet(tmp_path / "0.parquet")
+    rows[half:].write_parquet(tmp_path / "1.parquet")
+    assert_frame_equal(catalog.read(MINI, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+
+
+def test_read_jsonl_gives_the_same_facts(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.write_ndjson(tmp_path / "rows.jsonl")
+    from_json, shipped = catalog.read(MINI, f"{tmp_path}/rows.jsonl"), catalog.read(MINI)
+    assert_frame_equal(from_json.pairs, shipped.pairs)
+    assert_frame_equal(from_json.templates, shipped.templates)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"neither", b'{"rel_uri": '])
+def test_read_damaged_file_names_it(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DamagedFileError, match=rf"{tmp_path}/{name} .*; fetch or copy it again\.$"):
+        catalog.read(MINI, f"{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_read_truncated_parquet_names_it(share: float, tmp_path: Path) -> None:
+    whole = catalog.files(MINI)[0].read_bytes()
+    (tmp_path / "rows.parquet").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(DamagedFileError, match=r"rows\.parquet cannot be read .*; fetch or copy"):
+        catalog.read(MINI, str(tmp_path))
+
+
+def test_read_parquet_damaged_far_in_names_it(rows: pl.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    rows.write_parquet(path, row_group_size=500)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 2000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"rows\.parquet cannot be read"):
+        catalog.read(MINI, str(path))
+
+
+def test_read_files_of_different_columns_names_one(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows[:100].write_parquet(tmp_path / "0.parquet")
+    rows[100:].drop("sub_aliases").write_parquet(tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet"):
+        catalog.read(MINI, str(tmp_path))
+
+
+def test_read_missing_column_names_file_and_column(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.drop("template").write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"rows\.parquet: column template is missing"):
+        catalog.read(MINI, str(tmp_path))
+
+
+def test_read_wrong_type_names_file_column_and_type(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.with_columns(template=1).write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"rows\.parquet: column template has type Int32"):
+        catalog.read(MINI, str(tmp_path))
+
+
+def test_read_no_rows_names_the_file(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.clear().write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"rows\.parquet: the data set has no subject-relation"):
+        catalog.read(MINI, str(tmp_path))
+
+
+def test_read_column_of_any_other_name_is_let_be(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.with_row_index("row").write_parquet(tmp_path / "rows.parquet")
+    assert catalog.read(MINI, str(tmp_path)).pairs.height == catalog.read(MINI).pairs.height
+
+
+def test_read_own_files_may_have_relations_that_the_entry_lacks(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.write_parquet(tmp_path / "rows.parquet")
+    entry = replace(REAL, relations={"P36": "seat of government"})
+    labels = dict(catalog.read(entry, str(tmp_path)).relations.iter_rows())
+    assert (labels["P36"], labels["P17"]) == ("seat of government", "P17")
+
+
+def test_read_files_of_the_entry_with_another_relation_name_the_row() -> None:
+    entry = replace(MINI, relations={"P36": "capital"})
+    with pytest.raises(InputError, match=r"rows\.parquet: row 0 .* does not name its relation"):
+        catalog.read(entry)
+
+
+def test_fetch_entry_that_ships_is_refused() -> None:
+    with pytest.raises(InputError, match="ships with factsweep; there is nothing to fetch"):
+        catalog.fetched(MINI, print)
+
+
+def test_fetch_offline_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"^the hub did not give iszhaoxin/MyriadLAMA at main \("):
+        catalog.fetched(REAL, print)
+
+
+def test_fetch_no_network_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"check the network and HF_TOKEN, or give a local copy"):
+        catalog.fetched(REAL, print)

@@ -1,0 +1,36 @@
+"""The line that says how far a piece of work is."""
+
+import pytest
+from rich.console import Console
+
+from pipeline.machine import meter
+from pipeline.machine.meter import Meter
+
+
+def test_meter_plain_lines_come_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "PLAIN_EVERY_S", 1e9)
+    with Meter("names") as quiet:
+        quiet.show("1 of 2")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(meter, "PLAIN_EVERY_S", 0.0)
+    with Meter("names") as plain:
+        plain.show("1 of [bold]2")
+        plain.show("2 of 2")
+    captured = capsys.readouterr()
+    assert captured.err == "names: 1 of [bold]2\nnames: 2 of 2\n"
+    assert captured.out == ""
+
+
+def test_meter_on_a_terminal_the_line_is_gone_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        meter, "Console", lambda file: Console(file=file, force_terminal=True, width=80)
+    )
+    with Meter("names") as live:
+        live.show("1 of [2]")
+    shown = capsys.readouterr().err
+    assert "names: 1 of [2]" in shown
+    assert shown.endswith("\x1b[1A\x1b[2K")

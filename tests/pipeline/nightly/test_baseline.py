@@ -1,0 +1,90 @@
+"""baseline: accepted by name only, whole, and never forgotten."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.cli import main
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
+from pipeline.nightly import baseline
+from pipeline.results import report
+
+Settings = Callable[..., Run]
+
+
+@pytest.fixture
+def results(finished: Plan) -> str:
+    """The results of a finished run, called tiny-myriadlama-mini-4-template."""
+    report.write(finished, {"total": 0})
+    return finished.run.results
+
+
+RUN = "tiny-myriadlama-mini-4-template"
+
+
+def test_accept_records_run_user_commit_and_artifacts(results: str, finished: Plan) -> None:
+    found = baseline.accept("demo", RUN, results)
+    assert found.runs == {"tiny on myriadlama-mini": RUN}
+    assert list(found.metrics.values()) == [finished.branches[0].metrics.folder]
+    record = json.loads(Path(results, RUN, "run.json").read_text())
+    assert found.commit == record["commit"]
+    assert found.accepted_by
+    assert baseline.history("demo", results) == [found]
+
+
+def test_accept_keeps_those_before(results: str) -> None:
+    first = baseline.accept("demo", RUN, results)
+    shutil.copytree(f"{results}/{RUN}", f"{results}/second")
+    second = baseline.accept("demo", "second", results)
+    assert baseline.history("demo", results) == [first, second]
+    assert baseline.history("other", results) == []
+
+
+def test_accept_unknown_run_names_those_there_are(results: str) -> None:
+    with pytest.raises(InputError, match=rf"has no run nothing; it has {RUN}\."):
+        baseline.accept("demo", "nothing", results)
+
+
+def test_accept_artifact_that_is_gone_is_refused(results: str, finished: Plan) -> None:
+    branch = finished.branches[0]
+    shutil.rmtree(Path(finished.run.artifacts, branch.matched.folder))
+    with pytest.raises(InputError, match=rf"{branch.matched.folder} is gone"):
+        baseline.accept("demo", RUN, results)
+    assert baseline.history("demo", results) == []
+
+
+def test_accept_artifact_that_is_not_complete_is_refused(results: str, finished: Plan) -> None:
+    branch = finished.branches[0]
+    Path(finished.run.artifacts, branch.greedy.folder, "manifest.json").unlink()
+    with pytest.raises(InputError, match=rf"{branch.greedy.folder} is not complete"):
+        baseline.accept("demo", RUN, results)
+
+
+def test_accept_night_that_did_not_end_is_refused(results: str) -> None:
+    shutil.move(f"{results}/{RUN}", f"{results}/demo-2026-11-21/{RUN}")
+    with pytest.raises(InputError, match=r"demo-2026-11-21 has no verdict\.json"):
+        baseline.accept("demo", "demo-2026-11-21", results)
+
+
+def test_baseline_command_accepts_and_shows(
+    results: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--results", results]
+    assert main(["baseline", "show", "demo", *where]) == 2
+    assert "accept one with: factsweep baseline accept demo <run>" in capsys.readouterr().err
+    assert main(["baseline", "accept", "demo", RUN, *where]) == 0
+    assert main(["baseline", "show", "demo", *where]) == 0
+    assert RUN in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_baseline_command_unknown_nightly_is_refused(
+    results: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["baseline", "accept", "dem0", RUN, "--results", results]) == 2
+    assert "there is no nightly 'dem0'" in capsys.readouterr().err
+    assert not Path(results, "baselines").exists()

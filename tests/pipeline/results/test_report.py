@@ -1,0 +1,52 @@
+"""report: the results of a run, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from operators.errors import InputError
+from pipeline.execution.plan import Plan
+from pipeline.run import run
+
+
+@pytest.fixture
+def results(finished: Plan) -> Path:
+    run(finished.run)
+    return Path(finished.run.results) / finished.run.name
+
+
+def test_report_metrics_are_those_of_the_artifacts(finished: Plan, results: Path) -> None:
+    written = pl.read_parquet(results / "metrics.parquet")
+    assert written.equals(finished.branches[0].metrics.read_all("metrics"))
+
+
+def test_report_tables_are_markdown_and_csv_of_the_same_rows(results: Path) -> None:
+    for name in ("headline", "calibration"):
+        rows = pl.read_csv(results / f"tables/{name}.csv", infer_schema=False).rows()
+        lines = (results / f"tables/{name}.md").read_text().splitlines()
+        cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
+        assert cells == [tuple("–" if v is None else v for v in row) for row in rows]
+
+
+def test_report_record_says_what_was_run(finished: Plan, results: Path) -> None:
+    record = json.loads((results / "run.json").read_text())
+    assert record["model_revision"] == finished.weights.revision
+    assert record["run"]["model"]["name"] == "tiny"
+    assert record["versions"].keys() >= {"python", "ray", "polars", "transformers"}
+    folders = [artifact.folder for artifact in finished.branches[0].artifacts()]
+    assert record["artifacts"] == {"4-template": folders}
+
+
+def test_report_record_holds_no_secret(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_notforanyone")
+    run(finished.run)
+    for path in Path(finished.run.results).rglob("*"):
+        assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
+
+
+def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:
+    Path(finished.run.results).write_text("a file where the folder should be")
+    with pytest.raises(InputError, match=r"results/.*/metrics\.parquet cannot be written"):
+        run(finished.run)

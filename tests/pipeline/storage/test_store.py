@@ -1,0 +1,215 @@
+"""Stores: a folder and a URL do the same, and a file is there whole or not at all."""
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.storage.store import Store
+
+FILL = """
+from operators.errors import InputError
+from pipeline.storage.store import Store
+store = Store("{0}")
+store.put("a/one", b"old")
+try:
+    store.put("a/one", bytes(1 << 20))
+except InputError as error:
+    print(error, store.get("a/one"), store.names("a"), sep="|")
+"""
+
+
+@pytest.fixture(
+    params=["{}/store", "file://{}/store", "fsspec+memory:/{}/store"],
+    ids=["folder", "file", "memory"],
+)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A folder, the same as a URL, and an object store: no folders, one put a file."""
+    return Store(request.param.format(tmp_path))
+
+
+@contextlib.contextmanager
+def largest_file(n_bytes: int) -> Iterator[None]:
+    """The kernel refuses to let a file grow longer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.contextmanager
+def not_root() -> Iterator[None]:
+    """Root may write everywhere; nobody may not."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_put_new_name_is_read_back(store: Store) -> None:
+    store.put("stage/table/one.parquet", b"content")
+    assert store.get("stage/table/one.parquet") == b"content"
+    assert store.exists("stage/table/one.parquet")
+
+
+def test_put_old_name_replaces_the_content(store: Store) -> None:
+    store.put("a/one", b"old")
+    store.put("a/one", b"new")
+    assert store.get("a/one") == b"new"
+
+
+def test_put_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    Store(str(tmp_path)).put("a/one", b"content")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "one"]
+
+
+def test_put_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        Store(str(tmp_path)).put("one", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o640
+
+
+def test_put_file_too_large_keeps_the_old_one_alone(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.put("a/one", b"old")
+    with largest_file(1000), pytest.raises(InputError, match="File too large"):
+        store.put("a/one", bytes(2000))
+    assert store.get("a/one") == b"old"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+def test_put_full_disk_keeps_the_old_file_alone(tmp_path: Path) -> None:
+    private = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*private, "true"], check=False).returncode:
+        pytest.skip("this machine lets us mount no small disk")
+    command = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && {sys.executable} -"
+    done = subprocess.run(
+        [*private, "sh", "-c", command],
+        input=FILL.format(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    sentence, *rest = done.stdout.strip().split("|")
+    assert sentence.startswith(f"{tmp_path}/a/one cannot be written (No space left on device)")
+    assert rest == ["b'old'", "['one']"]
+
+
+def test_put_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Store(str(tmp_path)).put("a/one", b"content")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_put_read_only_folder_says_so_in_one_sentence(read_only: Path) -> None:
+    with not_root(), pytest.raises(InputError) as error:
+        Store(str(read_only)).put("a/one", b"content")
+    assert str(error.value) == (
+        f"{read_only}/a/one cannot be written (Permission denied); make room or choose another "
+        "folder with artifacts=… or results=…; what is published is untouched."
+    )
+
+
+def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match="file/a/one cannot be written"):
+        Store(f"{tmp_path}/file").put("a/one", b"content")
+
+
+def test_put_object_store_refuses_names_the_url() -> None:
+    with pytest.raises(InputError, match="mock:///bucket/a/one cannot be written"):
+        Store("mock:///bucket").put("a/one", b"content")
+
+
+def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: store.put_new("a/one", b"%d" % n), range(8)))
+    assert sum(won) == 1
+    assert store.get("a/one") == b"%d" % won.index(True)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+def test_put_new_old_name_is_left_alone(store: Store) -> None:
+    assert store.put_new("a/one", b"first")
+    assert not store.put_new("a/one", b"second")
+    assert store.get("a/one") == b"first"
+
+
+def test_get_unknown_name_is_not_found(store: Store) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.get("a/one")
+
+
+def test_names_folder_with_files_and_folders_lists_files_sorted(store: Store) -> None:
+    for name in ("a/two", "a/one", "a/inner/three"):
+        store.put(name, b"")
+    assert store.names("a") == ["one", "two"]
+    assert store.names("nowhere") == []
+
+
+def test_names_file_of_an_open_write_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".one.x1y2").write_bytes(b"half")
+    assert Store(str(tmp_path)).names("a") == []
+
+
+def test_folders_folder_with_files_and_folders_lists_folders_sorted(store: Store) -> None:
+    for name in ("a/one", "a/second/two", "a/first/three"):
+        store.put(name, b"")
+    assert store.folders("a") == ["first", "second"]
+    assert store.folders("nowhere") == []
+
+
+def test_drop_known_and_unknown_name_leaves_neither(store: Store) -> None:
+    store.put("a/one", b"")
+    store.drop("a/one")
+    store.drop("a/never")
+    assert store.names("a") == []
+
+
+def test_set_aside_moves_the_file_and_keeps_its_content(store: Store) -> None:
+    store.put("a/one", b"damaged")
+    aside = store.set_aside("a/one")
+    assert store.get(aside) == b"damaged"
+    assert store.names("a") == []
+
+
+def test_where_any_slashes_is_one_path() -> None:
+    assert Store("s3://bucket/place/").where("a/one") == "s3://bucket/place/a/one"
+    assert Store("/place/").where() == "/place"
+
+
+def test_store_unknown_scheme_names_the_field() -> None:
+    with pytest.raises(InputError, match="artifacts=gopher://x is no folder or URL"):
+        Store("gopher://x").put("a", b"")

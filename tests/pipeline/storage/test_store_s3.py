@@ -1,0 +1,162 @@
+"""The store on a real S3 protocol: moto's server, on this machine.
+
+It has a process of its own: vLLM, which other tests load, cannot stand moto's imports beside it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar, NamedTuple
+
+import boto3
+import pytest
+
+from operators.errors import InputError
+from pipeline import run as runner
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Plan
+from pipeline.results import past, report
+from pipeline.storage.store import Store
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+SECRET = "wJalrXUtnFEMI-planted-secret"
+START_S = 60
+
+
+class Server(NamedTuple):
+    url: str
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("s3") / "requests.log"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
+        end = time.monotonic() + START_S
+        while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
+            assert moto.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        yield Server(found[1], log)
+        moto.terminate()
+
+
+@pytest.fixture
+def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    boto3.client("s3", endpoint_url=server.url).create_bucket(Bucket="sweeps")
+    return "s3://sweeps"
+
+
+def test_shard_is_published_by_a_single_put(bucket: str, server: Server) -> None:
+    Store(bucket).put("single/shard.parquet", b"1" * 2_000_000)
+    requests = re.findall(r'"(PUT|POST) /sweeps/single/shard\.parquet(\S*)', server.log.read_text())
+    assert requests == [("PUT", "")]
+
+
+def test_store_lists_and_reads_what_was_put(bucket: str) -> None:
+    store = Store(f"{bucket}/a")
+    store.put("stage/f00/generations/P36.parquet", b"rows")
+    assert store.names("stage/f00/generations") == ["P36.parquet"]
+    assert store.folders("stage") == ["f00"]
+    assert store.get("stage/f00/generations/P36.parquet") == b"rows"
+    assert store.names("nowhere") == []
+
+
+def test_missing_file_is_not_found(bucket: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        Store(bucket).get("nothing")
+
+
+def test_put_new_keeps_what_is_there(bucket: str) -> None:
+    store = Store(bucket)
+    assert store.put_new("lease.json", b"first")
+    assert not store.put_new("lease.json", b"second")
+    assert store.get("lease.json") == b"first"
+
+
+def test_damaged_file_is_set_aside(bucket: str) -> None:
+    store = Store(bucket)
+    store.put("t/shard.parquet", b"half")
+    assert store.get(store.set_aside("t/shard.parquet")) == b"half"
+    assert store.names("t") == []
+
+
+def test_missing_bucket_is_one_sentence(bucket: str) -> None:
+    with pytest.raises(InputError, match="check the bucket"):
+        Store("s3://no-such-bucket/x").put("a", b"1")
+
+
+class Failing(BaseHTTPRequestHandler):
+    """An S3 server that is out of order for the first two requests, then stores one object."""
+
+    protocol_version = "HTTP/1.1"
+    answers = (503, 503, 200)
+    seen: ClassVar[list[int]] = []
+
+    def do_PUT(self) -> None:
+        while size := int(self.rfile.readline(), 16):  # the body comes in chunks
+            self.rfile.read(size + len("\r\n"))
+        while self.rfile.readline().strip():
+            """The trailer: a checksum."""
+        status = self.answers[min(len(self.seen), 2)]
+        self.seen.append(status)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: pytest shows the statuses."""
+
+
+def test_failed_upload_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as failing:
+        Thread(target=failing.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{failing.server_port}")
+        Store(bucket).put("shard.parquet", b"rows")
+        failing.shutdown()
+    assert Failing.seen == [503, 503, 200]
+
+
+def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
+    bucket: str, small_settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    url = f"s3://planted-key-id:{SECRET}@sweeps/in-url"
+    few = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_shard=99"]
+    run = small_settings(f"artifacts='{url}'", *few)
+    report.write(compute_here(run), {"total": 0})
+    record = json.loads((tmp_path / "results" / run.name / "run.json").read_text())
+    assert record["run"]["artifacts"] == "s3://sweeps/in-url"
+    assert SECRET not in json.dumps(record)
+    # Later readers have credentials of their own, here those of the environment.
+    (branch,) = past.branches(run.results)
+    assert branch.metrics.is_complete()
+
+
+@pytest.mark.faults
+def test_run_on_s3_is_resumed_and_writes_no_secret(bucket: str, tmp_path: Path) -> None:
+    """The engine is fake: this is about where things are stored."""
+    small = ["benchmark.relations=[P36]", "benchmark.pairs_per_relation=6", "prompt=zero-shot"]
+    quick = ["decoding.engine=fake", "decoding.samples.n_prompts=0", "metrics.n_draws=100"]
+    where = [f"artifacts={bucket}/run", f"results={tmp_path}", "run_name=s3"]
+    settings = load([*small, *quick, *where])
+    first = runner.run(settings)
+    assert runner.run(settings).equals(first)
+    written = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+    client = boto3.client("s3")
+    objects = client.list_objects_v2(Bucket="sweeps")["Contents"]
+    stored = b"".join(
+        client.get_object(Bucket="sweeps", Key=o["Key"])["Body"].read() for o in objects
+    )
+    assert SECRET.encode() not in written + stored
