@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from operators.datasets.facts import Facts
-from operators.matching.key import key
+from operators.matching.lemmas import key
 from operators.methods import METHODS
 from operators.methods.method import Result
 from operators.metrics.belief.belief import belief

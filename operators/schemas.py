@@ -129,7 +129,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("pair_id", pa.string()),
                 ("template_id", pa.string()),
                 ("subject_index", pa.uint16()),
-                # The answer's lemmas as one text (operators.matching.key); null where it has none.
+                # The lemmas as one text (operators.matching.lemmas); null where there are none.
                 ("key", pa.string()),
                 ("n_lemmas", pa.uint16()),
                 ("correct", pa.bool_()),

@@ -1,1 +1,1 @@
-"""From an answer's text to whether it is right: normalise, key, match, correct."""
+"""From the text of an answer to whether it is right: normalised to lemmas, then compared."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.matching.key import SEPARATOR
+from operators.matching.lemmas import SEPARATOR
 from operators.schemas import SCHEMAS, empty
 
 REASON = "no_single_token_label"

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from polars import selectors
 
 from operators.datasets.facts import Facts, sliced, with_right_labels
-from operators.matching.correct import correct
-from operators.matching.key import key, words
+from operators.matching.lemmas import correct, key, words
 from operators.matching.normalise import Normaliser
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.belief.analyses import analyses

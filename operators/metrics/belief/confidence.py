@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.matching.match import matches
+from operators.matching.lemmas import matches
 
 
 def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:

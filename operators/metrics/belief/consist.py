@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.matching.key import key_length
-from operators.matching.match import contains
+from operators.matching.lemmas import contains, key_length
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 By = Literal["match", "equality"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from operators.errors import InputError
-from operators.matching.correct import correct
+from operators.matching.lemmas import correct
 
 STATES = (
     "known robustly",
