@@ -10,19 +10,29 @@ import yaml
 from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Report
-from operators.metrics.comparing.comparison import compare, compare_ranked, corrected, gained_and_lost
 from operators.metrics.belief.consist import By
-from operators.metrics.estimates.direction import HIGHER_IS_BETTER
-from operators.metrics.belief.knowledge_state import Thresholds, evidence, state_changes, state_moves
+from operators.metrics.belief.knowledge_state import (
+    Thresholds,
+    evidence,
+    state_changes,
+    state_moves,
+)
+from operators.metrics.comparing.comparison import (
+    compare,
+    compare_ranked,
+    corrected,
+    gained_and_lost,
+)
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
 from operators.metrics.comparing.verdict import Bar, Verdict, verdict, verdicts
+from operators.metrics.estimates.direction import HIGHER_IS_BETTER
 from operators.tables.runs import comparison as tables
-from pipeline.results import past
-from pipeline.storage.artifact import Artifact, differences
-from pipeline.results.past import PastBranch
 from pipeline.config.settings import CONF
-from pipeline.stages import facts as facts_stage
 from pipeline.config.typed import build
+from pipeline.results import past
+from pipeline.results.past import PastBranch
+from pipeline.stages import facts as facts_stage
+from pipeline.storage.artifact import Artifact, differences
 
 # What a model brings along: two models may differ in it.
 _OF_THE_MODEL = {

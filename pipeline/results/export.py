@@ -14,8 +14,8 @@ from operators.tables.formats.latex import latex
 from operators.tables.formats.lm_eval import harness_path, harness_results
 from operators.tables.formats.markdown import markdown
 from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
-from pipeline.results import past
 from pipeline.machine.secrets import hidden
+from pipeline.results import past
 from pipeline.storage.store import Store
 
 

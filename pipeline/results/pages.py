@@ -18,10 +18,10 @@ from operators.pages.heat_map import heat_map
 from operators.pages.page import Browser, Page, Ran
 from operators.pages.ran import ran_rows
 from operators.tables.shared.best_and_worst import best_and_worst
-from pipeline.storage.artifact import Artifact
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
+from pipeline.storage.artifact import Artifact
 
 # A page stays under 5 MB: the shares of what grows with the facts, the runs and the relations.
 _FACT_BYTES = 2_500_000

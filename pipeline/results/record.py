@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from operators.redact import redacted
+from pipeline.execution.plan import Plan
 from pipeline.machine import processor, secrets
 from pipeline.machine.checkout import commit
 from pipeline.storage.artifact import numbers
-from pipeline.execution.plan import Plan
 from pipeline.storage.store import Store
 
 _DISTRIBUTIONS = (

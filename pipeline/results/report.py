@@ -25,18 +25,18 @@ from operators.methods.method import Report, Result
 from operators.metrics.data_set.diversity import Encode, Parse
 from operators.pages.page import Entry, index
 from operators.schemas import empty
-from operators.tables.shared.asking import Asking
 from operators.tables.runs.cost import cost_table
+from operators.tables.shared.asking import Asking
+from pipeline.costs.rates import place
+from pipeline.costs.spending import spent
+from pipeline.execution.plan import Plan
 from pipeline.inputs import catalog, models
 from pipeline.results import past
-from pipeline.storage.artifact import encode
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
-from pipeline.execution.plan import Plan
-from pipeline.costs.rates import place
 from pipeline.results.record import record, recorded, taken
-from pipeline.costs.spending import spent
 from pipeline.stages import facts as facts_stage
+from pipeline.storage.artifact import encode
 from pipeline.storage.store import Store
 from pipeline.storage.tables import write_report
 

@@ -8,11 +8,11 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.cli import main
-from pipeline.results.compare import Comparison, compared, settings
-from pipeline.execution.plan import Plan
-from pipeline.score import score
 from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
 from pipeline.results import report
+from pipeline.results.compare import Comparison, compared, settings
+from pipeline.score import score
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -11,10 +11,10 @@ import pytest
 from operators.errors import InputError
 from operators.tables.formats.mlflow import mlflow_metrics
 from pipeline.cli import main
-from pipeline.results.export import FORMATS, export
-from pipeline.execution.plan import Plan
 from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
 from pipeline.results import report
+from pipeline.results.export import FORMATS, export
 
 Settings = Callable[..., Run]
 

@@ -16,8 +16,8 @@ import pytest
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
 from pipeline.cli import main
-from pipeline.execution.plan import Plan
 from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Plan
 from pipeline.results import report
 
 HOSTILE = (

