@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -15,10 +18,9 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Asked, Method
 from operators.metrics.belief.analyses import ANALYSES
+from pipeline.config import folders
 from pipeline.config.launch import KubeRay, RayJob, Slurm
 from pipeline.config.typed import build
-
-CONF = Path(__file__).parents[2] / "conf"
 
 
 @dataclass(frozen=True)
@@ -227,18 +229,30 @@ def _filling(decoding: Decoding) -> Decoding:
 
 
 def choices(group: str) -> list[str]:
-    """The names in a group of conf/."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    """The names in a group of conf/ and of the user's own folder."""
+    return list(folders.files(group))
+
+
+class _OwnFolder(SearchPathPlugin):
+    """Has Hydra look into the user's own folder before conf/."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Put the folder first, if there is one."""
+        if (folder := folders.own()) is not None:
+            search_path.prepend(folders.VARIABLE, f"file://{folder}")
+
+
+Plugins.instance().register(_OwnFolder)
 
 
 def _compose(overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         group, _, name = override.partition("=")
-        if (CONF / group).is_dir() and name not in choices(group):
+        if group in folders.groups() and name not in choices(group):
             known = ", ".join(choices(group))
             raise InputError(f"there is no {group} {name!r} in conf/{group}/; it has {known}.")
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with initialize_config_dir(str(folders.CONF), version_base="1.3"):
             config = compose("config", overrides=list(overrides))
         resolved = OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:

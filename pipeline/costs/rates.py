@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 import polars as pl
 
 from operators.cost import Place
+from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.settings import Run
 from pipeline.costs.spending import from_csv, spent, spent_so_far, to_csv
 from pipeline.execution.cluster import hardware
 from pipeline.execution.plan import Plan
-from pipeline.inputs.catalog import CATALOG
 from pipeline.machine import processor
 from pipeline.machine.checkout import commit
 from pipeline.storage.store import Store
@@ -27,7 +27,7 @@ _FOLDER = "rates"
 
 def known(plan: Plan) -> pl.DataFrame:
     """All that was measured, and what this run has measured so far; a row an artifact."""
-    shipped = from_csv((CATALOG / "rates.csv").read_bytes())
+    shipped = from_csv((folders.CATALOG / "rates.csv").read_bytes())
     kept = [*_kept(Store(str(home()))), *_kept(_store(plan))]
     rows = pl.concat([spent_so_far(plan), *kept, shipped])
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)

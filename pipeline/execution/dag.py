@@ -11,6 +11,7 @@ from pipeline.execution.cluster import beside_driver
 from pipeline.execution.plan import Branch, Plan
 from pipeline.execution.pool import decode_all
 from pipeline.execution.timing import timed
+from pipeline.inputs import catalog
 from pipeline.stages import admit, aggregate, expand, facts, match
 from pipeline.storage.artifact import Artifact
 
@@ -22,7 +23,9 @@ def submit(plan: Plan, tally: Any) -> list[Any]:
     """
     import ray
 
-    loaded = _task([], facts.make, plan.branches[0].facts, plan.run.benchmark)
+    benchmark = plan.run.benchmark
+    entry = catalog.entry(benchmark.data)  # here: a worker may not see the user's folder
+    loaded = _task([], facts.make, plan.branches[0].facts, benchmark, entry)
     admitted = [_admitted(plan, branch, loaded) for branch in plan.branches]
     beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
     decoded = beside(decode_all).remote(plan, tally, *admitted)

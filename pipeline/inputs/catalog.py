@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +14,12 @@ from operators.datasets.facts import Facts, labelled
 from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
 from operators.tables.shared.published import PUBLISHED
+from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.typed import build
 from pipeline.inputs import hub
 from pipeline.inputs.files import content, unreadable
 from pipeline.inputs.hub import Repository
-
-CATALOG = Path(__file__).parents[2] / "data_catalog"
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Entry:
 
 
 def names() -> list[str]:
-    """The names of all entries."""
-    return sorted(path.stem for path in CATALOG.glob("*.yaml"))
+    """The names of all entries: those that ship, and the user's own."""
+    return list(folders.files("data_catalog"))
 
 
 def entry(name: str) -> Entry:
@@ -59,10 +58,15 @@ def entry(name: str) -> Entry:
     Raises:
         InputError: there is none of that name, or it does not hold what an entry holds.
     """
-    path = CATALOG / f"{name}.yaml"
-    if not path.is_file():
-        raise InputError(f"data_catalog/ has no entry {name}; it has {', '.join(names())}.")
-    return build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
+    known = folders.files("data_catalog")
+    path = known.get(name)
+    if path is None:
+        raise InputError(f"data_catalog/ has no entry {name}; it has {', '.join(known)}.")
+    found = build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
+    if found.source.kind != "catalog" or path.parent == folders.CATALOG:
+        return found
+    # Files beside a user's own entry: a worker elsewhere is told where, and looks for no folder.
+    return replace(found, source=replace(found.source, id=str(path.parent / found.source.id)))
 
 
 def files(entry: Entry, path: str | None = None) -> list[Path]:
@@ -90,7 +94,7 @@ def _by_hand(entry: Entry) -> str:
 
 def _folder(entry: Entry) -> Path:
     if entry.source.kind == "catalog":
-        return CATALOG / entry.source.id
+        return folders.CATALOG / entry.source.id
     return home() / "data" / entry.name
 
 
@@ -131,7 +135,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
 
 def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
-    path = CATALOG / "published" / f"{method}.csv"
+    path = folders.CATALOG / "published" / f"{method}.csv"
     return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
 
 

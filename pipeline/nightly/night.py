@@ -16,7 +16,8 @@ import yaml
 
 from operators.errors import InputError
 from operators.metrics.comparing.verdict import Outcome
-from pipeline.config.settings import CONF, Run, choices
+from pipeline.config import folders
+from pipeline.config.settings import Run
 from pipeline.config.settings import load as load_run
 from pipeline.config.typed import build
 from pipeline.nightly import baseline
@@ -120,10 +121,10 @@ def load(name: str) -> Nightly:
     Raises:
         InputError: there is none, or it does not hold what a nightly holds.
     """
-    path = Path(name) if name.endswith(".yaml") else CONF / "nightly" / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(choices("nightly"))
-        raise InputError(f"there is no nightly {name!r}; conf/nightly/ has {known}.")
+    known = folders.files("nightly")
+    path = Path(name) if name.endswith(".yaml") else known.get(name)
+    if path is None or not path.is_file():
+        raise InputError(f"there is no nightly {name!r}; conf/nightly/ has {', '.join(known)}.")
     return build(Nightly, yaml.safe_load(path.read_text()), path.name)
 
 

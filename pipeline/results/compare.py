@@ -27,7 +27,7 @@ from operators.metrics.comparing.paired_terms import paired_calibration_terms, p
 from operators.metrics.comparing.verdict import Bar, Verdict, verdict, verdicts
 from operators.metrics.estimates.direction import HIGHER_IS_BETTER
 from operators.tables.runs import comparison as tables
-from pipeline.config.settings import CONF
+from pipeline.config import folders
 from pipeline.config.typed import build
 from pipeline.results import past
 from pipeline.results.past import PastBranch
@@ -87,7 +87,7 @@ def settings(overrides: Mapping[str, Any]) -> Comparison:
     Raises:
         InputError: an unknown field, or a value of the wrong type or out of its range.
     """
-    content = yaml.safe_load((CONF / "comparison" / "default.yaml").read_text())
+    content = yaml.safe_load(folders.files("comparison")["default"].read_text())
     found = build(Comparison, {**content, **overrides}, "comparison")
     for metric in found.decides:
         if metric not in HIGHER_IS_BETTER:

@@ -6,6 +6,7 @@ from operators.datasets.facts import Facts, Slice, counts
 from operators.methods import METHODS
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
+from pipeline.inputs.catalog import Entry
 from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
@@ -30,18 +31,21 @@ def recipe(benchmark: Benchmark) -> Recipe:
     return Recipe("facts", VERSION, fields)
 
 
-def make(artifact: Artifact, benchmark: Benchmark) -> None:
-    """Read the files, check them, and publish the tables, each as one shard."""
-    facts = read(benchmark)
+def make(artifact: Artifact, benchmark: Benchmark, entry: Entry | None = None) -> None:
+    """Read the files, check them, and publish the tables, each as one shard.
+
+    `entry` is that of the data set, for a worker that cannot see the folder that it stands in.
+    """
+    facts = read(benchmark, entry)
     artifact.begin()
     for table in TABLES:
         artifact.write(table, "all", getattr(facts, table))
     artifact.finish(TABLES, counts(facts))
 
 
-def read(benchmark: Benchmark) -> Facts:
+def read(benchmark: Benchmark, entry: Entry | None = None) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
-    everything = catalog.read(catalog.entry(benchmark.data), benchmark.path)
+    everything = catalog.read(entry or catalog.entry(benchmark.data), benchmark.path)
     return METHODS[benchmark.method].sliced(everything, part(benchmark))
 
 

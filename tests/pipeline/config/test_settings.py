@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from operators.errors import InputError
-from pipeline.config.settings import CONF, Model, Run, choices, load
+from pipeline.config.folders import CONF
+from pipeline.config.settings import Model, Run, choices, load
 from pipeline.config.typed import build
 
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.

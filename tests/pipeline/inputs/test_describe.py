@@ -13,6 +13,7 @@ from spacy.training import Example
 from operators.engines.dependency_parser import DependencyParser
 from operators.metrics.data_set.diversity import diversity
 from pipeline.cli import main
+from pipeline.config import folders
 from pipeline.inputs import catalog
 
 PATTERNS = {
@@ -117,12 +118,12 @@ def test_describe_file_of_rows_and_other_layouts_are_known(
         entry = catalog.entry(name)
         assert main(["describe", name]) == 0
         by_name = capsys.readouterr().out
-        folder = catalog.CATALOG / entry.source.id
+        folder = folders.CATALOG / entry.source.id
         assert main(["describe", str(folder)]) == 0
         by_path = capsys.readouterr().out
         # The entry names the relations; the counts are the same.
         assert by_path.split("\n## ")[0] == by_name.split("\n## ")[0]
-    rows = catalog.CATALOG / "mini/myriadlama-mini/rows.parquet"
+    rows = folders.CATALOG / "mini/myriadlama-mini/rows.parquet"
     assert main(["describe", str(rows)]) == 0
     assert "| rows       | measured  | 17        | 170       |" in capsys.readouterr().out
 

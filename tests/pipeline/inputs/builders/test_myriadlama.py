@@ -19,6 +19,7 @@ from operators.construction.kamel import LABELS
 from operators.construction.myriadlama import FACTS
 from operators.datasets.facts import counts
 from pipeline.cli import main
+from pipeline.config import folders
 from pipeline.inputs import catalog
 from tests.chat_server import ChatServer, completion, serving
 
@@ -118,8 +119,10 @@ def test_build_entry_can_be_copied_and_verifies(
     files: dict[str, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert build(files, out) == 0
-    monkeypatch.setattr(catalog, "CATALOG", tmp_path)
-    (tmp_path / "capitals.yaml").write_text((out / "capitals.yaml").read_text())
+    catalog_of_hers = tmp_path / "hers/data_catalog"
+    catalog_of_hers.mkdir(parents=True)
+    monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
+    (catalog_of_hers / "capitals.yaml").write_text((out / "capitals.yaml").read_text())
     entry = catalog.entry("capitals")
     assert list(catalog.differences(entry)) == []
     assert entry.relations == {"P36": "capital", "P37": "P37"}

@@ -8,6 +8,7 @@ import pytest
 from operators.construction.probelm import LABELS, TRIPLES
 from operators.datasets.probelm import candidates
 from pipeline.cli import main
+from pipeline.config import folders
 from pipeline.inputs import catalog
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
@@ -69,8 +70,10 @@ def test_build_entry_can_be_copied_and_verifies(
     sources: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert build(sources) == 0
-    monkeypatch.setattr(catalog, "CATALOG", tmp_path)
-    (tmp_path / "set.yaml").write_text((sources["out"] / "set.yaml").read_text())
+    catalog_of_hers = tmp_path / "hers/data_catalog"
+    catalog_of_hers.mkdir(parents=True)
+    monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
+    (catalog_of_hers / "set.yaml").write_text((sources["out"] / "set.yaml").read_text())
     entry = catalog.entry("set")
     assert list(catalog.differences(entry)) == []
     found = candidates(catalog.read(entry).pairs)

@@ -1,0 +1,1 @@
+"""Measure what language models know, from Python."""

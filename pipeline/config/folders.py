@@ -1,0 +1,53 @@
+"""Where configuration and data sets lie: what ships with factsweep, and a user's own folder.
+
+Her folder is the one that $FACTSWEEP_CONFIG_DIR names (`--config-dir` sets it), or factsweep.d/ in
+the current folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. A file
+of hers takes the place of one of the same name that ships.
+"""
+
+import os
+from pathlib import Path
+
+from operators.errors import InputError
+
+VARIABLE = "FACTSWEEP_CONFIG_DIR"
+OWN = "factsweep.d"
+_CHECKOUT = Path(__file__).parents[2]
+_PACKAGE = _CHECKOUT / "factsweep"  # a wheel has both folders in this package
+_SHIPPED = _PACKAGE if (_PACKAGE / "conf").is_dir() else _CHECKOUT
+CONF = _SHIPPED / "conf"
+CATALOG = _SHIPPED / "data_catalog"
+
+
+def own() -> Path | None:
+    """The user's folder, as an absolute path; null: she has none.
+
+    Raises:
+        InputError: the folder that was named is none, or has a folder that is no group.
+    """
+    named = os.environ.get(VARIABLE)
+    folder = Path(named or OWN).absolute()
+    if not folder.is_dir():
+        if named:
+            raise InputError(f"--config-dir {named} is no folder; give one, or leave it out.")
+        return None
+    for path in folder.iterdir():
+        if path.is_dir() and path.name not in groups() and not path.name.startswith((".", "_")):
+            raise InputError(
+                f"{path} is no group of configuration; rename it to one of {', '.join(groups())}."
+            )
+    return folder
+
+
+def groups() -> list[str]:
+    """The groups of conf/, and data_catalog."""
+    return sorted([*(path.name for path in CONF.iterdir() if path.is_dir()), CATALOG.name])
+
+
+def files(group: str) -> dict[str, Path]:
+    """The YAML files of a group by their names; the user's own before what ships."""
+    shipped = CATALOG if group == CATALOG.name else CONF / group
+    folder = own()
+    places = [shipped] if folder is None else [shipped, folder / group]
+    found = {path.stem: path for place in places for path in place.glob("*.yaml")}
+    return dict(sorted(found.items()))
