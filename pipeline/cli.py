@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 from operators.errors import FactsweepError
 from pipeline.commands import (
@@ -21,7 +22,9 @@ from pipeline.commands import (
     run,
     why,
 )
+from pipeline.config import folders
 from pipeline.machine import secrets
+from pipeline.machine.checkout import commit
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
@@ -33,6 +36,8 @@ _REST = ("overrides", "settings", "runs")  # what a verb takes any number of
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
     asked = _parsed(arguments)
+    if asked.config_dir is not None:
+        os.environ[folders.VARIABLE] = asked.config_dir
     handler = logging.StreamHandler()
     handler.setFormatter(secrets.Formatter("factsweep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -72,9 +77,22 @@ def _parser() -> argparse.ArgumentParser:
         "4 not enough evidence.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     for module in _VERBS:
         module.add(verbs)
+    own = f"a folder with models, data sets, … of your own; {folders.OWN}/, if it is there"
+    for verb in verbs.choices.values():
+        verb.add_argument("--config-dir", metavar="DIR", help=own)
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version, and the commit in a checkout."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        found = commit()
+        print(f"factsweep {metadata.version('factsweep')}{f' (commit {found})' if found else ''}")
+        parser.exit()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 from operators.errors import InputError
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.stages.decode import Hardware
+from pipeline.stages.generate import NO_ENGINE, engine_version
 
 # A worker inherits these; none of them is a secret.
 _CPU_ENGINE = {
@@ -103,6 +104,7 @@ def started(run: Run) -> Iterator[None]:
     """
     import ray
 
+    _check_engine(run)
     _check_determinism(run)
     # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -130,6 +132,16 @@ def started(run: Run) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         ray.shutdown()
+
+
+def _check_engine(run: Run) -> None:
+    asked = {"generate": run.decoding.engine, "score": run.decoding.scorer}
+    needed = asked.get(run.method.ability) == "vllm"
+    if needed and engine_version("vllm") == NO_ENGINE:
+        raise InputError(
+            "vLLM is not installed, which decodes the answers; install it with pip install "
+            "'factsweep[cuda]' on a machine with an NVIDIA GPU, else with 'factsweep[cpu]'."
+        )
 
 
 def _check_determinism(run: Run) -> None:

@@ -21,10 +21,12 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     """The manifest, in YAML.
 
     Raises:
-        InputError: no pod could see the artifacts or results, or a variable looks like a secret.
+        InputError: no pod could see artifacts, results or configuration, or a variable looks like a
+            secret.
     """
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
+    order.check_no_own_folder()
     order.check_reachable(run, shared_folders=False)
     _check_no_secret(launch)
     spec = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from operators.errors import InputError
+from pipeline.config import folders
 from pipeline.config.settings import Run
 from pipeline.execution.cluster import gpus_per_engine
 
@@ -15,7 +16,22 @@ def command(overrides: Sequence[str]) -> str:
     >>> command(["model=llama3-8b", "benchmark.relations=[P17, P36]"])
     "factsweep run model=llama3-8b 'benchmark.relations=[P17, P36]'"
     """
-    return shlex.join(["factsweep", "run", *overrides])
+    folder = folders.own()
+    own = [] if folder is None else ["--config-dir", str(folder)]
+    return shlex.join(["factsweep", "run", *own, *overrides])
+
+
+def check_no_own_folder() -> None:
+    """Refuse a folder of configuration that only this machine could see.
+
+    Raises:
+        InputError: it names the folder.
+    """
+    if (folder := folders.own()) is not None:
+        raise InputError(
+            f"the configuration in {folder} does not go along with the job; give what it says as "
+            "overrides, and launch where there is no such folder."
+        )
 
 
 def check_no_credentials(run: Run) -> None:

@@ -14,8 +14,9 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     """The job as the server is sent it, in JSON.
 
     Raises:
-        InputError: the cluster could not see the artifacts or the results.
+        InputError: the cluster could not see the artifacts, the results or the configuration.
     """
+    order.check_no_own_folder()
     order.check_reachable(run, shared_folders=True)
     job = {"entrypoint": order.command(overrides), "metadata": {"run": run.name}}
     return json.dumps(job, indent=1)

@@ -5,10 +5,14 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """The commit of this checkout, null outside one."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    """The commit of this checkout; null outside one, in a virtual environment of another say."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "rev-parse", "--show-prefix", "HEAD"]
     try:
         done = subprocess.run(git, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    return done.stdout.strip() or None
+    if done.returncode:
+        return None
+    inside, found = done.stdout.splitlines()
+    return found if inside == f"{here.parent.name}/{here.name}/" else None

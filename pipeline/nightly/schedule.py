@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from operators.errors import InputError
+from pipeline.config import folders
 from pipeline.nightly.night import Unit, label
 
 _FOLDER = "/data"  # where a pod has its volume
@@ -42,7 +43,9 @@ class Start:
                 f"{label(nightly)!r} cannot name a unit; use letters, digits, dots and dashes."
             )
         program = Path(sys.executable).with_name("factsweep")
-        words = ("nightly", nightly, *overrides)
+        folder = folders.own()
+        own = () if folder is None else ("--config-dir", str(folder))
+        words = ("nightly", nightly, *own, *overrides)
         return cls(label(nightly), words, str(program), str(Path.cwd()))
 
 
@@ -106,8 +109,13 @@ def kubernetes(start: Start, unit: Unit) -> str:
     """A CronJob; a pod is never started again, so that exit codes 3 and 4 stay to be seen.
 
     Raises:
-        InputError: the nightly is a file of this machine.
+        InputError: the nightly, or the user's own configuration, is on this machine alone.
     """
+    if (folder := folders.own()) is not None:
+        raise InputError(
+            f"the configuration in {folder} is on this machine, and no pod has it; put it into "
+            "conf/ of the image, and print the unit where there is no such folder."
+        )
     if start.words[1].endswith(".yaml"):
         raise InputError(
             f"{start.words[1]} is a file of this machine, which no pod has; put it into "

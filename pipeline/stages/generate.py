@@ -16,6 +16,7 @@ from pipeline.stages.decode import Answered
 from pipeline.storage.artifact import Recipe
 
 VERSION = 1
+NO_ENGINE = "none"
 
 
 def engine_version(engine: str) -> str:
@@ -27,7 +28,7 @@ def engine_version(engine: str) -> str:
             return f"{name} {metadata.version(name)}"
         except metadata.PackageNotFoundError:
             continue
-    return "none"
+    return NO_ENGINE
 
 
 def greedy_sampling(decoding: Decoding) -> Sampling:

@@ -69,7 +69,8 @@ def test_dockerfile_has_nothing_that_hadolint_minds() -> None:
 
 
 def test_dockerfile_copies_what_is_in_the_build_context(ignored: PathSpec) -> None:
-    assert {"operators", "pipeline", "conf", "data_catalog", "pyproject.toml"} <= set(copied())
+    packages = {"factsweep", "operators", "pipeline", "conf", "data_catalog"}
+    assert {*packages, "pyproject.toml", "setup.py"} <= set(copied())
     for source in copied():
         path = ROOT / source
         files = [each for each in path.rglob("*.*") if each.is_file()] if path.is_dir() else [path]

@@ -1,14 +1,17 @@
 """The command line: what is printed, where, and the exit code."""
 
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli import main
+from pipeline.config import folders
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.inputs import catalog
+from pipeline.machine.checkout import commit
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -41,6 +44,25 @@ def test_main_unknown_verb_exits_with_2(capsys: pytest.CaptureFixture[str]) -> N
         main(["nope"])
     assert stopped.value.code == 2
     assert "invalid choice: 'nope'" in capsys.readouterr().err
+
+
+def test_main_version_names_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    version = metadata.version("factsweep")
+    of_checkout = f" (commit {found})" if (found := commit()) else ""
+    assert capsys.readouterr().out == f"factsweep {version}{of_checkout}\n"
+
+
+def test_main_config_dir_has_models_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(folders.VARIABLE, "")  # main sets it
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/hers.yaml").write_text("defaults: [smollm2-135m]\n")
+    assert main(["plan", "--config-dir", str(tmp_path), "model=nope"]) == 2
+    assert "gpt2-xl, hers, llama-7b" in capsys.readouterr().err
 
 
 def test_main_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

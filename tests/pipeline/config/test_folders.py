@@ -9,7 +9,9 @@ from operators.errors import InputError
 from pipeline.config import folders
 from pipeline.config.settings import choices, load
 from pipeline.inputs import catalog
+from pipeline.launchers import LAUNCHERS, order
 from pipeline.nightly import night
+from pipeline.nightly.schedule import Start, kubernetes
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"
 
@@ -98,3 +100,21 @@ def test_own_folder_with_an_unknown_group_is_refused(hers: Path) -> None:
     (hers / "models").mkdir()
     with pytest.raises(InputError, match=r"models is no group of configuration; .* model, nightly"):
         load([])
+
+
+def test_own_folder_goes_along_with_a_command_for_shared_nodes(hers: Path) -> None:
+    assert order.command(["model=mine"]) == f"factsweep run --config-dir {hers} model=mine"
+
+
+@pytest.mark.parametrize("launcher", ["ray", "kuberay"])
+def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launcher: str) -> None:
+    given = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
+    with pytest.raises(InputError, match=r"factsweep.d does not go along with the job; give"):
+        LAUNCHERS[launcher].rendered(load(given), given)
+
+
+def test_unit_of_a_nightly_names_the_own_folder(hers: Path) -> None:
+    start = Start.here("demo", [])
+    assert start.words == ("nightly", "demo", "--config-dir", str(hers))
+    with pytest.raises(InputError, match="on this machine, and no pod has it"):
+        kubernetes(start, night.load("demo").unit)

@@ -94,3 +94,15 @@ def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
     environment = cluster.environment(run)
     assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
     assert environment["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize("overrides", [[], ["benchmark=probelm-mini", "decoding.scorer=vllm"]])
+def test_started_without_vllm_says_what_to_install(
+    overrides: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "engine_version", lambda _: "none")
+    with (
+        pytest.raises(InputError, match=r"vLLM is not installed, .* 'factsweep\[cpu\]'"),
+        cluster.started(load(overrides)),
+    ):
+        pass

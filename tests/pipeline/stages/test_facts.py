@@ -39,6 +39,16 @@ def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
     assert pairs["subjects"].to_list() == [["France"], ["Georgia"], ["Georgia"]]
 
 
+def test_make_given_its_entry_looks_for_none(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_settings()
+    artifact, entry = planned(run).branches[0].facts, catalog.entry(run.benchmark.data)
+    monkeypatch.setattr(catalog, "entry", None)  # a worker elsewhere has not the user's folder
+    facts.make(artifact, run.benchmark, entry)
+    assert artifact.is_complete()
+
+
 def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -> None:
     run = small_settings("benchmark.relations=[P36,P1]")
     with pytest.raises(InputError, match=r"benchmark\.relations names P1; this set has P30, P36"):

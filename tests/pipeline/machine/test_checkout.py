@@ -1,0 +1,46 @@
+"""The commit: that of the checkout which the code lies in, and of no other repository."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.machine import checkout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository of somebody's with one commit."""
+    name = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init"], [*name, "commit", "--allow-empty", "--message=a"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    return tmp_path
+
+
+def copied(folder: Path) -> Path:
+    """The module, as if it lay in this folder."""
+    target = folder / "pipeline/machine/checkout.py"
+    target.parent.mkdir(parents=True)
+    shutil.copy(checkout.__file__, target)
+    return target
+
+
+def test_commit_of_a_checkout_is_its_own(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "__file__", str(copied(repository)))
+    assert len(checkout.commit() or "") == 40
+
+
+def test_commit_of_a_package_in_a_foreign_repository_is_null(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = copied(repository / ".venv/lib/python3.11/site-packages")
+    monkeypatch.setattr(checkout, "__file__", str(installed))
+    assert checkout.commit() is None
+
+
+def test_commit_outside_any_repository_is_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkout, "__file__", str(copied(tmp_path)))
+    assert checkout.commit() is None

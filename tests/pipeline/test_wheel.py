@@ -1,0 +1,101 @@
+"""The wheel: what is in it, and that it runs in an empty folder without a checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+import polars as pl
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("factsweep", "operators", "pipeline", "conf", "data_catalog")
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: a build folder that is there would add to it."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in SOURCES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
+    for name in FILES:
+        shutil.copy(ROOT / name, checkout)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", str(checkout / "dist"), str(checkout))
+    (found,) = (checkout / "dist").glob("factsweep-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the wheel is installed in."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip("install", "--target", str(folder), str(wheel))
+    return folder
+
+
+def pip(verb: str, *words: str) -> None:
+    command = [sys.executable, "-m", "pip", "-q", verb, "--no-deps", "--no-index", *words]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def hers(tmp_path: Path, small_rows: pl.DataFrame, make_model: Callable[[str], Path]) -> Path:
+    """An empty folder but for factsweep.d/, with a model and a data set of the user's."""
+    own = tmp_path / "factsweep.d"
+    for group in ("model", "benchmark", "data_catalog"):
+        (own / group).mkdir(parents=True)
+    model = (
+        f"defaults: [smollm2-135m, _self_]\nname: mine\nsource: path\nid: {make_model('mine')}\n"
+    )
+    (own / "model/mine.yaml").write_text(model)
+    benchmark = "defaults: [myriadlama-mini, _self_]\nname: mine\ndata: mine\n"
+    (own / "benchmark/mine.yaml").write_text(benchmark)
+    shipped = (ROOT / "data_catalog/myriadlama-mini.yaml").read_text()
+    entry = shipped.replace("name: myriadlama-mini", "name: mine").replace("mini/mine", "mine")
+    (own / "data_catalog/mine.yaml").write_text(entry.replace("mini/myriadlama-mini", "mine"))
+    (own / "data_catalog/mine").mkdir()
+    small_rows.write_parquet(own / "data_catalog/mine/rows.parquet")
+    return tmp_path
+
+
+def test_wheel_has_what_ships_and_nothing_else(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if ".dist-info" not in top} == {
+        "factsweep",
+        "operators",
+        "pipeline",
+    }
+    files = {p.relative_to(ROOT) for f in ("conf", "data_catalog") for p in (ROOT / f).rglob("*.*")}
+    shipped = {name.removeprefix("factsweep/") for name in names}
+    missing = {str(path) for path in files if path.suffix in (".yaml", ".csv")} - shipped
+    assert all(name.startswith("data_catalog/mini/") for name in missing)  # sources of mini sets
+    assert not [
+        name for name in names if name.startswith("factsweep/data") and name.endswith(".py")
+    ]
+    assert {"factsweep/py.typed", "factsweep/data_catalog/rates.csv"} < {*names}
+
+
+def test_wheel_runs_a_users_own_model_and_data_in_an_empty_folder(
+    installed: Path, hers: Path
+) -> None:
+    def factsweep(*words: str) -> str:
+        script = [sys.executable, str(installed / "bin/factsweep"), *words]
+        environment = {**os.environ, "PYTHONPATH": str(installed)}
+        environment.pop("FACTSWEEP_CONFIG_DIR", None)
+        done = subprocess.run(
+            script, cwd=hers, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "commit" not in factsweep("--version")
+    small = ["decoding.engine=fake", "decoding.samples.n_prompts=0", "metrics.n_rounds=20"]
+    given = ["model=mine", "benchmark=mine", *small, "cluster.num_cpus=2"]
+    assert "mine on mine" in factsweep("run", *given)
+    assert (hers / "results/mine-mine-4-template/index.html").is_file()
