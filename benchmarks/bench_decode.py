@@ -40,7 +40,7 @@ from pipeline import run
 from pipeline.config import settings
 from pipeline.config.settings import Run
 from pipeline.execution import cluster
-from pipeline.execution.plan import planned
+from pipeline.execution.plan import planned, settled
 from pipeline.inputs import catalog, models
 from pipeline.stages.expand import with_text
 
@@ -112,7 +112,7 @@ def _job(folder: str, *more: str) -> Run:
     rows.parent.mkdir(parents=True)
     _rows().write_parquet(rows)
     places = (f"artifacts={folder}/artifacts", f"results={folder}/results", "run_name=bench")
-    return settings.load([*GIVEN, f"benchmark.path={rows}", *places, *more])
+    return settled(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *more]))
 
 
 def _rows() -> pl.DataFrame:

@@ -9,7 +9,7 @@ One engine is alive at a time, each in a process of its own, and they take turns
 not equally fast all the time.
 
     python benchmarks/bench_scoring.py [--files ../shared/data/probelm --frame 112023]
-                                       [--candidates 500] [--rounds 2] [--dtype bfloat16]
+                                       [--candidates 500] [--rounds 2] [--dtype auto]
 """
 
 import argparse
@@ -28,6 +28,7 @@ from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
 from pipeline.config import settings
 from pipeline.execution import cluster
+from pipeline.execution.plan import settled
 from pipeline.inputs import models
 
 MODEL = ["model=smollm2-135m"]
@@ -57,9 +58,11 @@ def main() -> None:
     parser.add_argument("--frame", default="112023", help="the file of this time frame")
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto")
     given = parser.parse_args()
-    job = Job(given.files, given.frame, given.candidates, given.dtype)
+    dtype = settled(settings.load([*MODEL, f"model.dtype={given.dtype}"])).model.dtype
+    job = Job(given.files, given.frame, given.candidates, dtype)
+    print(f"smollm2-135m in {dtype}")
     engines = {
         "vLLM": through_vllm,
         "transformers": through_likelihood,
@@ -97,7 +100,7 @@ def through_vllm(job: Job) -> Rate:
     os.environ.update(cluster.environment(settings.load(MODEL)))
     from operators.engines.vllm import VllmEngine, VllmSettings
 
-    folder = models.location(_weights())
+    folder = models.location(_weights(job))
     engine = VllmEngine(VllmSettings(folder, None, job.dtype, max_model_len=1024))
     return _timed(engine.scores, job)
 
@@ -137,7 +140,7 @@ def _timed(scores: Callable[[Sequence[ScoreRequest]], Iterator[Any]], job: Job) 
 def _requests(job: Job) -> list[ScoreRequest]:
     paths = [job.files / f"{job.frame}.json", job.files / "prompts.csv"]
     facts = facts_from_files({path.name: path.read_text("utf-8") for path in paths})
-    tokenizer = models.tokenizer(_weights())
+    tokenizer = models.tokenizer(_weights(job))
     share = -(-job.candidates // len(PROMPT_TYPES))
     return [
         request
@@ -146,8 +149,8 @@ def _requests(job: Job) -> list[ScoreRequest]:
     ]
 
 
-def _weights() -> models.Weights:
-    return models.resolve(settings.load(MODEL).model)
+def _weights(job: Job) -> models.Weights:
+    return models.resolve(settings.load([*MODEL, f"model.dtype={job.dtype}"]).model)
 
 
 def _model(job: Job) -> Any:
@@ -155,7 +158,7 @@ def _model(job: Job) -> Any:
     from transformers import AutoModelForCausalLM
 
     dtype = getattr(torch, job.dtype)
-    return AutoModelForCausalLM.from_pretrained(models.location(_weights()), dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(models.location(_weights(job)), dtype=dtype)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What stages took, and from it what work of the same kind would take.
 
 Time is only ever predicted from the same hardware, and where an engine is at work, from the same
-model. Nothing is scaled from one model to another.
+model in the same type of numbers. Nothing is scaled from one model to another.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ SPENT: Mapping[str, pl.DataType] = {
     "stage": pl.String(),
     "setting": pl.String(),
     "model": pl.String(),
+    "dtype": pl.String(),
     "hardware": pl.String(),
     "gpus": pl.Int64(),
     "cores": pl.Int64(),
@@ -55,13 +56,14 @@ class Place:
     """Where work is to be done: an engine's hardware, and the processor of the other stages.
 
     `engine` is a part of the hardware's name, or all of it; an engine holds so many `gpus`, if it
-    is on any; null cores match any number.
+    is on any; null cores match any number. The model computes in `dtype`.
     """
 
     engine: str
     gpus: int
     cores: int | None
     cpu: str
+    dtype: str
 
 
 def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFrame:
@@ -71,14 +73,14 @@ def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFra
     or if there is none, in all others together. Unknown is null.
 
     >>> spent = pl.DataFrame(
-    ...     [("generations", "zero-shot", "m", "H100", 1, 0, 900, 90.0, 0.0, 1800)],
-    ...     schema=["stage", "setting", "model", "hardware", "gpus", "cores", "answers", "seconds",
-    ...             "core_seconds", "bytes"], orient="row",
+    ...     [("generations", "zero-shot", "m", "bfloat16", "H100", 1, 0, 900, 90.0, 0.0, 1800)],
+    ...     schema=["stage", "setting", "model", "dtype", "hardware", "gpus", "cores", "answers",
+    ...             "seconds", "core_seconds", "bytes"], orient="row",
     ... )
     >>> work = spent.select("stage", "setting", "model", answers=pl.lit(36_000))
-    >>> predict(work, spent, Place("h100", 1, None, "")).row(0)[3:]
-    (3600.0, 1.0, 0.0, 72000.0, '10.0 answers/s of an engine on H100')
-    >>> predict(work, spent, Place("A100", 1, None, "")).row(0)[3:]
+    >>> predict(work, spent, Place("h100", 1, None, "", "bfloat16")).row(0)[3:]
+    (3600.0, 1.0, 0.0, 72000.0, '10.0 answers/s of an engine in bfloat16 on H100')
+    >>> predict(work, spent, Place("A100", 1, None, "", "bfloat16")).row(0)[3:]
     (None, None, None, 72000.0, None)
     """
     rows = [_predicted(each, spent, place) for each in work.iter_rows(named=True)]
@@ -110,12 +112,13 @@ def _predicted(each: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> di
 
 
 def _fits(model: str | None, place: Place) -> pl.Expr:
-    """Whether a row was measured on the same hardware, with the same model."""
+    """Whether a row was measured on the same hardware, with the same model in the same type."""
     if model is None:
         return pl.col("model").is_null() & (pl.col("hardware") == place.cpu)
     named = pl.col("hardware").str.to_lowercase().str.contains(place.engine.lower(), literal=True)
     cores = True if place.cores is None else pl.col("cores") == place.cores
-    return named & (pl.col("model") == model) & pl.col("gpus").is_in([0, place.gpus]) & cores
+    same = (pl.col("model") == model) & (pl.col("dtype") == place.dtype)
+    return named & same & pl.col("gpus").is_in([0, place.gpus]) & cores
 
 
 def _nearest(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
@@ -126,6 +129,7 @@ def _nearest(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, boo
 
 def _basis(timed: pl.DataFrame, model: str | None) -> str:
     rate = float(timed["answers"].sum()) / float(timed["seconds"].sum())
-    what = "answers/s of an engine" if model else "/s"
     on = " and ".join(sorted(set(timed["hardware"])))
-    return f"{rate:,.1f} {what} on {on}" if model else f"{rate:,.0f}{what} on {on}"
+    if model is None:
+        return f"{rate:,.0f}/s on {on}"
+    return f"{rate:,.1f} answers/s of an engine in {timed['dtype'][0]} on {on}"

@@ -12,7 +12,7 @@ from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cluster, dag, progress
-from pipeline.execution.plan import Plan, planned
+from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.results import report
 from pipeline.storage import lease
 
@@ -34,6 +34,8 @@ def run(settings: Run) -> pl.DataFrame:
     started = time.monotonic()
     plan = planned(settings)
     known = None if plan.is_complete() else rates.known(plan)
+    if known is not None and (slow := slow_dtype(plan.run)):
+        _LOG.warning("%s", slow)
     while not plan.is_complete():
         try:
             compute(plan)

@@ -65,7 +65,7 @@ def tiny_bert(mini: Facts) -> Any:
 @pytest.fixture(scope="session")
 def smollm2() -> Weights:
     """The packaged weights; the first use on a machine converts them, which takes half a minute."""
-    return models.resolve(load(["model=smollm2-135m"]).model)
+    return models.resolve(load(["model=smollm2-135m", "model.dtype=float32"]).model)
 
 
 @pytest.fixture(scope="session")

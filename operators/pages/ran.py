@@ -13,6 +13,7 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
     rows = {
         "model": f"{model['id']} ({model['source']})",
         "revision": record["model_revision"],
+        "computed in": model["dtype"],
         "trust_remote_code": "ON" if model.get("trust_remote_code") else "off",
         "engine": run["decoding"]["engine"],
         "seed": str(run["seed"]),
@@ -25,6 +26,7 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
     }
     if run.get("answers"):  # no engine of ours gave them
         rows |= {"model": model["name"], "engine": "none: answers made elsewhere"}
+        del rows["computed in"]
     return rows
 
 

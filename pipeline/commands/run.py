@@ -34,9 +34,10 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the summary; the verb `run`."""
     from pipeline.config.settings import load
+    from pipeline.execution.plan import settled
     from pipeline.run import run
 
-    settings = load(asked.overrides)
+    settings = settled(load(asked.overrides))
     _print_card(run(settings), settings)
     return 0
 
@@ -54,10 +55,12 @@ def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
     from operators.tables.formats.markdown import markdown
     from pipeline.storage.store import Store
 
-    print(f"\n{settings.model.name} on {settings.benchmark.name}{_part(settings)}\n")
+    model = settings.model
+    computed = "" if settings.answers else f" in {model.dtype}"
+    print(f"\n{model.name} on {settings.benchmark.name}{computed}{_part(settings)}\n")
     print(markdown(settings.method.card(metrics)))
-    if settings.model.trust_remote_code:
-        print(f"model.trust_remote_code=true: code of {settings.model.id} was allowed to run")
+    if model.trust_remote_code:
+        print(f"model.trust_remote_code=true: code of {model.id} was allowed to run")
     folder = Store(settings.results).where(settings.name)
     print(f"page: {folder}/index.html; tables, figures and every number by relation: {folder}/")
 

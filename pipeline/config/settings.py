@@ -45,7 +45,7 @@ class Model:
     instruction_tuned: bool
     training_cutoff: str | None
     chat_template: bool
-    dtype: str
+    dtype: Literal["auto", "bfloat16", "float16", "float32"]
     max_model_len: int
     tensor_parallel: int
     pipeline_parallel: int

@@ -20,7 +20,7 @@ from pipeline.config.home import home
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cluster, pool
-from pipeline.execution.plan import Branch, Plan, asked, planned
+from pipeline.execution.plan import Branch, Plan, asked, planned, settled
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.decode import Task
@@ -47,6 +47,7 @@ def calibrate(run: Run) -> Iterator[str]:
     """
     import ray
 
+    run = settled(run)  # here, not by the worker that measures
     if run.model.pipeline_parallel > 1:
         raise InputError(
             "plan --calibrate measures a replica on one node; with model.pipeline_parallel="
@@ -126,6 +127,7 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
         "stage": job.stage,
         "setting": job.branch.title,
         "model": plan.run.model.name,
+        "dtype": plan.run.model.dtype,
         "hardware": held.name,
         "gpus": held.gpus,
         "cores": held.cores,

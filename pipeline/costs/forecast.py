@@ -15,7 +15,7 @@ from operators.tables.formats.markdown import markdown
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, asked, planned, tasks
+from pipeline.execution.plan import Branch, Plan, asked, planned, slow_dtype, tasks
 from pipeline.execution.progress import clock
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
@@ -124,7 +124,10 @@ def _rows_done(artifact: Artifact) -> int:
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The plan in words and figures."""
     run = plan.run
-    yield f"{run.name}: {run.model.name} ({plan.weights.revision}) on {run.benchmark.name}"
+    model = f"{run.model.name} ({plan.weights.revision})"
+    yield f"{run.name}: {model} on {run.benchmark.name} in {run.model.dtype}"
+    if slow := slow_dtype(run):
+        yield f"warning: {slow}"
     for figures in forecasts:
         yield ""
         yield from _setting_lines(figures)
@@ -213,7 +216,8 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     known = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     mend = (
-        f"{', '.join(never)} of {run.model.name} were never measured on {rates.place(run).engine}; "
+        f"{', '.join(never)} of {run.model.name} in {run.model.dtype} were never measured on "
+        f"{rates.place(run).engine}; "
         "measure a minute of them with `factsweep plan --calibrate`, or give "
         "cluster.answers_per_s=<of one replica>"
     )

@@ -62,8 +62,9 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
 
 def place(run: Run) -> Place:
     """Where a plan supposes that the run is: `cluster.hardware`, or else where this is asked."""
+    dtype = run.model.dtype
     if run.cluster.hardware is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
-        return Place(run.cluster.hardware, gpus, None, processor.cpu())
+        return Place(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
     here = hardware(run)
-    return Place(here.name, here.gpus, here.cores, processor.cpu())
+    return Place(here.name, here.gpus, here.cores, processor.cpu(), dtype)

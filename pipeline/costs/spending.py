@@ -58,6 +58,7 @@ def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     return {
         **_named(branch, artifact),
         "model": shards[0].get("model"),
+        "dtype": artifact.recipe.fields.get("dtype"),
         "hardware": machines.pop() if len(machines) == 1 else None,
         "gpus": round(sums["gpu_seconds"] / sums["seconds"]),
         "cores": round(sums["core_seconds"] / sums["seconds"]),
@@ -93,5 +94,6 @@ def to_csv(rows: pl.DataFrame) -> bytes:
 
 
 def from_csv(content: bytes) -> pl.DataFrame:
-    """Rows that were written as a file."""
-    return pl.read_csv(content, schema=SPENT)
+    """Rows that were written as a file; a column that it has not is null."""
+    rows = pl.read_csv(content, schema_overrides=SPENT)
+    return pl.concat([pl.DataFrame(schema=SPENT), rows], how="diagonal")

@@ -7,11 +7,11 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 from operators.errors import InputError
 from pipeline.config.settings import Cluster, Model, Run
+from pipeline.machine import processor
 from pipeline.stages.decode import Hardware
 from pipeline.stages.generate import NO_ENGINE, engine_version
 
@@ -36,13 +36,7 @@ _QUIET = {
 
 def device(cluster: Cluster) -> str:
     """`cuda` where the vLLM that is installed is the CUDA build, else `cpu`."""
-    if cluster.device != "auto":
-        return cluster.device
-    try:
-        metadata.version("vllm")
-    except metadata.PackageNotFoundError:
-        return "cpu"
-    return "cuda"
+    return processor.device(cluster.device)
 
 
 def gpus_per_engine(run: Run) -> int:

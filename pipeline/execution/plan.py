@@ -6,15 +6,16 @@ facts → prompts → admitted → generations ─┬→ matched ─┬→ metri
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from operators.methods.method import Asked
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import hardware
+from pipeline.execution.cluster import device, hardware
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
+from pipeline.machine import dtype
 from pipeline.stages import admit, aggregate, expand, facts, fill, generate, likelihood, match
 from pipeline.stages.decode import SOURCES, Task, Work
 from pipeline.stages.fill import Fill
@@ -80,12 +81,23 @@ class Plan:
         )
 
 
+def settled(run: Run) -> Run:
+    """The run with all that depends on this machine and changes a result: the model's dtype."""
+    return replace(run, model=models.settled(run.model, run.cluster.device))
+
+
+def slow_dtype(run: Run) -> str | None:
+    """What the run's dtype costs on a CPU without instructions for it; null if it costs nothing."""
+    return dtype.warning(run.model.dtype, device(run.cluster))
+
+
 def planned(run: Run) -> Plan:
     """The artifacts of a run.
 
     Raises:
         InputError: the data set or the model cannot be found.
     """
+    run = settled(run)
     weights = models.resolve(run.model)
     facts_recipe = facts.recipe(run.benchmark)
     branches = tuple(_branch(run, setting, facts_recipe, weights) for setting in run.settings)

@@ -4,8 +4,8 @@ import hashlib
 import importlib.util
 import shutil
 import tempfile
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from operators.errors import InputError
 from pipeline.config.home import home
 from pipeline.config.settings import Model
 from pipeline.inputs import hub
+from pipeline.machine import dtype, processor
 
 _WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by size, head and tail
 _END = 1 << 20
@@ -25,6 +26,39 @@ class Weights:
 
     model: Model
     revision: str
+
+
+def settled(model: Model, device: str) -> Model:
+    """The model with the type that it computes in on `auto`, `cpu` or `cuda`, if that is open.
+
+    Encoders stay in float32, which holds the weights of any checkpoint.
+
+    Raises:
+        InputError: the GPU is old, and the model's configuration cannot be read.
+    """
+    if model.dtype != dtype.AUTO:
+        return model
+    if model.architecture == "encoder":
+        return replace(model, dtype="float32")
+    found = dtype.best(processor.device(device), partial(_stored_dtype, model))
+    return replace(model, dtype=found)
+
+
+def _stored_dtype(model: Model) -> str | None:
+    """The type of the weights as the checkpoint has them; null where they are quantised."""
+    if model.source == "package":
+        return None
+    from transformers import PreTrainedConfig
+
+    revision = model.revision if model.source == "hub" else None
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(model.id, revision=revision)
+    except OSError as error:
+        raise InputError(
+            f"the config.json of model.id={model.id} cannot be read, so give model.dtype: {error}"
+        ) from error
+    found: str | None = config.get("dtype") or config.get("torch_dtype")
+    return found
 
 
 def resolve(model: Model) -> Weights:

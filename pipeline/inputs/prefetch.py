@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 from pipeline.config.home import home
-from pipeline.config.settings import Benchmark, Model, Run, load
+from pipeline.config.settings import Benchmark, Model, load
 from pipeline.inputs import catalog, hub, models
 from pipeline.inputs.hub import Fetched, Repository, Say
 
@@ -23,7 +23,8 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
         InputError: one of them is unknown, or the hub does not give it.
     """
     runs = [load(each) for each in _each(overrides)]
-    for model in {_source(run): run.model for run in runs}.values():
+    settled = [models.settled(run.model, run.cluster.device) for run in runs]
+    for model in {_source(model): model for model in settled}.values():
         yield _model(model, say)
     for benchmark in {
         (run.benchmark.data, run.benchmark.path): run.benchmark for run in runs
@@ -42,9 +43,9 @@ def _each(overrides: Sequence[str]) -> Iterator[list[str]]:
     return map(list, product(*choices))
 
 
-def _source(run: Run) -> Model:
+def _source(model: Model) -> Model:
     """The part of a model that says which weights it is."""
-    return replace(run.model, name="", billions_of_parameters=0.0)
+    return replace(model, name="", billions_of_parameters=0.0)
 
 
 def _model(model: Model, say: Say) -> str:

@@ -1,10 +1,11 @@
-"""What this machine is called: rates that were measured on different hardware are never mixed."""
+"""What this machine is and what it can do, as the operating system and the driver tell."""
 
 import os
 import platform
 import re
 import subprocess
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 
 UNKNOWN_GPU = "unknown GPU"
@@ -16,18 +17,39 @@ def name(gpus: int) -> str:
     return gpu() if gpus else cpu()
 
 
+def device(asked: str) -> str:
+    """`cpu` or `cuda`; of `auto`, `cuda` where the vLLM that is installed is the CUDA build."""
+    if asked != "auto":
+        return asked
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return "cpu"
+    return "cuda"
+
+
 @lru_cache
 def cpu() -> str:
     """The name of the CPU, with its numbers: AMD EPYC (family 26, model 2).
 
     A virtual machine may call several generations by one name.
     """
-    text = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
-    found = dict(re.findall(r"^(model name|cpu family|model)[ \t]*: (.+)$", text, re.MULTILINE))
+    found = dict(re.findall(r"^(model name|cpu family|model)[ \t]*: (.+)$", _cpuinfo(), re.M))
     if "model name" not in found:
         return platform.processor() or platform.machine()
     numbers = f"family {found.get('cpu family')}, model {found.get('model')}"
     return f"{found['model name'].strip()} ({numbers})"
+
+
+@lru_cache
+def flags() -> frozenset[str]:
+    """What the CPU can do, as Linux names it: avx2, avx512_bf16; nothing where none are told."""
+    found = re.search(r"^(?:flags|Features)[ \t]*:(.*)$", _cpuinfo(), re.M)
+    return frozenset(found[1].split()) if found else frozenset()
+
+
+def _cpuinfo() -> str:
+    return _CPUINFO.read_text() if _CPUINFO.is_file() else ""
 
 
 @lru_cache
@@ -36,10 +58,20 @@ def gpu() -> str:
 
     The driver is asked, not torch: what has touched CUDA once cannot be forked any more.
     """
+    return _first_gpu("name") or UNKNOWN_GPU
+
+
+@lru_cache
+def compute_capability() -> float | None:
+    """The CUDA compute capability of that GPU: 9.0; null where none is seen."""
+    answer = _first_gpu("compute_cap")
+    return float(answer) if re.fullmatch(r"\d+\.\d+", answer) else None
+
+
+def _first_gpu(field: str) -> str:
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
-    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", f"--id={first}"]
+    ask = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", f"--id={first}"]
     try:
-        done = subprocess.run(ask, capture_output=True, text=True, check=True)
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN_GPU
-    return done.stdout.strip() or UNKNOWN_GPU
+        return ""

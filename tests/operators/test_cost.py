@@ -12,6 +12,7 @@ ENGINE: dict[str, Any] = {
     "stage": "generations",
     "setting": "zero-shot",
     "model": "m",
+    "dtype": "bfloat16",
     "hardware": "NVIDIA H100 80GB HBM3",
     "gpus": 1,
     "cores": 0,
@@ -24,7 +25,7 @@ ENGINE: dict[str, Any] = {
     "core_seconds": 0.0,
     "bytes": 5000,
 }
-H100 = Place("H100", 1, None, "EPYC")
+H100 = Place("H100", 1, None, "EPYC", "bfloat16")
 
 
 def spent(*changes: dict[str, Any]) -> pl.DataFrame:
@@ -51,6 +52,8 @@ def test_predict_the_same_work_takes_what_it_took() -> None:
     [
         {"hardware": "NVIDIA A100-SXM4-80GB"},
         {"model": "another"},
+        {"dtype": "float32"},
+        {"dtype": None},
         {"stage": "samples"},
         {"gpus": 8},
         {"hardware": None},
@@ -65,7 +68,7 @@ def test_predict_time_measured_otherwise_is_never_taken(other: dict[str, Any]) -
 def test_predict_cores_are_told_apart() -> None:
     cpu = {"hardware": "EPYC", "gpus": 0}
     measured = spent({**cpu, "cores": 2, "seconds": 40.0}, {**cpu, "cores": 8})
-    assert seconds(measured, work(100), Place("EPYC", 0, 2, "EPYC")) == 40.0
+    assert seconds(measured, work(100), Place("EPYC", 0, 2, "EPYC", "bfloat16")) == 40.0
 
 
 def test_predict_the_same_setting_comes_before_others() -> None:
@@ -80,7 +83,7 @@ def test_predict_stages_without_an_engine_need_the_same_processor() -> None:
     measured = spent({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
     asked = work(100, stage="prompts", model=None)
     assert seconds(measured, asked) == 10.0
-    assert seconds(measured, asked, Place("H100", 1, None, "Xeon")) is None
+    assert seconds(measured, asked, Place("H100", 1, None, "Xeon", "bfloat16")) is None
 
 
 def test_predict_stages_without_an_engine_are_not_stretched_beyond_a_hundred_times() -> None:

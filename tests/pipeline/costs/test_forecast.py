@@ -152,8 +152,8 @@ def test_lines_rate_measured_is_that_of_the_same_model(
         "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
         for name in ("tiny", "another")
     )
-    assert "answers/s of an engine on fake engine" in same
-    assert "of another were never measured on fake engine" in other
+    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in same
+    assert f"of another in {finished.run.model.dtype} were never measured on fake engine" in other
 
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
@@ -162,7 +162,7 @@ def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Setti
     *_, table, _ = lines(*forecast(small_settings()))
     (row,) = [line for line in table.splitlines() if "generations" in line]
     assert "16" in row
-    assert "answers/s of an engine on fake engine" in row
+    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in row
 
 
 def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:

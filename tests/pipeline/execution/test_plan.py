@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned, work
+from pipeline.execution.plan import Plan, planned, settled, work
 from pipeline.inputs.models import resolve
 
 Settings = Callable[..., Run]
@@ -140,4 +140,4 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
 
 def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:
     run = small_settings("sweep.prompts=[zero-shot,4-template]")
-    assert planned(run).weights == resolve(run.model)
+    assert planned(run).weights == resolve(settled(run).model)

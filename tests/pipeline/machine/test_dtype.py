@@ -1,0 +1,203 @@
+"""dtype: auto, with the flags of other processors and the answers of other drivers planted."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.config.settings import Run, load
+from pipeline.costs.forecast import forecast, lines
+from pipeline.execution.plan import planned, settled
+from pipeline.inputs import models
+from pipeline.machine import dtype, processor
+
+Plant = Callable[[str], None]
+AVX2 = "fpu sse2 ssse3 fma avx f16c avx2"
+AVX512 = f"{AVX2} avx512f avx512bw avx512vl"
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Each test asks the machine anew, and so do the tests behind it."""
+    asked = (processor.cpu, processor.flags, processor.gpu, processor.compute_capability)
+    for each in asked:
+        each.cache_clear()
+    yield
+    for each in asked:
+        each.cache_clear()
+
+
+@pytest.fixture
+def plant_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Gives the CPU other flags, in the words of x86-64's /proc/cpuinfo."""
+
+    def plant(flags: str, name: str = "flags") -> None:
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"processor\t: 0\nmodel name\t: Some CPU\n{name}\t\t: {flags}\n\n")
+        monkeypatch.setattr(processor, "_CPUINFO", path)
+
+    return plant
+
+
+@pytest.fixture
+def plant_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Stands in for the driver's tool, which answers with this compute capability."""
+
+    def plant(capability: str) -> None:
+        tool = tmp_path / "nvidia-smi"
+        answer = f"echo {capability}" if capability else "exit 9"
+        tool.write_text(f'#!/bin/sh\ncase "$*" in *compute_cap*) {answer};; *) exit 9;; esac\n')
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return plant
+
+
+def unread() -> str | None:
+    raise AssertionError("the checkpoint's type was asked for")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (AVX2, "float32"),
+        (AVX512, "float32"),
+        (f"{AVX512} avx512_bf16", "bfloat16"),
+        (f"{AVX512} amx_bf16 amx_tile", "bfloat16"),
+        ("", "float32"),
+    ],
+)
+def test_best_cpu_is_bfloat16_where_a_flag_says_so(
+    plant_flags: Plant, flags: str, expected: str
+) -> None:
+    plant_flags(flags)
+    assert dtype.best("cpu", unread) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("fp asimd asimdhp", "float32"), ("fp asimd asimdhp i8mm bf16", "bfloat16")],
+)
+def test_best_arm_cpu_is_bfloat16_where_a_feature_says_so(
+    plant_flags: Callable[[str, str], None], flags: str, expected: str
+) -> None:
+    plant_flags(flags, "Features")
+    assert dtype.best("cpu", unread) == expected
+
+
+def test_best_cpu_without_cpuinfo_is_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "none")
+    assert dtype.best("cpu", unread) == "float32"
+
+
+@pytest.mark.parametrize("capability", ["8.0", "8.6", "9.0", "12.0", "", "[N/A]"])
+def test_best_gpu_is_bfloat16_unless_it_is_known_to_be_older(
+    plant_gpu: Plant, capability: str
+) -> None:
+    plant_gpu(capability)
+    assert dtype.best("cuda", unread) == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [("float16", "float16"), ("bfloat16", "float32"), ("float32", "float32"), (None, "float32")],
+)
+def test_best_older_gpu_is_float16_only_for_weights_stored_in_it(
+    plant_gpu: Plant, stored: str | None, expected: str
+) -> None:
+    plant_gpu("7.5")
+    assert dtype.best("cuda", lambda: stored) == expected
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_settled_older_gpu_reads_the_type_of_the_checkpoint(
+    plant_gpu: Plant, tmp_path: Path, key: str
+) -> None:
+    plant_gpu("7.0")
+    (tmp_path / "config.json").write_text(f'{{"{key}": "float16"}}')
+    model = replace(load([]).model, source="path", id=str(tmp_path))
+    assert models.settled(model, "cuda").dtype == "float16"
+
+
+def test_settled_older_gpu_without_a_config_names_the_fix(plant_gpu: Plant) -> None:
+    plant_gpu("7.0")
+    model = replace(load([]).model, source="hub", id="nobody/nothing", revision="main")
+    with pytest.raises(InputError, match=r"model\.id=nobody/nothing cannot be .* model\.dtype"):
+        models.settled(model, "cuda")
+
+
+def test_settled_package_on_an_older_gpu_is_float32(plant_gpu: Plant) -> None:
+    plant_gpu("6.1")
+    assert models.settled(load([]).model, "cuda").dtype == "float32"
+
+
+def test_settled_encoder_is_float32_everywhere(plant_flags: Plant) -> None:
+    plant_flags(f"{AVX512} avx512_bf16")
+    model = replace(load(["model=bert-base-uncased"]).model, dtype="auto")
+    assert [models.settled(model, each).dtype for each in ("cpu", "cuda")] == ["float32"] * 2
+
+
+def test_settled_type_that_was_given_stays(plant_flags: Plant) -> None:
+    plant_flags(AVX2)
+    assert settled(load(["model.dtype=bfloat16"])).model.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("flags", [AVX2, f"{AVX2} avx512_bf16"])
+def test_planned_auto_is_the_same_plan_as_its_type_by_name(
+    plant_flags: Plant, small_settings: Callable[..., Run], flags: str
+) -> None:
+    plant_flags(flags)
+    found = planned(small_settings())
+    named = planned(small_settings(f"model.dtype={found.run.model.dtype}"))
+    assert found == named
+    assert found.branches[0].greedy.recipe.fields["dtype"] == found.weights.model.dtype != "auto"
+
+
+@pytest.mark.parametrize(
+    ("given", "flags", "told"),
+    [
+        ("bfloat16", AVX2, True),
+        ("float16", AVX2, True),
+        ("bfloat16", AVX512, True),
+        ("auto", AVX2, False),
+        ("float32", AVX2, False),
+        ("bfloat16", f"{AVX512} avx512_bf16", False),
+        ("float16", f"{AVX512} avx512_fp16", False),
+    ],
+)
+def test_plan_type_that_the_cpu_lacks_is_told_with_the_fix(
+    plant_flags: Plant, small_settings: Callable[..., Run], given: str, flags: str, told: bool
+) -> None:
+    plant_flags(flags)
+    text = list(lines(*forecast(small_settings(f"model.dtype={given}"))))
+    warnings = [line for line in text if line.startswith("warning: ")]
+    assert len(warnings) == told
+    if told:
+        assert warnings[0].startswith(f"warning: model.dtype={given} is about 8 times slower")
+        assert "(Some CPU" in warnings[0]
+        assert warnings[0].endswith("give model.dtype=auto or model.dtype=float32.")
+
+
+def test_plan_says_what_auto_became(plant_flags: Plant, small_settings: Callable[..., Run]) -> None:
+    plant_flags(AVX2)
+    assert next(iter(lines(*forecast(small_settings())))).endswith(" on myriadlama-mini in float32")
+
+
+def test_model_dtype_unknown_is_refused() -> None:
+    with pytest.raises(InputError, match=r"model\.dtype='half'.*bfloat16"):
+        load(["model.dtype=half"])
+
+
+def test_conf_decoders_leave_the_type_to_the_hardware() -> None:
+    from pipeline.config.settings import choices
+
+    found: dict[Any, set[str]] = {}
+    for name in choices("model"):
+        model = load([f"model={name}"]).model
+        found.setdefault(model.architecture, set()).add(model.dtype)
+    assert found == {"decoder": {"auto"}, "encoder": {"float32"}}
