@@ -1,6 +1,6 @@
 """MyriadLAMA: rows as its authors publish them → the canonical tables, and back.
 
-A row is a subject-relation pair under one template (MyriadLAMA, section 4). Columns:
+One row is one subject-relation pair under one template (MyriadLAMA, section 4). Columns:
 
 | column | type | meaning |
 |---|---|---|
@@ -10,27 +10,41 @@ A row is a subject-relation pair under one template (MyriadLAMA, section 4). Col
 | sub_ent | str | the subject's label |
 | sub_uri, sub_aliases | str, list[str] | the subject's id and other names; both may be missing |
 | obj_uris, obj_ents | list[str] | the ids and labels of all right objects |
-| obj_aliases | list[list[str]] or list[str] | other names, one list an object, or one for all |
+| obj_aliases | list[list[str]] or list[str] | other names, per object or of all; may be missing |
 | uuid | str | id of the pair or of the row; names the subject where there is no sub_uri |
+
+Other layouts of the same columns: `operators.datasets.layouts`.
 """
 
 from collections.abc import Mapping
 
 import polars as pl
 
+from operators.datasets.columns import Column, check_columns
 from operators.datasets.facts import Facts, checked
+from operators.datasets.layouts import as_rows, decoded
 from operators.datasets.templates import numbered
 from operators.errors import InputError
 
+_NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
+_MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))
 _TEXT = ("rel_uri", "template", "sub_ent")
-_LISTS = ("obj_uris", "obj_ents")
-_TYPES: Mapping[str, tuple[pl.DataType, ...]] = {
-    **{name: (pl.String(),) for name in (*_TEXT, "sub_uri", "uuid")},
-    **{name: (pl.List(pl.String),) for name in (*_LISTS, "sub_aliases")},
-    "is_manual": (pl.Boolean(), pl.Int64()),
-    "obj_aliases": (pl.List(pl.List(pl.String)), pl.List(pl.String)),
-}
-_REQUIRED = (*_TEXT, "is_manual", *_LISTS, "obj_aliases")
+COLUMNS = (
+    Column("rel_uri", (_NAME,), True, ("predicate_id", "property", "relation"), "relation"),
+    Column("template", (_NAME, _NAMES), True, ("pattern", "prompt", "sentence"), "template"),
+    Column("is_manual", _MARKS, True, ("manual",)),
+    Column("sub_ent", (_NAME, _NAMES), True, ("sub_label", "subject", "head", "entity")),
+    Column("obj_uris", (_NAMES, _NAME), True, ("obj_uri", "answer_ids", "tail_id"), "entity"),
+    Column("obj_ents", (_NAMES, _NAME_LISTS, _NAME), True, ("obj_label", "answers", "tail")),
+    Column("obj_aliases", (_NAME_LISTS, _NAMES), False, ("answer_aliases", "synonyms")),
+    Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id"), "entity"),
+    Column("sub_aliases", (_NAMES,), False, ("subject_names", "synonyms")),
+    Column("uuid", (_NAME,), False, ("id",)),
+)
+_TEMPLATE_LISTS = (
+    Column("manual_templates", (_NAMES,), True, kind="template"),
+    Column("paraphrases", (_NAMES,), False, ("auto_templates",), "template"),
+)
 
 
 def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | None = None) -> Facts:
@@ -42,16 +56,7 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     Raises:
         InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
     """
-    schema = rows.collect_schema()
-    _check_columns(schema)
-    rows = (
-        rows.select(name for name in schema if name in _TYPES)
-        .with_row_index("row")
-        .with_columns(
-            relation_id=pl.col("rel_uri").str.split("/").list.last(),
-            is_manual=pl.col("is_manual").cast(pl.Boolean),
-        )
-    )
+    rows = _rows(rows)
     subject = _subject_column(rows)
     _check_values(rows, subject, relation_labels)
     templates = _templates(rows)
@@ -66,16 +71,35 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     return checked(Facts(relations, templates, _pairs(rows, subject)))
 
 
-def _check_columns(schema: pl.Schema) -> None:
-    for name in _REQUIRED:
-        if name not in schema:
-            raise InputError(
-                f"column {name} is missing; MyriadLAMA rows have {', '.join(_REQUIRED)}."
-            )
-    for name, types in _TYPES.items():
-        if name in schema and schema[name] not in types:
-            expected = " or ".join(map(str, types))
-            raise InputError(f"column {name} has type {schema[name]}; it must be {expected}.")
+def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
+    """How many pairs have rows that name other subjects or objects; how many ids have two labels.
+
+    Of a pair the first row counts.
+    """
+    rows = _rows(rows)
+    subject = _subject_column(rows)
+    fields = [pl.col(n).hash().n_unique() > 1 for n in ("sub_ent", "obj_uris", "obj_ents")]
+    pairs = rows.group_by("relation_id", subject).agg(differ=pl.any_horizontal(fields))
+    labels = rows.group_by(subject).agg(differ=pl.col("sub_ent").n_unique() > 1)
+    counted = (table.select(pl.col("differ").sum()) for table in (pairs, labels))
+    n_pairs, n_subjects = (each.collect(engine="streaming").item() for each in counted)
+    return {"contradicting_pairs": int(n_pairs), "subjects_of_two_labels": int(n_subjects)}
+
+
+def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per pair and template, of the columns that are read, each with its number."""
+    rows = decoded(rows)
+    schema = rows.collect_schema()
+    listed = "template" not in schema and "manual_templates" in schema
+    one_each = [c for c in COLUMNS if c.name not in ("template", "is_manual")]
+    expected = (*_TEMPLATE_LISTS, *one_each) if listed else COLUMNS
+    check_columns(rows, expected, "MyriadLAMA rows")
+    names = {column.name for column in expected}
+    rows = as_rows(rows.select(name for name in schema if name in names).with_row_index("row"))
+    return rows.with_row_index("place").with_columns(
+        relation_id=pl.col("rel_uri").str.split("/").list.last(),
+        is_manual=pl.col("is_manual").cast(pl.Boolean),
+    )
 
 
 def _check_values(
@@ -106,12 +130,12 @@ def _blank(text: pl.Expr) -> pl.Expr:
 
 
 def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
-    """One row a template, in the order of first appearance in its relation."""
+    """One row per template, in the order of first appearance in its relation."""
     template = (
         rows.group_by("relation_id", "template")
-        .agg(pl.col("row").min(), pl.col("is_manual").first())
+        .agg(pl.col("place").min(), pl.col("is_manual").first())
         .collect(engine="streaming")
-        .sort("row")
+        .sort("place")
     )
     # Each paraphrase follows its manual template; where the groups come out unequal, the file has
     # another order, and which paraphrase belongs to which manual template is not known.
@@ -132,19 +156,18 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _pairs(rows: pl.LazyFrame, subject: str) -> pl.DataFrame:
-    """One row a subject-relation pair, in the order of first appearance."""
+    """One row per subject-relation pair, in the order of first appearance."""
     schema = rows.collect_schema()
-    columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents", "obj_aliases")]
-    aliases = (
-        pl.col("sub_aliases").first()
-        if "sub_aliases" in schema
-        else pl.lit(None).alias("sub_aliases")
-    )
+    columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents")]
+    aliases = [
+        pl.col(name).first() if name in schema else pl.lit(None, _NAMES).alias(name)
+        for name in ("sub_aliases", "obj_aliases")
+    ]
     pairs = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
-        .agg(pl.col("row").min(), *columns, aliases)
+        .agg(pl.col("place").min(), *columns, *aliases)
         .collect(engine="streaming")
-        .sort("row")
+        .sort("place")
     )
     return pairs.select(
         pair_id=pl.format("{}.{}", "relation_id", "subject_id"),
@@ -175,25 +198,39 @@ def _names(label: pl.Expr, aliases: pl.Expr) -> pl.Expr:
 
 
 def _objects(pairs: pl.DataFrame) -> pl.Series:
-    """list[struct(object_id, labels)], one list a pair."""
+    """list[struct(object_id, labels)], one list per pair."""
     flat = pairs["obj_aliases"].dtype == pl.List(pl.String)
     exploded = (
-        pairs.select("row", "obj_uris", "obj_ents")
+        pairs.select("place", "obj_uris", "obj_ents")
         .explode("obj_uris", "obj_ents")
-        .with_columns(index=pl.int_range(pl.len()).over("row"))
+        .with_columns(index=pl.int_range(pl.len()).over("place"))
     )
-    aliases = pairs.select("row", "obj_aliases")
-    # One list for all objects: which object a name belongs to changes no match, so the first.
-    if not flat:
-        aliases = aliases.explode("obj_aliases")
-    aliases = aliases.with_columns(index=pl.int_range(pl.len()).over("row"))
-    objects = exploded.join(aliases, on=["row", "index"], how="left", maintain_order="left").select(
-        "row",
-        object=pl.struct(
-            object_id="obj_uris", labels=_names(pl.col("obj_ents"), pl.col("obj_aliases"))
-        ),
+    aliases = pairs.select("place", "obj_aliases")
+    # One list for all objects: which object a name belongs to changes no match, so the first; the
+    # label of another object is that object's alone, or it would count twice.
+    aliases = _without_labels(aliases, exploded) if flat else aliases.explode("obj_aliases")
+    aliases = aliases.with_columns(index=pl.int_range(pl.len()).over("place"))
+    named = exploded.join(aliases, on=["place", "index"], how="left", maintain_order="left")
+    labels = _names(pl.col("obj_ents"), pl.col("obj_aliases"))
+    objects = named.select("place", object=pl.struct(object_id="obj_uris", labels=labels))
+    return objects.group_by("place", maintain_order=True).agg("object")["object"]
+
+
+def _without_labels(aliases: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Lists of names (place, obj_aliases) without those that are labels (place, obj_ents)."""
+    others = (
+        aliases.explode("obj_aliases")
+        .join(
+            labels,
+            left_on=["place", "obj_aliases"],
+            right_on=["place", "obj_ents"],
+            how="anti",
+            maintain_order="left",
+        )
+        .group_by("place", maintain_order=True)
+        .agg("obj_aliases")
     )
-    return objects.group_by("row", maintain_order=True).agg("object")["object"]
+    return aliases.select("place").join(others, on="place", how="left", maintain_order="left")
 
 
 def rows_from_facts(facts: Facts) -> pl.DataFrame:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,15 +11,17 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
+from operators.datasets.aliases import NAMED, with_aliases
 from operators.datasets.facts import Facts, labelled
-from operators.datasets.readers import READERS
+from operators.datasets.readers import FAULTS, NEEDS, READERS
 from operators.errors import DamagedFileError, InputError
 from operators.tables.shared.published import PUBLISHED
 from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.typed import build
 from pipeline.inputs import hub
-from pipeline.inputs.files import content, unreadable
+from pipeline.inputs.builders.sources import labels
+from pipeline.inputs.files import content, has_rows, unreadable
 from pipeline.inputs.hub import Repository
 
 
@@ -77,15 +80,96 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     """
     folder = Path(path) if path else _folder(entry)
     if folder.is_file():
-        return [folder]
-    found = sorted(p for p in folder.glob(entry.source.files) if p.is_file())
-    if not found and path:
-        found = sorted(p for p in folder.rglob("*") if p.suffix in (".parquet", ".jsonl"))
+        return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
+    beside = set(_beside(entry, folder))
+    found = {each for each in folder.glob(entry.source.files) if each.is_file()} - beside
+    if not found and (path or READERS[entry.reader].content == "rows"):
+        tables = {p for p in folder.rglob("*") if has_rows(p) and not _is_record(p, folder)}
+        found = tables - beside
     if not found:
         mend = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
         mend = _by_hand(entry) if entry.source.kind == "elsewhere" else mend
         raise InputError(f"{entry.name} has no files in {folder}; {mend}.")
+    return sorted(found | beside)
+
+
+def _is_record(path: Path, folder: Path) -> bool:
+    """Whether a file is a note of what was fetched: our own, or one of the hub's client."""
+    inside = path.relative_to(folder)
+    return path.name == "fetched.json" or any(part.startswith(".") for part in inside.parts)
+
+
+def mapping(entry: Entry) -> dict[str, dict[str, str]]:
+    """Columns that have another name in the files (`from`), or stand in another file (`file`).
+
+    Raises:
+        InputError: a column of the entry that says neither its type nor where it stands.
+    """
+    found = {}
+    for name, said in entry.columns.items():
+        if isinstance(said, str):
+            continue
+        fits = isinstance(said, dict) and len(said) == 1 and set(said) <= {"from", "file"}
+        if not fits or not isinstance(next(iter(said.values())), str):
+            raise InputError(
+                f"data_catalog/{entry.name}.yaml: columns.{name} is {said!r}; write its type, "
+                "{from: <name in the files>} or {file: <file of other names>}."
+            )
+        column = name.removesuffix("?")
+        if "file" in said and column not in NAMED:
+            raise InputError(
+                f"data_catalog/{entry.name}.yaml: columns.{column} cannot stand in another file; "
+                f"only {' and '.join(NAMED)} can."
+            )
+        found[column] = said
     return found
+
+
+def _beside(entry: Entry, folder: Path) -> list[Path]:
+    """The files of other names."""
+    patterns = {said["file"] for said in mapping(entry).values() if "file" in said}
+    return sorted({p for pattern in patterns for p in folder.glob(pattern) if p.is_file()})
+
+
+def _content(entry: Entry, paths: list[Path]) -> Any:
+    """What the entry's reader is handed: columns renamed and other names joined, as it says."""
+    kind = READERS[entry.reader].content
+    mapped = mapping(entry)
+    folder = paths[0].parent if len(paths) == 1 else Path(os.path.commonpath(paths))
+    beside = _beside(entry, folder if folder.is_dir() else folder.parent)
+    rows = content([path for path in paths if path not in beside], kind)
+    if not mapped:
+        return rows
+    if isinstance(rows, dict):
+        raise InputError(
+            f"columns of the layout {entry.reader} cannot be mapped; change the files."
+        )
+    rows = _renamed(rows, {said["from"]: name for name, said in mapped.items() if "from" in said})
+    for name, said in mapped.items():
+        if "file" in said:
+            rows = with_aliases(rows, name, _names(name, said["file"], beside))
+    return rows
+
+
+def _renamed(rows: pl.LazyFrame, names: dict[str, str]) -> pl.LazyFrame:
+    there = rows.collect_schema().names()
+    for theirs, ours in names.items():
+        if theirs not in there:
+            raise InputError(
+                f"columns.{ours} of the catalog entry is {{from: {theirs}}}, and the files have no "
+                f"column {theirs}; they have {', '.join(there)}."
+            )
+    return rows.drop(n for n in names.values() if n in there and n not in names).rename(names)
+
+
+def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
+    found = [path for path in beside if path.match(pattern)]
+    if not found:
+        raise InputError(
+            f"columns.{column} of the catalog entry is {{file: {pattern}}}, and there is no such "
+            "file beside the data; copy it there, or take the line out of the entry."
+        )
+    return pl.concat([labels(path) for path in found])
 
 
 def _by_hand(entry: Entry) -> str:
@@ -121,7 +205,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     where = paths[0] if len(paths) == 1 else paths[0].parent
     try:
         reader = READERS[entry.reader]
-        found = content(paths, reader.content)
+        found = _content(entry, paths)
         if path is None or not reader.names_ids:
             return reader.facts(found, entry.relations or None)
         return labelled(reader.facts(found, None), entry.relations)
@@ -173,17 +257,30 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     if expected not in (None, found):
         yield f"checksum: expected {expected}, found {found}"
     reader = READERS[entry.reader]
-    found_files = content(paths, reader.content)
+    facts = read(entry, path)  # an unfit file is named here
+    found_files = _content(entry, paths)
     columns = reader.columns(found_files)
     for column in entry.columns:
         if column not in columns and not column.endswith("?"):
             yield f"column {column}: missing"
-    figures = reader.figures(found_files, read(entry, path))
-    for name, expected in entry.counts.items():
+    figures = reader.figures(found_files, facts)
+    for name, expected in {**_sound(figures), **entry.counts}.items():
         if name not in figures:
             raise InputError(
                 f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
                 f"there are {', '.join(figures)}."
             )
         if figures[name] != expected:
-            yield f"{name}: expected {expected:,}, found {figures[name]:,}"
+            yield _difference(name, expected, figures[name], columns)
+
+
+def _sound(figures: Mapping[str, int]) -> dict[str, int]:
+    """What is expected where the entry says nothing: no rows that contradict each other."""
+    return {name: 0 for name in FAULTS if name in figures}
+
+
+def _difference(name: str, expected: int, found: int, columns: Sequence[str]) -> str:
+    by = f"{abs(found - expected):,} {'more' if found > expected else 'fewer'}"
+    lacking = [column for column in NEEDS.get(name, ()) if column not in columns]
+    why = FAULTS.get(name) or (f"the files have no {' and no '.join(lacking)}" if lacking else "")
+    return f"{name}: expected {expected:,}, found {found:,} ({by}){why and f'; {why}'}"

@@ -1,6 +1,7 @@
 """Files that a user gives or the catalog has: their rows, or their texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,14 @@ import polars as pl
 from operators.errors import DamagedFileError
 
 _MEND = "fetch or copy it again"
+_READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
+    ".parquet": pl.scan_parquet,
+    ".jsonl": partial(pl.scan_ndjson, infer_schema_length=None),
+    ".ndjson": partial(pl.scan_ndjson, infer_schema_length=None),
+    ".json": lambda path: pl.read_json(path, infer_schema_length=None).lazy(),
+    ".csv": partial(pl.scan_csv, infer_schema=False),
+    ".tsv": partial(pl.scan_csv, infer_schema=False, separator="\t"),
+}
 
 
 def content(paths: Sequence[Path], kind: Literal["rows", "texts"]) -> pl.LazyFrame | dict[str, str]:
@@ -42,7 +51,9 @@ def text(path: Path) -> str:
 
 
 def scan(paths: Sequence[Path]) -> pl.LazyFrame:
-    """The rows of Parquet or JSONL files.
+    """The rows of Parquet, JSONL, JSON (a list of objects), CSV or TSV files, gzipped or not.
+
+    The values of CSV and TSV files are texts.
 
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
@@ -59,6 +70,16 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
     return pl.concat(found)
 
 
+def kind(path: Path) -> str:
+    """The suffix that says how a file is read: that before `.gz`, if it is gzipped."""
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
+def has_rows(path: Path) -> bool:
+    """Whether a file is of a kind that `scan` reads, by its name."""
+    return kind(path) in _READERS
+
+
 def unreadable(path: Path, error: Exception) -> DamagedFileError:
     """The error of a file that a library cannot read."""
     reason = str(error).splitlines()[0]
@@ -68,10 +89,8 @@ def unreadable(path: Path, error: Exception) -> DamagedFileError:
 def _scan(path: Path) -> pl.LazyFrame:
     if path.stat().st_size == 0:
         raise DamagedFileError(f"{path} is empty; {_MEND}.")
-    reader: Callable[[Path], pl.LazyFrame]
-    reader = pl.scan_ndjson if path.suffix == ".jsonl" else pl.scan_parquet
     try:
-        rows = reader(path)
+        rows = _READERS.get(kind(path), pl.scan_parquet)(path)
         rows.collect_schema()
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from operators.datasets.facts import Facts, Slice, counts
+from operators.datasets.readers import READERS
 from operators.methods import METHODS
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
@@ -21,8 +22,10 @@ def part(benchmark: Benchmark) -> Slice:
 def recipe(benchmark: Benchmark) -> Recipe:
     """The reader, the content of the files, and which part of them is taken."""
     entry = catalog.entry(benchmark.data)
+    version, mapped = READERS[entry.reader].version, catalog.mapping(entry)
     fields = {
-        "reader": entry.reader,
+        "reader": entry.reader if version == 1 else f"{entry.reader} {version}",
+        **({"columns": mapped} if mapped else {}),
         "sha256": catalog.checksum(catalog.files(entry, benchmark.path)),
         "relations": entry.relations,
         "method": benchmark.method,

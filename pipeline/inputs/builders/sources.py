@@ -44,12 +44,10 @@ def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
 
 
 def rows(path: Path) -> pl.DataFrame:
-    """All of a Parquet, JSONL or CSV file; the values of a CSV file are texts."""
+    """All of a Parquet, JSONL, JSON or CSV file; the values of a CSV file are texts."""
     _check_file(path)
-    if path.suffix != ".csv":
-        return scan([path]).collect()
     try:
-        return pl.read_csv(path, infer_schema=False)
+        return scan([path]).collect()
     except pl.exceptions.PolarsError as error:
         raise unreadable(path, error) from error
 

@@ -170,17 +170,17 @@ def test_facts_template_style_is_a_question_before_its_answer(text: str, style: 
 
 
 @pytest.mark.parametrize(
-    "column", ["rel_uri", "template", "is_manual", "sub_ent", "obj_uris", "obj_ents", "obj_aliases"]
+    "column", ["rel_uri", "template", "is_manual", "sub_ent", "obj_uris", "obj_ents"]
 )
-def test_facts_missing_column_is_named_with_what_rows_have(column: str) -> None:
-    with pytest.raises(InputError, match=f"column {column} is missing; MyriadLAMA rows have rel_"):
+def test_facts_missing_column_is_named_with_its_mend(column: str) -> None:
+    with pytest.raises(InputError, match=f"^column {column} is missing; map the columns of"):
         read(table(FRANCE).drop(column))
 
 
 @pytest.mark.parametrize("column", list(SCHEMA))
 def test_facts_wrong_type_is_named_with_the_right_one(column: str) -> None:
     rows = table(FRANCE).with_columns(pl.lit(0.5).alias(column))
-    with pytest.raises(InputError, match=f"column {column} has type Float64; it must be "):
+    with pytest.raises(InputError, match=f"^column {column} has type float, not "):
         read(rows)
 
 

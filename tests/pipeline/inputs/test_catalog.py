@@ -1,5 +1,6 @@
 """The catalog: entries that load, the mini set that ships, and files that are not right."""
 
+import gzip
 import importlib.util
 import shutil
 from dataclasses import replace
@@ -8,8 +9,10 @@ from pathlib import Path
 import huggingface_hub.constants
 import polars as pl
 import pytest
+import yaml
 from polars.testing import assert_frame_equal
 
+from operators.datasets.facts import counts
 from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
 from pipeline.inputs import catalog
@@ -95,7 +98,7 @@ def test_differences_row_missing_names_checksum_and_counts(
     entry = replace(MINI, counts={"rows": rows.height}, checksum="0" * 64)
     checksum, n_rows = catalog.differences(entry, str(tmp_path))
     assert checksum.startswith(f"checksum: expected {'0' * 64}, found ")
-    assert n_rows == f"rows: expected {rows.height:,}, found {rows.height - 1:,}"
+    assert n_rows == f"rows: expected {rows.height:,}, found {rows.height - 1:,} (1 fewer)"
 
 
 def test_differences_pair_missing_names_every_count_that_follows(
@@ -125,6 +128,30 @@ def test_differences_promised_column_missing_is_named(rows: pl.DataFrame, tmp_pa
 def test_differences_unknown_count_names_it() -> None:
     with pytest.raises(InputError, match="nope"):
         list(catalog.differences(replace(MINI, counts={"nope": 1})))
+
+
+def test_differences_without_aliases_say_why_there_are_fewer_prompts(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.drop("sub_aliases").write_parquet(tmp_path / "rows.parquet")
+    columns = {"sub_aliases?": "list[str]"}
+    entry = replace(MINI, columns=columns, counts={"prompts": 12700}, checksum=None)
+    (line,) = catalog.differences(entry, str(tmp_path))
+    assert line == (
+        "prompts: expected 12,700, found 5,530 (7,170 fewer); the files have no sub_aliases"
+    )
+
+
+def test_differences_rows_that_contradict_each_other_are_counted(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    first = pl.int_range(pl.len()) == 0
+    other = pl.when(first).then(pl.lit("Elsewhere")).otherwise("sub_ent").alias("sub_ent")
+    rows.with_columns(other).write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={}, checksum=None)
+    pairs, subjects = catalog.differences(entry, str(tmp_path))
+    assert pairs.startswith("contradicting_pairs: expected 0, found 1 (1 more); rows of one pair")
+    assert subjects.startswith("subjects_of_two_labels: expected 0, found 1 (1 more); one subject")
 
 
 def test_files_none_there_says_how_to_get_them(
@@ -157,6 +184,104 @@ def test_read_jsonl_gives_the_same_facts(rows: pl.DataFrame, tmp_path: Path) -> 
     from_json, shipped = catalog.read(MINI, f"{tmp_path}/rows.jsonl"), catalog.read(MINI)
     assert_frame_equal(from_json.pairs, shipped.pairs)
     assert_frame_equal(from_json.templates, shipped.templates)
+
+
+def write(rows: pl.DataFrame, path: Path) -> None:
+    """The rows as JSONL, a JSON list or CSV, by the file's name; `.gz`: gzipped."""
+    if ".csv" in path.suffixes:
+        lists = [name for name, dtype in rows.schema.items() if isinstance(dtype, pl.List)]
+        texts = (pl.Series(n, [str(each) for each in rows[n].to_list()]) for n in lists)
+        content = rows.with_columns(texts).write_csv()
+    else:
+        content = rows.write_ndjson() if ".jsonl" in path.suffixes else rows.write_json()
+    data = content.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.json", "rows.csv", "rows.jsonl.gz", "rows.json.gz", "rows.csv.gz"]
+)
+def test_read_file_of_any_format_gives_the_same_facts(
+    name: str, rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    write(rows, tmp_path / name)
+    found, shipped = catalog.read(MINI, str(tmp_path)), catalog.read(MINI)
+    assert_frame_equal(found.pairs, shipped.pairs)
+    assert_frame_equal(found.templates, shipped.templates)
+
+
+def test_read_columns_of_other_names_are_those_that_the_entry_maps(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    renamed = rows.rename({"sub_ent": "head", "obj_ents": "sub_ent"})  # and one in another's place
+    renamed.write_parquet(tmp_path / "rows.parquet")
+    mapped = {"sub_ent": {"from": "head"}, "obj_ents": {"from": "sub_ent"}}
+    entry = replace(MINI, columns={**MINI.columns, **mapped}, checksum=None)
+    assert list(catalog.differences(entry, str(tmp_path))) == []
+    assert_frame_equal(catalog.read(entry, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+
+
+def test_read_lines_that_the_refusal_proposes_are_read(rows: pl.DataFrame, tmp_path: Path) -> None:
+    renamed = {"rel_uri": "property", "sub_ent": "subject_label", "obj_ents": "object_labels"}
+    rows.rename(renamed).write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"rows\.parquet: column rel_uri is missing") as error:
+        catalog.read(MINI, str(tmp_path))
+    proposed = yaml.safe_load(str(error.value).partition("would fit:\n")[2])
+    entry = replace(MINI, columns={**MINI.columns, **proposed})
+    assert_frame_equal(catalog.read(entry, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+
+
+def aliases_of(rows: pl.DataFrame) -> str:
+    """The other names of subjects and objects, a line of an id, a tab and its names each."""
+    subjects = rows.select("sub_uri", "sub_aliases").unique("sub_uri").drop_nulls()
+    objects = rows.select("obj_uris", "obj_aliases").explode("obj_uris", "obj_aliases")
+    known = dict(subjects.iter_rows()) | dict(objects.unique("obj_uris").iter_rows())
+    return "".join("\t".join([key, *names]) + "\n" for key, names in known.items() if names)
+
+
+def test_read_aliases_in_a_file_of_their_own_are_joined_by_id(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.drop("sub_aliases", "obj_aliases").write_ndjson(tmp_path / "rows.jsonl")
+    (tmp_path / "aliases.tsv").write_text(aliases_of(rows))
+    elsewhere = {"sub_aliases": {"file": "aliases.*"}, "obj_aliases": {"file": "aliases.*"}}
+    entry = replace(MINI, columns={**MINI.columns, **elsewhere})
+    whole = catalog.read(entry, str(tmp_path))
+    of_file = catalog.read(entry, str(tmp_path / "rows.jsonl"))
+    assert counts(whole)["prompts"] >= counts(catalog.read(MINI))["prompts"]  # pairs share names
+    assert_frame_equal(whole.pairs, of_file.pairs)
+
+
+def test_read_aliases_file_that_is_missing_names_it(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.write_parquet(tmp_path / "rows.parquet")
+    elsewhere = {"sub_aliases": {"file": "aliases.tsv"}}
+    entry = replace(MINI, columns={**MINI.columns, **elsewhere})
+    with pytest.raises(
+        InputError, match=r"\{file: aliases.tsv\}, and there is no such file beside"
+    ):
+        catalog.read(entry, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"from": "nope"}, r"columns\.sub_ent .* is \{from: nope\}, and the files have no column"),
+        ({"form": "head"}, r"columns\.sub_ent is .*; write its type"),
+        ({"from": 3}, r"columns\.sub_ent is .*; write its type"),
+        ({"file": "rows.parquet"}, r"columns\.sub_ent cannot stand in another file; only sub_al"),
+    ],
+)
+def test_read_line_of_the_entry_that_does_not_fit_is_named(
+    said: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        catalog.read(replace(MINI, columns={"sub_ent": said}))
+
+
+def test_mapping_of_a_layout_of_texts_is_refused() -> None:
+    kamel = replace(catalog.entry("kamel-mini"), columns={"sub_label": {"from": "subject"}})
+    with pytest.raises(InputError, match="columns of the layout kamel cannot be mapped; change"):
+        catalog.read(kamel)
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
@@ -200,7 +325,9 @@ def test_read_missing_column_names_file_and_column(rows: pl.DataFrame, tmp_path:
 
 def test_read_wrong_type_names_file_column_and_type(rows: pl.DataFrame, tmp_path: Path) -> None:
     rows.with_columns(template=1).write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=r"rows\.parquet: column template has type Int32"):
+    with pytest.raises(
+        InputError, match=r"rows\.parquet: column template has type Int32, not str or list"
+    ):
         catalog.read(MINI, str(tmp_path))
 
 

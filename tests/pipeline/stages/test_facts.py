@@ -71,3 +71,13 @@ def test_recipe_one_row_changed_is_another(
     small_rows[1:].write_parquet(tmp_path / "copy.parquet")
     changed = replace(benchmark, path=f"{tmp_path}/copy.parquet")
     assert facts.recipe(changed).fingerprint != facts.recipe(benchmark).fingerprint
+
+
+def test_recipe_changes_with_the_columns_that_the_entry_maps(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = small_settings().benchmark
+    entry, plain = catalog.entry(benchmark.data), facts.recipe(benchmark)
+    mapped = replace(entry, columns={**entry.columns, "sub_ent": {"from": "rel_uri"}})
+    monkeypatch.setattr(catalog, "entry", lambda _: mapped)
+    assert facts.recipe(benchmark) != plain

@@ -1,0 +1,175 @@
+"""Columns that a reader expects: what to say where a file has others, and which may be meant.
+
+A catalog entry maps them, one line per column: `sub_ent: {from: subject_label}`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+
+import polars as pl
+
+from operators.errors import InputError
+
+_SAMPLE_ROWS = 100
+_LIKE = 0.6  # the least likeness of two names that makes one a guess for the other
+_ENTITY, _RELATION, _TEMPLATE = r"^(.*/)?Q\d+$", r"^(.*/)?P\d+$", r"\[X\].*\[Y\]|\[Y\].*\[X\]"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a reader expects.
+
+    `kind` says how its texts look; `other_names` are names that other files have for it.
+    """
+
+    name: str
+    types: tuple[pl.DataType, ...]
+    required: bool
+    other_names: tuple[str, ...] = ()
+    kind: str | None = None  # one of KINDS; null: any text
+
+
+KINDS: Mapping[str, str] = {"entity": _ENTITY, "relation": _RELATION, "template": _TEMPLATE}
+
+
+def type_name(dtype: pl.DataType) -> str:
+    """A type as catalog entries write it.
+
+    >>> type_name(pl.List(pl.List(pl.String)))
+    'list[list[str]]'
+    """
+    if isinstance(dtype, pl.List):
+        return f"list[{type_name(dtype.inner)}]"  # type: ignore[arg-type]
+    names = {pl.String(): "str", pl.Boolean(): "bool", pl.Int64(): "int", pl.Float64(): "float"}
+    return next((name for known, name in names.items() if dtype == known), str(dtype))
+
+
+def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -> None:
+    """Refuse rows without the columns that are expected, or with columns of other types.
+
+    Raises:
+        InputError: it shows both side by side, and the lines of the catalog entry that would fit.
+    """
+    schema = rows.collect_schema()
+    missing = [c for c in expected if c.name not in schema]
+    wrong = [c for c in expected if c.name in schema and schema[c.name] not in c.types]
+    if not wrong and not any(column.required for column in missing):
+        return
+    known = {c.name for c in expected} - {c.name for c in wrong}
+    free = [name for name in schema if name not in known]
+    guesses = guessed([*missing, *wrong], rows.select(free).head(_SAMPLE_ROWS).collect())
+    raise InputError(_refusal(schema, expected, [*missing, *wrong], guesses, layout))
+
+
+def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
+    """Which column of the sample may be meant by each missing one: by content, type and name.
+
+    >>> sample = pl.DataFrame({"predicate": ["P36"], "country": ["France"]})
+    >>> guessed([Column("rel_uri", (pl.String(),), True, kind="relation")], sample)
+    {'rel_uri': 'predicate'}
+    """
+    scores = [
+        (score, column.name, found.name)
+        for column in missing
+        for found in sample
+        if (score := _likeness(column, found)) >= _LIKE
+    ]
+    guesses: dict[str, str] = {}
+    for _, name, found in sorted(scores, key=lambda each: -each[0]):
+        if name not in guesses and found not in guesses.values():
+            guesses[name] = found
+    return guesses
+
+
+def _likeness(column: Column, found: pl.Series) -> float:
+    """How much a column is like the expected one; 0 where its type or its texts speak against."""
+    if found.dtype not in column.types:
+        return 0.0
+    kind = _kind(found)
+    if kind != column.kind:
+        return 0.0
+    names = (column.name, *column.other_names)
+    by_name = max(SequenceMatcher(None, _plain(name), _plain(found.name)).ratio() for name in names)
+    return by_name + (1.0 if kind in ("relation", "template") else 0.0)
+
+
+def _kind(values: pl.Series) -> str | None:
+    """What most of the texts are: one of KINDS, or null."""
+    while isinstance(values.dtype, pl.List):
+        values = values.explode()
+    if values.dtype != pl.String or values.drop_nulls().is_empty():
+        return None
+    for kind, pattern in KINDS.items():
+        if (values.drop_nulls().str.contains(pattern).mean() or 0.0) > 0.9:  # type: ignore[operator]
+            return kind
+    return None
+
+
+def _plain(name: str) -> str:
+    """A name without case and separators, and with the usual words cut short."""
+    plain = re.sub(r"[^a-z]+", "", name.lower())
+    for long, short in (("subject", "sub"), ("object", "obj"), ("relation", "rel")):
+        plain = plain.replace(long, short)
+    return plain
+
+
+def _refusal(
+    schema: pl.Schema,
+    expected: Sequence[Column],
+    unfit: Sequence[Column],
+    guesses: Mapping[str, str],
+    layout: str,
+) -> str:
+    problems = [_problem(schema, c) for c in unfit if c.required or c.name in schema]
+    return "\n".join(
+        [
+            f"{', '.join(problems)}; map the columns of {layout} in the catalog entry, or rename "
+            "those of the file.",
+            *_side_by_side(schema, expected, guesses),
+            "Under `columns` in the catalog entry this would fit:",
+            *_lines(schema, unfit, guesses),
+        ]
+    )
+
+
+def _problem(schema: pl.Schema, column: Column) -> str:
+    if column.name not in schema:
+        return f"column {column.name} is missing"
+    types = " or ".join(map(type_name, column.types))
+    return f"column {column.name} has type {type_name(schema[column.name])}, not {types}"
+
+
+def _side_by_side(
+    schema: pl.Schema, expected: Sequence[Column], guesses: Mapping[str, str]
+) -> Iterator[str]:
+    left = [_expected(column) for column in expected]
+    right = [_found(schema, column, guesses) for column in expected]
+    named = {column.name for column in expected} | set(guesses.values())
+    right += [f"{name}: {type_name(schema[name])}" for name in schema if name not in named]
+    width = max(map(len, left)) + 3
+    yield f"  {'expected':{width}}found"
+    for one, other in zip_longest(left, right, fillvalue=""):
+        yield f"  {one:{width}}{other}"
+
+
+def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str]) -> Iterator[str]:
+    for column in unfit:
+        if column.name in guesses:
+            yield f"  {column.name}: {{from: {guesses[column.name]}}}"
+        elif column.required or column.name in schema:
+            yield f"  {column.name}: {{from: …}} # no column looks like it"
+
+
+def _expected(column: Column) -> str:
+    types = " or ".join(map(type_name, column.types))
+    return f"{column.name}{'' if column.required else '?'}: {types}"
+
+
+def _found(schema: pl.Schema, column: Column, guesses: Mapping[str, str]) -> str:
+    if column.name in guesses:
+        found = guesses[column.name]
+        return f"{found}: {type_name(schema[found])} (likely this)"
+    return f"{column.name}: {type_name(schema[column.name])}" if column.name in schema else "–"

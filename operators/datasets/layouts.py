@@ -1,0 +1,190 @@
+"""Layouts of MyriadLAMA rows: each is turned into one row per pair and template.
+
+| layout | how it is known |
+|---|---|
+| one row per pair and template | `template` is a text, `obj_ents` a list |
+| one row per pair, templates in a list | `template` is a list; `is_manual` may be one, too |
+| the same, manual ones apart | `manual_templates` and `paraphrases` are lists |
+| all names of the subject in one list | `sub_ent` is a list: the first is the label |
+| all names of each object in one list | `obj_ents` is a list of such lists |
+| one row per object | `obj_ents` is a text: a pair's objects are gathered |
+| CSV | lists are texts as JSON or Python write them |
+"""
+
+import ast
+import io
+import json
+import re
+import tokenize
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+
+from operators.errors import InputError
+
+_LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
+_TEMPLATE_LISTS = ("manual_templates", "paraphrases")
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_TEXTS = pl.List(pl.String)
+_ALIASES = ("sub_aliases", "obj_aliases")
+# How a list begins; a template may begin with [X] or [Y].
+_LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
+
+
+def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows with lists and truth values where a CSV file has texts, and types for empty columns.
+
+    Raises:
+        InputError: a text that begins as a list and is none; it names the row.
+    """
+    rows = _empty_typed(rows)
+    schema = rows.collect_schema()
+    texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
+    firsts = rows.select(pl.col(n).drop_nulls().first() for n in texts).collect(engine="streaming")
+    lists = [n for n in texts if re.match(_LIST_TEXT, firsts[n][0] or "")]
+    truths = [n for n in ("is_manual",) if n in texts and n not in lists]
+    if not lists and not truths:
+        return rows
+    table = rows.collect()
+    table = table.with_columns(_lists(table[n]) for n in lists)
+    return table.with_columns(_truths(table[n]) for n in truths).lazy()
+
+
+def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Columns without any value have no type of their own: they become empty lists of names."""
+    schema = rows.collect_schema()
+    untyped = {n: _typed(schema[n]) for n in _LISTS if n in schema}
+    lists = {n: to for n, to in untyped.items() if to != schema[n] != pl.Null}
+    empty = [n for n in _ALIASES if n in schema and _is_empty(rows, n, schema[n])]
+    return rows.with_columns(
+        *(pl.col(name).cast(dtype) for name, dtype in lists.items()),
+        *(pl.lit(None, _TEXTS).alias(name) for name in empty),
+    )
+
+
+def _is_empty(rows: pl.LazyFrame, name: str, dtype: pl.DataType) -> bool:
+    if dtype != pl.String:
+        return dtype == pl.Null
+    filled = pl.col(name).str.strip_chars() != ""
+    return not rows.select(filled.any()).collect(engine="streaming").item()
+
+
+def _typed(dtype: pl.DataType) -> pl.DataType:
+    """The type of names where a column is all empty; else the same."""
+    if isinstance(dtype, pl.List):
+        return pl.List(_typed(dtype.inner))  # type: ignore[arg-type]
+    return pl.String() if dtype == pl.Null else dtype
+
+
+def as_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per pair and template, whichever layout the rows have."""
+    for step in (_templates_exploded, _subject_named, _objects_named, _objects_gathered):
+        rows = step(rows)
+    return rows
+
+
+def _templates_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    if "template" not in schema and "manual_templates" in schema:
+        manual = pl.col("manual_templates").fill_null([])
+        other = pl.col("paraphrases").fill_null([]) if "paraphrases" in schema else None
+        marks = manual.list.eval(pl.lit(value=True))
+        if other is not None:
+            marks = pl.concat_list(marks, other.list.eval(pl.lit(value=False)))
+        texts = manual if other is None else pl.concat_list(manual, other)
+        rows = rows.with_columns(template=texts, is_manual=marks).drop(
+            *(name for name in _TEMPLATE_LISTS if name in schema)
+        )
+        schema = rows.collect_schema()
+    if not isinstance(schema["template"], pl.List):
+        return rows
+    together = [n for n in ("template", "is_manual") if isinstance(schema[n], pl.List)]
+    return rows.explode(together)
+
+
+def _subject_named(rows: pl.LazyFrame) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    if schema["sub_ent"] != _TEXTS:
+        return rows
+    names = pl.col("sub_ent")
+    others = names.list.slice(1)
+    if "sub_aliases" in schema:
+        others = pl.concat_list(others, pl.col("sub_aliases").fill_null([]))
+    return rows.with_columns(sub_ent=names.list.first(), sub_aliases=others)
+
+
+def _objects_named(rows: pl.LazyFrame) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    if schema["obj_ents"] != pl.List(_TEXTS):
+        return rows
+    if "obj_aliases" in schema:
+        raise InputError(
+            "obj_ents has all names of each object, and there is a column obj_aliases; "
+            "drop one of them, or map the labels to obj_ents."
+        )
+    names = pl.col("obj_ents")
+    return rows.with_columns(
+        obj_ents=names.list.eval(pl.element().list.first()),
+        obj_aliases=names.list.eval(pl.element().list.slice(1)),
+    )
+
+
+def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    if schema["obj_ents"] != pl.String:
+        return rows
+    if "sub_uri" not in schema:
+        rows = rows.drop("uuid", strict=False)  # an id of the triple tells no subjects apart
+    subject = "sub_uri" if "sub_uri" in schema else "sub_ent"
+    # A missing object stays a row of its pair, so that the check of values can name it.
+    others = [n for n in ("obj_aliases",) if n in schema]
+    objects = (
+        rows.select("rel_uri", subject, "obj_uris", "obj_ents", *others)
+        .unique(["rel_uri", subject, "obj_uris", "obj_ents"], keep="first", maintain_order=True)
+        .group_by("rel_uri", subject, maintain_order=True)
+        .agg("obj_uris", "obj_ents", *others)
+    )
+    return rows.drop("obj_uris", "obj_ents", *others).join(
+        objects, on=["rel_uri", subject], how="left", nulls_equal=True, maintain_order="left"
+    )
+
+
+def _lists(column: pl.Series) -> pl.Series:
+    return pl.Series(
+        column.name, [_listed(text, column.name, row) for row, text in enumerate(column)]
+    )
+
+
+def _listed(text: str | None, name: str, row: int) -> list[Any] | None:
+    if text is None or not text.strip():
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(found, list) and not _joins_texts(text, parse):
+            return found
+    raise InputError(
+        f"row {row} (counted from 0): {name} is {text[:80]!r}, no list as JSON or Python write it; "
+        "correct it."
+    )
+
+
+def _joins_texts(text: str, parse: object) -> bool:
+    """Whether Python joined neighbours that no comma parts: `['a' 'b']`, as NumPy prints a list."""
+    if parse is json.loads or not re.search(r"['\"]\s+[\"']", text):
+        return False
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    kinds = [token.type for token in tokens if token.type != tokenize.NL]
+    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))
+
+
+def _truths(column: pl.Series) -> pl.Series:
+    known = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
+    texts = column.str.strip_chars().str.to_lowercase()
+    unknown = texts.filter(texts.is_not_null() & ~texts.is_in(list(known)))
+    if not unknown.is_empty():
+        raise InputError(f"{column.name} is {unknown[0]!r}; write true or false.")
+    return texts.replace_strict(known, return_dtype=pl.Boolean)

@@ -1,0 +1,158 @@
+"""Layouts of MyriadLAMA rows: each says the same facts as one row per pair and template."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.datasets.facts import Facts, counts
+from operators.datasets.myriadlama import contradictions, facts_from_rows, rows_from_facts
+from operators.errors import InputError
+
+PAIR = ("rel_uri", "sub_uri")
+COLUMNS = pl.exclude("uuid")
+
+
+@pytest.fixture
+def rows(mini: Facts) -> pl.DataFrame:
+    """Some pairs with several objects and names, in all templates of their relations."""
+    some = mini.pairs.filter(pl.col("relation_id").is_in(["P37", "P47", "P36"]))
+    facts = Facts(mini.relations, mini.templates, some)
+    return rows_from_facts(facts).select(COLUMNS)
+
+
+def same(found: pl.DataFrame | pl.LazyFrame, expected: pl.DataFrame) -> None:
+    read, right = facts_from_rows(found.lazy()), facts_from_rows(expected.lazy())
+    assert_frame_equal(read.templates, right.templates)
+    assert_frame_equal(read.pairs, right.pairs)
+
+
+def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
+    others = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
+    firsts = [pl.col(name).first() for name in others]
+    return rows.group_by(PAIR, maintain_order=True).agg("template", "is_manual", *firsts)
+
+
+def per_object(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.explode("obj_uris", "obj_ents", "obj_aliases")
+
+
+def as_texts(rows: pl.DataFrame, *, python: bool) -> pl.DataFrame:
+    """The rows as a CSV file has them: a list as pandas writes it, or as JSON."""
+    write = str if python else json.dumps
+    lists = [n for n, dtype in rows.schema.items() if isinstance(dtype, pl.List)]
+    texts = [pl.Series(n, [write(each) for each in rows[n].to_list()]) for n in lists]
+    return rows.with_columns(*texts).cast(pl.String)
+
+
+def test_layout_templates_in_a_list_of_the_pair(rows: pl.DataFrame) -> None:
+    same(per_pair(rows), rows)
+
+
+def test_layout_manual_templates_and_paraphrases_in_lists(rows: pl.DataFrame) -> None:
+    marks = rows.sort("is_manual", descending=True, maintain_order=True)
+    manual, other = (
+        per_pair(rows.filter(pl.col("is_manual") == mark)).select(*PAIR, pl.col("template"))
+        for mark in (True, False)
+    )
+    lists = per_pair(rows).drop("template", "is_manual")
+    for name, templates in (("manual_templates", manual), ("paraphrases", other)):
+        lists = lists.join(templates.rename({"template": name}), on=PAIR, maintain_order="left")
+    same(lists, marks.sort(pl.col("rel_uri").rank("dense"), maintain_order=True))
+
+
+def test_layout_all_names_of_subject_and_objects_in_lists(rows: pl.DataFrame) -> None:
+    objects = [
+        [[label, *others] for label, others in zip(labels, aliases, strict=True)]
+        for labels, aliases in rows.select("obj_ents", "obj_aliases").iter_rows()
+    ]
+    names = rows.with_columns(
+        sub_ent=pl.concat_list("sub_ent", "sub_aliases"), obj_ents=pl.Series(objects)
+    )
+    same(names.drop("sub_aliases", "obj_aliases"), rows)
+
+
+def test_layout_a_row_per_object(rows: pl.DataFrame) -> None:
+    assert rows["obj_ents"].list.len().max() > 1  # type: ignore[operator]
+    same(per_object(rows), rows)
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_layout_csv_with_lists_as_texts(rows: pl.DataFrame, tmp_path: Path, python: bool) -> None:
+    as_texts(rows, python=python).write_csv(tmp_path / "rows.csv")
+    same(pl.read_csv(tmp_path / "rows.csv", infer_schema=False), rows)
+
+
+def test_layout_csv_per_object_without_aliases(rows: pl.DataFrame, tmp_path: Path) -> None:
+    per_object(rows).drop("sub_aliases", "obj_aliases").write_csv(tmp_path / "rows.csv")
+    read = pl.read_csv(tmp_path / "rows.csv", infer_schema=False)
+    same(read, rows.drop("sub_aliases", "obj_aliases"))
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_layout_csv_column_without_any_value_is_no_alias(
+    rows: pl.DataFrame, empty: str | None
+) -> None:
+    texts = as_texts(rows, python=True).with_columns(sub_aliases=pl.lit(empty, pl.String))
+    same(texts, rows.drop("sub_aliases"))
+
+
+def test_layout_json_lists_that_are_all_empty_have_names_type(rows: pl.DataFrame) -> None:
+    none = pl.Series([[]] * rows.height, dtype=pl.List(pl.Null))
+    same(rows.with_columns(sub_aliases=none), rows.drop("sub_aliases"))
+
+
+def test_layout_aliases_missing_leave_the_labels(rows: pl.DataFrame) -> None:
+    bare = facts_from_rows(rows.drop("sub_aliases", "obj_aliases").lazy())
+    assert bare.pairs["subjects"].list.len().to_list() == [1] * bare.pairs.height
+    figures = counts(bare)
+    assert figures["prompts"] == 10 * figures["pairs"]
+    assert figures["derived_triples"] == 10 * figures["unique_triples"]
+
+
+def test_layout_flat_aliases_with_all_labels_count_each_name_once(rows: pl.DataFrame) -> None:
+    flat = [
+        [*labels, *(name for of_object in aliases for name in of_object)]
+        for labels, aliases in rows.select("obj_ents", "obj_aliases").iter_rows()
+    ]
+    found = facts_from_rows(rows.with_columns(obj_aliases=pl.Series(flat)).lazy())
+    right = facts_from_rows(rows.lazy())
+    for one, other in zip(found.pairs["objects"], right.pairs["objects"], strict=True):
+        names = [[n for each in objects for n in each["labels"]] for objects in (one, other)]
+        assert len(names[0]) == len(set(names[0]))
+        assert set(names[0]) == set(names[1])
+
+
+@pytest.mark.parametrize("text", ["['Paris'", "[1, 2", '["a" "b"]', "['a'\n 'b']"])
+def test_layout_text_that_is_no_list_names_the_row(rows: pl.DataFrame, text: str) -> None:
+    texts = as_texts(rows, python=True)
+    broken = texts.with_columns(
+        obj_ents=pl.when(pl.int_range(pl.len()) == 3).then(pl.lit(text)).otherwise("obj_ents")
+    )
+    with pytest.raises(InputError, match=r"row 3 \(counted from 0\): obj_ents is .*correct it"):
+        facts_from_rows(broken.lazy())
+
+
+def test_layout_truth_value_of_another_word_is_refused(rows: pl.DataFrame) -> None:
+    texts = as_texts(rows, python=True).with_columns(is_manual=pl.lit("perhaps"))
+    with pytest.raises(InputError, match="is_manual is 'perhaps'; write true or false"):
+        facts_from_rows(texts.lazy())
+
+
+def test_contradictions_none_in_a_sound_set(rows: pl.DataFrame) -> None:
+    assert set(contradictions(rows.lazy()).values()) == {0}
+
+
+def test_contradictions_count_pairs_and_ids_whose_rows_differ(rows: pl.DataFrame) -> None:
+    first = pl.int_range(pl.len()) == 0
+    relabelled = rows.with_columns(
+        sub_ent=pl.when(first).then(pl.lit("Elsewhere")).otherwise("sub_ent")
+    )
+    found = contradictions(relabelled.lazy())
+    assert found == {"contradicting_pairs": 1, "subjects_of_two_labels": 1}
+    other_object = rows.with_columns(
+        obj_ents=pl.when(first).then(pl.lit(["Q"]).cast(pl.List(pl.String))).otherwise("obj_ents")
+    )
+    assert contradictions(other_object.lazy())["contradicting_pairs"] == 1
