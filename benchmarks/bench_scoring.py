@@ -98,10 +98,11 @@ def _alone(work: Callable[[Job], Rate], job: Job) -> Rate:
 def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
     os.environ.update(cluster.environment(settings.load(MODEL)))
-    from operators.engines.vllm import VllmEngine, VllmSettings
+    from operators.engines.kind import Start
+    from operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights(job))
-    engine = VllmEngine(VllmSettings(folder, None, job.dtype, max_model_len=1024))
+    engine = VllmEngine(Start(folder, None, job.dtype, max_model_len=1024))
     return _timed(engine.scores, job)
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 
 from operators.datasets.facts import Facts
-from operators.engines.vllm import VllmEngine, VllmSettings
+from operators.engines.kind import Start
+from operators.engines.vllm import VllmEngine
 from pipeline.config.settings import load
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
@@ -80,4 +81,4 @@ def engine(smollm2: Weights) -> VllmEngine:
     folder = models.location(smollm2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # vLLM looks through all of torch
-        return VllmEngine(VllmSettings(folder, revision=None, dtype="float32", max_model_len=1024))
+        return VllmEngine(Start(folder, revision=None, dtype="float32", max_model_len=1024))

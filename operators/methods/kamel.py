@@ -106,5 +106,4 @@ METHOD = Method(
     main_metric="f1",
     published="kamel",
     digest=_digest,
-    metrics=tables.SHOWN,
 )

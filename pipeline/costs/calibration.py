@@ -19,7 +19,8 @@ from operators.errors import InputError
 from pipeline.config.home import home
 from pipeline.config.settings import Run
 from pipeline.costs import rates
-from pipeline.execution import cluster, pool
+from pipeline.execution import cluster
+from pipeline.execution import engine as engines
 from pipeline.execution.plan import Branch, Plan, asked, planned, settled
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
@@ -74,7 +75,7 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
         plan = planned(replace(run, artifacts=folder))
         facts_stage.make(plan.branches[0].facts, run.benchmark)
         jobs = list(_jobs(plan))
-        engine, tokenizer = pool.engine(run, plan.weights), models.tokenizer(plan.weights)
+        engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
         spent = [_spent(plan, job, engine, tokenizer, limit_s / len(jobs)) for job in jobs]
     return pl.DataFrame([row for row in spent if row["answers"]], schema=SPENT)
 

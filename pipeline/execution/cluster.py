@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from operators.engines.kind import NOT_INSTALLED
 from operators.errors import InputError
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.machine import processor
 from pipeline.stages.decode import Hardware
-from pipeline.stages.generate import NO_ENGINE, engine_version
 
 # A worker inherits these; none of them is a secret.
 _CPU_ENGINE = {
@@ -24,7 +24,6 @@ _CPU_ENGINE = {
     # the CPU kernels want every core.
     "OMP_NUM_THREADS": "{cores}",
 }
-FAKE_ENGINE = "FACTSWEEP_FAKE_ENGINE"
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -41,17 +40,18 @@ def device(cluster: Cluster) -> str:
 
 def gpus_per_engine(run: Run) -> int:
     """The GPUs that one replica of the model holds."""
-    if device(run.cluster) == "cpu":
+    if device(run.cluster) == "cpu" or run.engine.gpus == "none":
         return 0
+    if run.engine.gpus == "one":
+        return 1
     return run.model.tensor_parallel * run.model.pipeline_parallel
 
 
 def hardware(run: Run) -> Hardware:
     """What one replica of the model is paid for: its GPUs, or else the cores."""
-    gpus, model = gpus_per_engine(run), run.model
-    fake = run.decoding.engine == "fake" and model.architecture == "decoder"
+    gpus = gpus_per_engine(run)
     cores = 0 if gpus else _cores(run.cluster)
-    return Hardware(gpus, cores, model.tensor_parallel, "fake engine" if fake else None)
+    return Hardware(gpus, cores, run.model.tensor_parallel, run.engine.hardware)
 
 
 def _cores(cluster: Cluster) -> int:
@@ -65,8 +65,8 @@ def environment(run: Run) -> dict[str, str]:
         variables |= _cpu_engine(run)
     if run.decoding.determinism == "batch_invariant":
         variables["VLLM_BATCH_INVARIANT"] = "1"
-    if run.decoding.engine == "fake":
-        variables[FAKE_ENGINE] = os.environ.get(FAKE_ENGINE, "{}")
+    asked = (name for name in run.engine.variables if name in os.environ)
+    variables |= {name: os.environ[name] for name in asked}
     if _is_offline(run.model):
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
@@ -129,12 +129,9 @@ def started(run: Run) -> Iterator[None]:
 
 
 def _check_engine(run: Run) -> None:
-    asked = {"generate": run.decoding.engine, "score": run.decoding.scorer}
-    needed = asked.get(run.method.ability) == "vllm"
-    if needed and engine_version("vllm") == NO_ENGINE:
+    if run.engine.version() == NOT_INSTALLED:
         raise InputError(
-            "vLLM is not installed, which decodes the answers; install it with pip install "
-            "'factsweep[cuda]' on a machine with an NVIDIA GPU, else with 'factsweep[cpu]'."
+            f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
         )
 
 
@@ -203,7 +200,7 @@ def placement(run: Run) -> dict[str, Any]:
     replica may lie on several nodes: a placement group of one GPU a bundle, in which vLLM starts
     its workers itself.
     """
-    if run.model.pipeline_parallel == 1:
+    if run.model.pipeline_parallel == 1 or run.engine.gpus != "parallel":
         return {"num_cpus": 1, "num_gpus": gpus_per_engine(run)}
     return {"num_cpus": 1, "ray_remote_args_fn": partial(_in_new_group, gpus_per_engine(run))}
 

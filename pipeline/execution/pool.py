@@ -4,25 +4,20 @@ An actor reads its shard, decodes it and publishes it: no answer lives in Ray's 
 losing a node loses only what was in flight.
 """
 
-import json
 import os
 import signal
 import sys
-import time
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import ray
 
-from operators.engines.likelihood import Likelihood
-from operators.engines.masked_lm import MaskedLM
-from operators.engines.protocol import Engine
 from operators.errors import DecodingError, FactsweepError, StoppedError
 from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import FAKE_ENGINE, device, placement
+from pipeline.execution import engine
+from pipeline.execution.cluster import placement
 from pipeline.execution.plan import Plan, work
 from pipeline.execution.watchdog import Watchdog
 from pipeline.inputs import models
@@ -103,10 +98,10 @@ class Decoder:
 
     def _decode(self, item: Work) -> FactsweepError | None:
         try:
-            engine, tokenizer = self._loaded
+            loaded, tokenizer = self._loaded
             with self._watchdog.on_guard(self._run.cluster.stall_s):
                 if not self._report({}):
-                    decode.decode(item, engine, tokenizer, self._report)
+                    decode.decode(item, loaded, tokenizer, self._report)
         except StoppedError:
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
@@ -130,7 +125,7 @@ class Decoder:
         """
         try:
             with self._watchdog.on_guard(self._run.cluster.start_s):
-                loaded = engine(self._run, self._weights), models.tokenizer(self._weights)
+                loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
         except FactsweepError:
             raise
         except Exception as error:
@@ -151,94 +146,3 @@ class Decoder:
 
     def _stop(self, _signal: int, _frame: object) -> None:
         self._stopping = True
-
-
-def engine(run: Run, weights: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded."""
-    if run.model.architecture == "encoder":
-        return _masked_lm(run, weights)
-    if run.decoding.engine == "fake":
-        return _fake_engine()
-    if run.method.ability == "score" and run.decoding.scorer == "transformers":
-        return _likelihood(run, weights)
-    from operators.engines.vllm import VllmEngine, VllmSettings
-
-    model = weights.model
-    return VllmEngine(
-        VllmSettings(
-            model=models.location(weights),
-            revision=weights.revision if model.source == "hub" else None,
-            dtype=model.dtype,
-            max_model_len=model.max_model_len,
-            tensor_parallel=model.tensor_parallel,
-            pipeline_parallel=model.pipeline_parallel,
-            gpu_memory_utilization=model.gpu_memory_utilization,
-            trust_remote_code=model.trust_remote_code,
-        )
-    )
-
-
-def _masked_lm(run: Run, weights: Weights) -> MaskedLM:
-    from transformers import AutoModelForMaskedLM
-
-    model = _pretrained(AutoModelForMaskedLM, weights)
-    return MaskedLM(model, models.tokenizer(weights), device=device(run.cluster))
-
-
-def _likelihood(run: Run, weights: Weights) -> Likelihood:
-    from transformers import AutoModelForCausalLM
-
-    model = _pretrained(AutoModelForCausalLM, weights)
-    return Likelihood(model, device=device(run.cluster))
-
-
-def _pretrained(kind: Any, weights: Weights) -> Any:
-    """A model of transformers."""
-    import torch
-
-    return kind.from_pretrained(
-        models.location(weights),
-        revision=weights.revision if weights.model.source == "hub" else None,
-        dtype=getattr(torch, weights.model.dtype),
-        trust_remote_code=weights.model.trust_remote_code,
-    )
-
-
-def _fake_engine() -> Engine:
-    """The engine of tests of scheduling and faults, as $FACTSWEEP_FAKE_ENGINE describes it.
-
-    `seconds_per_answer`; `log`, a file that gets a line a prompt; `places`, one that gets a line an
-    engine: where Ray put it; `poison`, the id of a prompt that the engine dies of; `hang`, that of
-    one that it never answers; `broken`, what it says instead of starting: $NAMES are those of
-    the environment.
-    """
-    from operators.engines.fake import FakeEngine
-
-    wish = json.loads(os.environ.get(FAKE_ENGINE, "{}"))
-    if "broken" in wish:
-        raise RuntimeError(os.path.expandvars(wish["broken"]))
-    if "places" in wish:
-        with Path(wish["places"]).open("a") as places:
-            places.write(f"{json.dumps(_place())}\n")
-
-    def witness(prompt_id: str) -> None:
-        if "log" in wish:
-            with Path(wish["log"]).open("a") as log:
-                log.write(f"{prompt_id}\n")
-        if prompt_id == wish.get("poison"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if prompt_id == wish.get("hang"):
-            time.sleep(3600)
-
-    return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)
-
-
-def _place() -> dict[str, Any]:
-    """Where Ray put this process: its node, its GPUs, the bundles of its placement group."""
-    context = ray.get_runtime_context()
-    group = ray.util.get_current_placement_group()
-    return {
-        "node": context.get_node_id(),
-        "gpus": context.get_accelerator_ids()["GPU"],
-        "bundles": group.bundle_specs if group else [],
-    }

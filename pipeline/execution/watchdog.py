@@ -1,49 +1,35 @@
-"""A watchdog: ends this process when an engine that is at work gives no answer for too long.
+"""A watchdog: ends this process when an engine at work gives no answer for too long.
 
-An engine that hangs can be ended in no other way; its shard is then done by whoever is free.
+An engine that hangs can be ended in no other way; whoever is free then does its shard. The timer
+is a thread of the interpreter's own, so it fires even where an engine hangs inside C code.
 """
 
-import math
-import os
-import sys
-import threading
-import time
+import faulthandler
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-EXIT_CODE = 75
-_LOOK_EVERY_S = 0.5
 
 
 class Watchdog:
     """Waits for a beat while it is on guard."""
 
     def __init__(self) -> None:
-        self._limit_s = math.inf
-        self._last = 0.0
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._limit_s: float | None = None
 
     @contextmanager
     def on_guard(self, limit_s: float) -> Iterator[None]:
-        """Watch during the block: end the process `limit_s` after the last beat."""
-        self.beat()
+        """End the process with code 1 if, during the block, `limit_s` pass without a beat.
+
+        Where each thread stands is then written to the standard error.
+        """
         self._limit_s = limit_s
+        self.beat()
         try:
             yield
         finally:
-            self._limit_s = math.inf
+            self._limit_s = None
+            faulthandler.cancel_dump_traceback_later()
 
     def beat(self) -> None:
         """Say that there was progress."""
-        self._last = time.monotonic()
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(_LOOK_EVERY_S)
-            limit_s = self._limit_s
-            if time.monotonic() - self._last > limit_s:
-                sys.stderr.write(
-                    f"factsweep: no sign of life for {limit_s} s; ending this engine\n"
-                )
-                sys.stderr.flush()
-                os._exit(EXIT_CODE)
+        if self._limit_s is not None:
+            faulthandler.dump_traceback_later(self._limit_s, exit=True)

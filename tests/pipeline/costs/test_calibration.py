@@ -7,11 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from operators.engines.fake import WISH
 from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.costs.calibration import calibrate, measured
-from pipeline.execution import cluster
 
 Settings = Callable[..., Run]
 
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cluster.FAKE_ENGINE, json.dumps({"seconds_per_answer": 0.05}))
+    monkeypatch.setenv(WISH, json.dumps({"seconds_per_answer": 0.05}))
 
 
 def test_measured_rate_is_the_engines_within_the_time(slow: None, small_settings: Settings) -> None:

@@ -1,10 +1,13 @@
 """The cluster: what workers inherit, and what is refused before anything loads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import ray
 
+from operators.engines import ENGINES
+from operators.engines.kind import NOT_INSTALLED
 from operators.errors import InputError
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
@@ -100,9 +103,10 @@ def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
 def test_started_without_vllm_says_what_to_install(
     overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "engine_version", lambda _: "none")
+    missing = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
+    monkeypatch.setitem(ENGINES, "vllm", missing)
     with (
-        pytest.raises(InputError, match=r"vLLM is not installed, .* 'factsweep\[cpu\]'"),
+        pytest.raises(InputError, match=r"vllm is not installed, .* 'factsweep\[cpu\]'"),
         cluster.started(load(overrides)),
     ):
         pass

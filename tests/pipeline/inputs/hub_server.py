@@ -21,9 +21,9 @@ class Hub:
     """What it serves: repositories by their path (datasets/… for data), and how it fails.
 
     `cut`: bytes after which the next download of a file ends. `refuse`: status and error code of
-    all that is asked of a repository. `limited`: how many of the next requests get a 429.
-    `corrupt`: files of which the next download has a byte wrong. `broken`: no download works, from
-    the next cut on if `broken_after_cut`.
+    all that is asked of a repository. `limited`: how many of the next requests get a 429, with
+    `limit_headers`. `corrupt`: files of which the next download has a byte wrong. `broken`: no
+    download works, from the next cut on if `broken_after_cut`.
     """
 
     repositories: dict[str, dict[str, bytes]]
@@ -31,6 +31,7 @@ class Hub:
     cut: dict[str, int] = field(default_factory=dict)
     refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
     limited: int = 0
+    limit_headers: dict[str, str] = field(default_factory=lambda: {"Retry-After": "0"})
     broken_after_cut: bool = False
     broken: bool = False
     corrupt: set[str] = field(default_factory=set)
@@ -78,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = f"{api[1] or ''}{api[2]}" if api else file[1] if file else ""
         if self.hub.limited:
             self.hub.limited -= 1
-            self._send(429, b"{}", {"Retry-After": "0"})
+            self._send(429, b"{}", self.hub.limit_headers)
         elif name in self.hub.refuse:
             status, code = self.hub.refuse[name]
             self._send(status, b"{}", {"X-Error-Code": code})

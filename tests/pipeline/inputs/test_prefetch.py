@@ -139,8 +139,13 @@ def test_prefetch_refusal_is_one_sentence_that_says_what_to_do(
     assert TOKEN not in str(error.value)
 
 
-def test_prefetch_rate_limit_is_waited_for(fetched: Fetch, hub: Hub, tmp_path: Path) -> None:
-    hub.limited = 2
+@pytest.mark.parametrize(
+    "headers", [{"Retry-After": "0"}, {"RateLimit": '"api";r=0;t=0'}], ids=["after", "limit"]
+)
+def test_prefetch_rate_limit_is_waited_for(
+    fetched: Fetch, hub: Hub, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    hub.limited, hub.limit_headers = 2, headers
     _, notes = fetched()
     assert notes == [
         f"the hub limits how often it is asked: waiting 0 s ({number}/5)" for number in (1, 2)

