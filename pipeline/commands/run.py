@@ -2,12 +2,6 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
-
-import polars as pl
-
-if TYPE_CHECKING:
-    from pipeline.config.settings import Run
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,63 +26,30 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def execute(asked: argparse.Namespace) -> int:
-    """Compute what is missing and print the summary; the verb `run`."""
-    from pipeline.config.settings import load
-    from pipeline.execution.plan import settled
-    from pipeline.run import run
+    """Compute what is missing and print the card; the verb `run`."""
+    from pipeline import api
 
-    settings = settled(load(asked.overrides))
-    _print_card(run(settings), settings)
+    print(f"\n{api.run(*asked.overrides)}")
     return 0
 
 
 def _score(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.score import score
+    from pipeline import api
 
-    settings = load(asked.overrides)
-    _print_card(score(settings), settings)
+    print(f"\n{api.score(*asked.overrides)}")
     return 0
 
 
-def _print_card(metrics: pl.DataFrame, settings: "Run") -> None:
-    from operators.tables.formats.markdown import markdown
-    from pipeline.storage.store import Store
-
-    model = settings.model
-    computed = "" if settings.answers else f" in {model.dtype}"
-    print(f"\n{model.name} on {settings.benchmark.name}{computed}{_part(settings)}\n")
-    print(markdown(settings.method.card(metrics)))
-    if model.trust_remote_code:
-        print(f"model.trust_remote_code=true: code of {model.id} was allowed to run")
-    folder = Store(settings.results).where(settings.name)
-    print(f"page: {folder}/index.html; tables, figures and every number by relation: {folder}/")
-
-
-def _part(settings: "Run") -> str:
-    """Say so, if only a part of the benchmark was measured."""
-    from dataclasses import asdict
-
-    from pipeline.stages.facts import part
-
-    limits = {name: value for name, value in asdict(part(settings.benchmark)).items() if value}
-    limits["relations"] = len(settings.benchmark.relations or ()) or None
-    chosen = [f"{value} {name.replace('_', ' ')}" for name, value in limits.items() if value]
-    return f", a slice: {', '.join(chosen)}" if chosen else ""
-
-
 def _plan(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.costs.forecast import forecast, lines
+    from pipeline import api
 
-    settings = load(asked.overrides)
     if asked.calibrate:
+        from pipeline.config.settings import load
         from pipeline.costs.calibration import calibrate
 
-        for line in calibrate(settings):
+        for line in calibrate(load(asked.overrides)):
             print(line)
-    for line in lines(*forecast(settings)):
-        print(line)
+    print(api.plan(*asked.overrides))
     return 0
 
 

@@ -142,11 +142,14 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
         if store.exists(PAGE):
             continue
         branches = past.branches(results, [name])
-        result = _result(branches)
-        report = METHODS[branches[0].method].report(result)
-        shown = _with_cost(report, branches[0].record)
-        store.put(PAGE, results_page(branches, result, shown))
+        store.put(PAGE, results_page(branches, _result(branches), reported(branches)))
         yield store.where(PAGE)
+
+
+def reported(branches: Sequence[PastBranch]) -> Report:
+    """The tables and figures of one run, from its settings."""
+    report = METHODS[branches[0].method].report(_result(branches))
+    return _with_cost(report, branches[0].record)
 
 
 def _with_cost(report: Report, record: past.Record) -> Report:

@@ -1,0 +1,122 @@
+"""What factsweep does, as functions: the command line and `import factsweep` call them.
+
+Configuration is given as on the command line, or by keyword: `run("seed=1")` is `run(seed=1)`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipeline.results import results
+from pipeline.results.results import Results
+
+_COUNTS = {
+    "setting": pl.String,
+    "stage": pl.String,
+    "prompts": pl.Int64,
+    "answers_left": pl.Int64,
+}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run would compute; printed, it is what `factsweep plan` says.
+
+    `work` has one row per setting and stage that an engine works on: setting, stage, prompts,
+    answers_left.
+    """
+
+    text: str
+    work: pl.DataFrame
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def plan(*overrides: str, **fields: object) -> Planned:
+    """Count what a run would compute, and what of it is there; computes and writes nothing.
+
+        print(plan(model="gpt2", benchmark="myriadlama-mini"))
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
+    from pipeline.config.settings import load as settings
+    from pipeline.costs.forecast import forecast, lines
+
+    planned, forecasts = forecast(settings(written(*overrides, **fields)))
+    work = [
+        (each.branch.title, stage, n, each.left[stage])
+        for each in forecasts
+        for stage, n in each.asked.items()
+    ]
+    return Planned("\n".join(lines(planned, forecasts)), pl.DataFrame(work, _COUNTS, orient="row"))
+
+
+def run(*overrides: str, **fields: object) -> Results:
+    """Compute what is missing of a run, write its results, and give them.
+
+        run("sweep=demo").metrics
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts have no answer; the results are there all the same.
+    """
+    from pipeline.config.settings import load as settings
+    from pipeline.run import run as compute
+
+    asked = settings(written(*overrides, **fields))
+    compute(asked)
+    return load(f"{asked.results}/{asked.name}")
+
+
+def score(*overrides: str, **fields: object) -> Results:
+    """Measure answers that were made elsewhere, write the results, and give them.
+
+        score(answers="answers.jsonl", prompt="zero-shot", run_name="echo")
+
+    Raises:
+        InputError: something that was given is wrong, or an answer fits no prompt.
+        DecodingError: too many prompts have no answer; the results are there all the same.
+    """
+    from pipeline.config.settings import load as settings
+    from pipeline.score import score as measure
+
+    asked = settings(written(*overrides, **fields))
+    measure(asked)
+    return load(f"{asked.results}/{asked.name}")
+
+
+def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
+    """The results of a run that is done, from its folder or URL.
+
+    Metrics need nothing else. Facts, answers, tables and figures are made from the run's artifacts;
+    say where these lie if it is not where the run had them.
+
+        load("results/demo").answers(relation="P36")
+
+    Raises:
+        InputError: there are none.
+    """
+    return results.load(str(folder), None if artifacts is None else str(artifacts))
+
+
+def written(*overrides: str, **fields: object) -> list[str]:
+    """The overrides as they would stand on the command line.
+
+    >>> written("sweep=demo", seed=1, run_name=None, **{"benchmark.relations": ["P17", "P36"]})
+    ['sweep=demo', 'seed=1', 'run_name=null', 'benchmark.relations=[P17,P36]']
+    """
+    return [*overrides, *(f"{name}={_value(value)}" for name, value in fields.items())]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_value, value))}]"
+    return str(value)

@@ -1,0 +1,86 @@
+"""Answers beside what was asked: one row per prompt, with its fact, its text and the answer."""
+
+import polars as pl
+
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.methods import METHODS
+from pipeline.results.past import PastBranch
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.expand import relation_of, with_text
+
+_ANSWER = {"text": "answer", "token": "answer"}  # as a decoder and an encoder give it
+
+
+def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
+    """All prompts of a setting, or those of one relation, by their ids.
+
+    Columns: model, setting, prompt_id, relation_id, relation, pair_id, subject, objects (a label
+    of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
+    `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
+    answer has nulls there.
+
+    Raises:
+        InputError: the run asked nothing of that relation, or an artifact of it is gone.
+    """
+    prompts, said = branch.artifacts["prompts"], branch.answers
+    shards = prompts.shards("prompts")
+    known = list(dict.fromkeys(map(relation_of, shards)))
+    if relation is not None and relation not in known:
+        raise InputError(f"{branch} asked nothing of {relation}; it asked of {', '.join(known)}.")
+    mine = [shard for shard in shards if relation in (None, relation_of(shard))]
+    asked = pl.concat([with_text(prompts, "prompts", shard) for shard in mine])
+    given = pl.concat([said.read(said.stage, shard) for shard in mine])
+    rows = (
+        _facts(asked.rename({"text": "prompt"}), facts_stage.load(branch.artifacts["facts"]))
+        .with_columns(asked_as=pl.coalesce("same_as", "prompt_id"))
+        .join(
+            given.rename(_ANSWER, strict=False),
+            left_on="asked_as",
+            right_on="prompt_id",
+            how="left",
+            maintain_order="left",
+        )
+        .drop("asked_as")
+    )
+    named = {"model": branch.model, "setting": branch.setting}
+    return _judged(branch, rows).select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
+
+
+def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """The prompts beside their facts, in the order of the prompts."""
+    first_label = pl.element().struct.field("labels").list.first()
+    pairs = facts.pairs.select(
+        "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)
+    )
+    rows = (
+        asked.join(pairs, on="pair_id", how="left", maintain_order="left")
+        .join(
+            facts.relations.rename({"label": "relation"}),
+            on="relation_id",
+            how="left",
+            maintain_order="left",
+        )
+        .join(
+            facts.templates.select("template_id", template="text"),
+            on="template_id",
+            how="left",
+            maintain_order="left",
+        )
+    )
+    subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
+    return rows.select(
+        *("prompt_id", "same_as", "relation_id", "relation", "pair_id"),
+        subject.alias("subject"),
+        *("objects", "template_id", "template", "prompt"),
+    )
+
+
+def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
+    """With the column `correct`, where the matched table has one."""
+    first, *_ = METHODS[branch.method].matched
+    matched = branch.artifacts["matched"].read_all(first)
+    if not {"prompt_id", "correct"} <= {*matched.columns}:
+        return rows
+    judged = matched.select("prompt_id", "correct")
+    return rows.join(judged, on="prompt_id", how="left", maintain_order="left")

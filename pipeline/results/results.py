@@ -1,0 +1,125 @@
+"""Results: what one run measured, read from its folder."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.methods import METHODS
+from operators.methods.method import Report
+from operators.tables.formats.markdown import markdown
+from pipeline.results import past
+from pipeline.results.answers import answers
+from pipeline.results.past import PastBranch, Record
+from pipeline.results.report import PAGE, reported
+from pipeline.stages import facts as facts_stage
+from pipeline.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a run, as Polars tables and Matplotlib figures; printed, they are its card.
+
+    `folder` is where they lie; `record` is what stands in run.json.
+    """
+
+    folder: str
+    record: Record
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """Every number with its interval: one row per metric, setting and slice."""
+        return pl.read_parquet(io.BytesIO(Store(self.folder).get("metrics.parquet")))
+
+    @property
+    def card(self) -> pl.DataFrame:
+        """The main numbers, one column per setting."""
+        return METHODS[self._benchmark["method"]].card(self.metrics)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The relations, templates and pairs that were asked."""
+        return facts_stage.load(self._branches[0].artifacts["facts"])
+
+    def answers(self, relation: str | None = None) -> pl.DataFrame:
+        """Every prompt with its fact, its text and its answer; of one relation, if it is named.
+
+        All relations of a large benchmark may not fit into memory at once. Columns:
+        `pipeline.results.answers.answers`.
+
+        Raises:
+            InputError: the run asked nothing of that relation, or its artifacts are gone.
+        """
+        found = [answers(branch, relation) for branch in self._branches]
+        return pl.concat(found, how="diagonal")
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """The tables of the benchmark's method, by name; the same as in the folder tables/."""
+        return self._report.tables
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """Its figures, by name."""
+        return self._report.figures
+
+    @cached_property
+    def _report(self) -> Report:
+        return reported(self._branches)
+
+    @cached_property
+    def _branches(self) -> list[PastBranch]:
+        return list(past.settings(self.record["run"]["name"], self.record))
+
+    @property
+    def _benchmark(self) -> Record:
+        found: Record = self.record["run"]["benchmark"]
+        return found
+
+    def __str__(self) -> str:
+        run, page = self.record["run"], Store(self.folder).where(PAGE)
+        model = run["model"]
+        computed = "" if run["answers"] else f" in {model['dtype']}"
+        trusted = f"model.trust_remote_code=true: code of {model['id']} was allowed to run\n"
+        return (
+            f"{model['name']} on {self._benchmark['name']}{computed}{_part(self._benchmark)}\n\n"
+            f"{markdown(self.card)}\n"
+            f"{trusted if model['trust_remote_code'] else ''}"
+            f"page: {page}; tables, figures and every number by relation: "
+            f"{Store(self.folder).where()}/"
+        )
+
+
+def load(folder: str, artifacts: str | None = None) -> Results:
+    """The results in a folder such as results/demo.
+
+    `artifacts` says where the run's artifacts lie today; null: where the run had them, which may be
+    relative to the current folder.
+
+    Raises:
+        InputError: there are none.
+    """
+    try:
+        record = json.loads(Store(folder).get("run.json"))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
+    if artifacts is not None:
+        record["run"]["artifacts"] = artifacts
+    return Results(folder, record)
+
+
+def _part(benchmark: Record) -> str:
+    """Say so, if only a part of the benchmark was measured."""
+    limits = {
+        "relations": len(benchmark["relations"] or ()),
+        "pairs per relation": benchmark["pairs_per_relation"],
+        "names per subject": benchmark["names_per_subject"],
+    }
+    chosen = [f"{value} {name}" for name, value in limits.items() if value]
+    return f", a slice: {', '.join(chosen)}" if chosen else ""
