@@ -20,7 +20,7 @@ from operators.metrics.belief.knowledge_sharing import knowledge_sharing
 from operators.metrics.belief.knowledge_state import sampled_correctness
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
-from operators.tables.belief.belief import card, headline
+from operators.tables.belief.belief import SHOWN, card, headline
 from operators.tables.belief.belief_paper import NAMES, TABLES, sizes
 from operators.tables.belief.calibration_figure import calibration_figure
 from operators.tables.belief.calibration_panels import calibration_panels
@@ -228,4 +228,5 @@ METHOD = Method(
     published="belief",
     masked="belief-masked",
     digest=digest,
+    metrics=SHOWN,
 )

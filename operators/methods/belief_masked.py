@@ -16,7 +16,7 @@ from operators.metrics.belief.extended_entities import extended_entities, gains
 from operators.metrics.belief.left_out import left_out
 from operators.prompts.candidates import candidates, count_left_out, label_tokens
 from operators.prompts.masked import Masked, expand
-from operators.tables.belief.belief import card
+from operators.tables.belief.belief import SHOWN, card
 
 
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
@@ -88,4 +88,5 @@ METHOD = Method(
     published="belief",
     ability="fill",
     digest=belief.digest,
+    metrics=SHOWN,
 )

@@ -106,4 +106,5 @@ METHOD = Method(
     main_metric="f1",
     published="kamel",
     digest=_digest,
+    metrics=tables.SHOWN,
 )

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
 from operators.metrics.data_set.diversity import Encode, Parse
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.noise.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
 from operators.tables.shared.asking import Asking
@@ -137,7 +138,8 @@ class Method:
     generate answers, to fill a mask, or to score given texts. `masked` names the method that takes
     this one's place where the model is an encoder; null: there is none. `twice` measures how far
     answers differ that were made twice: the first, then the second ones. `digest` is what a page
-    shows of a relation's facts, from its first matched table; null: nothing.
+    shows of a relation's facts, from its first matched table; null: nothing. `metrics` are those
+    that have a heading or a better end.
     """
 
     setting: type[Any]
@@ -156,3 +158,4 @@ class Method:
     masked: str | None = None
     twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
     digest: Callable[[Facts, pl.DataFrame], Digest] | None = None
+    metrics: tuple[Metric, ...] = ()

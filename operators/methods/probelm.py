@@ -9,7 +9,7 @@ from operators.datasets.facts import Facts, sliced
 from operators.datasets.probelm import candidates
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.noise.permutation import permutation_difference
-from operators.metrics.probelm.probelm import probelm
+from operators.metrics.probelm.probelm import METRICS, probelm
 from operators.prompts.plausibility import Plausibility, expand
 from operators.tables.probelm import probelm as tables
 from operators.tables.probelm.probelm_figure import frames_figure
@@ -106,4 +106,5 @@ METHOD = Method(
     ability="score",
     twice=_twice,
     digest=_digest,
+    metrics=METRICS,
 )

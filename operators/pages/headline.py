@@ -1,11 +1,10 @@
 """The headline of a page: every overall metric with its interval, and the main one at a glance."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 import polars as pl
 
-from operators.pages.glossary import Term
 from operators.pages.grid import Grid, grid
 from operators.pages.page import Tile
 from operators.tables.shared.published import beside
@@ -52,8 +51,3 @@ def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> G
     if rows.is_empty():
         return None
     return grid(rows.select(_BESIDE), "published", "Beside the published numbers", most_rows=60)
-
-
-def named(terms: Mapping[str, Term], metric: str) -> str:
-    """The heading that a metric stands under, or else its own name."""
-    return next((heading for heading, term in terms.items() if term.metric == metric), metric)

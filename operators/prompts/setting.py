@@ -38,7 +38,7 @@ class Setting:
 
         Without shots there is no scope; in question style all templates are question templates.
         """
-        if (self.shots > 0) == (self.context == "zero-shot"):
+        if self.shots < 0 or (self.shots == 0) != (self.context == "zero-shot"):
             raise InputError(
                 f"prompt.context={self.context} does not go with prompt.shots={self.shots}; "
                 "zero-shot has 0 shots, every other context at least 1."

@@ -1,7 +1,13 @@
-"""How a sweep gets to a cluster: the section `launch` of conf/cluster/, a dataclass a kind."""
+"""How a sweep gets to a cluster: the section `launch` of conf/cluster/, one dataclass per kind."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pipeline.config.limits import Text, WholeSeconds
+
+Cpus = Annotated[int, Field(ge=1, le=10_000)]
 
 
 @dataclass(frozen=True)
@@ -9,7 +15,7 @@ class RayJob:
     """A Ray cluster that is there: the sweep is submitted to its job server."""
 
     kind: Literal["ray"]
-    job_server: str | None
+    job_server: Text | None
 
 
 @dataclass(frozen=True)
@@ -17,15 +23,15 @@ class Slurm:
     """A batch job that starts a Ray over its nodes; what is null is left to Slurm."""
 
     kind: Literal["slurm"]
-    nodes: int | None
-    gpus_per_node: int
-    cpus_per_node: int
-    memory: str | None
-    time: str
-    stop_s: int
-    partition: str | None
-    account: str | None
-    options: tuple[str, ...]
+    nodes: Annotated[int, Field(ge=1, le=100_000)] | None
+    gpus_per_node: Annotated[int, Field(ge=0, le=1_000)]
+    cpus_per_node: Cpus
+    memory: Text | None
+    time: Text
+    stop_s: WholeSeconds
+    partition: Text | None
+    account: Text | None
+    options: tuple[Text, ...]
     setup: tuple[str, ...]
 
 
@@ -33,8 +39,8 @@ class Slurm:
 class Pod:
     """What a pod asks of its node, its GPUs aside."""
 
-    cpus: int
-    memory: str
+    cpus: Cpus
+    memory: Text
 
 
 @dataclass(frozen=True)
@@ -42,17 +48,17 @@ class KubeRay:
     """A RayJob: a Ray cluster of pods that lasts as long as the sweep."""
 
     kind: Literal["kuberay"]
-    namespace: str | None
-    image: str
+    namespace: Text | None
+    image: Text
     head: Pod
     worker: Pod
-    shared_memory: str
+    shared_memory: Text
     node_selector: dict[str, Any] | None
     tolerations: tuple[dict[str, Any], ...]
-    service_account: str | None
-    secret: str | None
+    service_account: Text | None
+    secret: Text | None
     env: dict[str, Any] | None
-    cache_claim: str | None
-    idle_s: int
-    stop_s: int
-    attempts: int
+    cache_claim: Text | None
+    idle_s: WholeSeconds
+    stop_s: WholeSeconds
+    attempts: Annotated[int, Field(ge=0, le=1_000)]

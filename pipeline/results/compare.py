@@ -24,8 +24,7 @@ from operators.metrics.comparing.comparison import (
     gained_and_lost,
 )
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
-from operators.metrics.comparing.verdict import Bar, Verdict, verdict, verdicts
-from operators.metrics.estimates.direction import HIGHER_IS_BETTER
+from operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Bar, Verdict, verdict, verdicts
 from operators.tables.runs import comparison as tables
 from pipeline.config import folders
 from pipeline.config.typed import build

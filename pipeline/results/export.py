@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 
 from operators.errors import InputError
+from operators.methods import METHODS
+from operators.metrics.estimates.metric import higher_is_better
 from operators.tables.formats.latex import latex
 from operators.tables.formats.lm_eval import harness_path, harness_results
 from operators.tables.formats.markdown import markdown
@@ -56,7 +58,9 @@ def _parquet(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, by
 
 def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, bytes]:
     started = _started(record)
-    content = json.dumps(harness_results(metrics, record, started), indent=2, allow_nan=False)
+    method = METHODS[record["run"]["benchmark"]["method"]]
+    found = harness_results(metrics, record, started, higher_is_better(method.metrics))
+    content = json.dumps(found, indent=2, allow_nan=False)
     # The harness writes a time without its zone into the name.
     return harness_path(record, started.replace(tzinfo=None)), content.encode()
 

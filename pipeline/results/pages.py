@@ -9,10 +9,11 @@ import yaml
 from operators.datasets.facts import Facts
 from operators.methods import METHODS
 from operators.methods.method import Digest, Report, Result
+from operators.metrics.estimates.metric import headings
 from operators.pages import fact_browser, headline, page
 from operators.pages.drawing import Drawing, drawing
 from operators.pages.fact_browser import EXAMPLES, Asked
-from operators.pages.glossary import TERMS, terms_of
+from operators.pages.glossary import terms_of
 from operators.pages.grid import Grid, grid
 from operators.pages.heat_map import heat_map
 from operators.pages.page import Browser, Page, Ran
@@ -48,11 +49,11 @@ def results_page(branches: Sequence[PastBranch], result: Result, report: Report)
         title=_title(branches),
         lead=_lead(branches, facts, asked),
         warnings=list(_warnings(branches)),
-        main_metric=headline.named(TERMS, method.main_metric),
+        main_metric=headings(method.metrics).get(method.main_metric, method.main_metric),
         tiles=list(headline.tiles(metrics, method.main_metric)),
         headline=overall,
         published=published,
-        terms=terms_of(row[0] for row in overall.rows),
+        terms=terms_of((row[0] for row in overall.rows), method.metrics),
         figures=figures,
         heat_map=heat_map(metrics, method.main_metric, labels),
         templates=templates,

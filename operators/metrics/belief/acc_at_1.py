@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 
@@ -27,3 +28,12 @@ def acc_at_1(answers: pl.DataFrame) -> float | None:
 def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair its share of correct prompts, over 1."""
     return pair_terms(answers, pl.mean("correct"), pl.lit(1.0))
+
+
+ACC_AT_1 = Metric(
+    "acc_at_1",
+    heading="Acc@1",
+    says="share of prompts answered right, averaged over facts; 0 to 1",
+    better="higher",
+    terms=acc_at_1_terms,
+)

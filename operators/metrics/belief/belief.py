@@ -1,22 +1,53 @@
 """All BELIEF metrics of one model in one setting, as rows of the metrics table."""
 
-from collections.abc import Callable
-
 import polars as pl
 
-from operators.metrics.belief.acc_at_1 import acc_at_1_terms
-from operators.metrics.belief.calibration import auroc, brier_terms, ece, ovconf_terms
-from operators.metrics.belief.consist import By, consist_terms
-from operators.metrics.belief.coverage import coverage_oracle_terms
-from operators.metrics.belief.fluctuation import Draw, fluctuation
+from operators.metrics.belief.acc_at_1 import ACC_AT_1
+from operators.metrics.belief.bias_level import BIAS_LEVEL
+from operators.metrics.belief.calibration import (
+    AUROC,
+    BRIER,
+    ECE,
+    OVCONF,
+    auroc,
+    brier_terms,
+    ece,
+    ovconf_terms,
+)
+from operators.metrics.belief.consist import CONSIST, By, consist_terms
+from operators.metrics.belief.coverage import COVERAGE_MAXIMUM, COVERAGE_ORACLE
+from operators.metrics.belief.fluctuation import (
+    FLUCTUATION_RANGE,
+    FLUCTUATION_SD,
+    Draw,
+    fluctuation,
+)
 from operators.metrics.belief.intervals import (
     bootstrap_auroc,
     bootstrap_coverage_maximum,
     bootstrap_ece,
 )
-from operators.metrics.belief.one_word_ratio import one_word_ratio_terms
+from operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
+from operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
-from operators.metrics.estimates.rows import ROWS, Counts, Row, counted
+from operators.metrics.estimates.rows import ROWS, Counts, Row, counted, ratio_rows
+
+# In the order of their columns. A metric with `terms` is computed by being listed here.
+METRICS = (
+    ACC_AT_1,
+    FLUCTUATION_RANGE,
+    FLUCTUATION_SD,
+    CONSIST,
+    OVCONF,
+    ECE,
+    BRIER,
+    AUROC,
+    ONE_WORD_RATIO,
+    COVERAGE_MAXIMUM,
+    COVERAGE_ORACLE,
+    BIAS_LEVEL,
+    OBJECTS_LEFT_OUT,
+)
 
 
 def belief(
@@ -73,17 +104,13 @@ def belief(
 def _answer_rows(
     answers: pl.DataFrame, counts: Counts, by: By, seed: int, n_rounds: int
 ) -> list[Row]:
-    terms: dict[str, Callable[[], pl.DataFrame]] = {
-        "acc_at_1": lambda: acc_at_1_terms(answers),
-        "consist": lambda: consist_terms(answers, by=by),
-        "one_word_ratio": lambda: one_word_ratio_terms(answers),
-        "coverage_oracle": lambda: coverage_oracle_terms(answers),
-    }
     rows = []
-    for metric, of_pairs in terms.items():
-        rows += counts.rows(metric, bootstrap_ratio(of_pairs(), seed=seed, n_rounds=n_rounds))
+    for metric in METRICS:
+        if metric.terms is not None:
+            terms = consist_terms(answers, by=by) if metric is CONSIST else metric.terms(answers)
+            rows += ratio_rows(metric.name, terms, counts, seed=seed, n_rounds=n_rounds)
     maximum = bootstrap_coverage_maximum(answers, seed=seed, n_rounds=n_rounds)
-    return rows + counts.rows("coverage_maximum", maximum)
+    return rows + counts.rows(COVERAGE_MAXIMUM.name, maximum)
 
 
 def _fluctuation_rows(answers: pl.DataFrame, counts: Counts, seed: int, n_draws: int) -> list[Row]:
@@ -100,17 +127,18 @@ def _fluctuation_rows(answers: pl.DataFrame, counts: Counts, seed: int, n_draws:
 def _calibration_rows(
     calibration: pl.DataFrame, counts: Counts, seed: int, n_rounds: int, n_bins: int
 ) -> list[Row]:
-    ovconf = bootstrap_ratio(ovconf_terms(calibration), seed=seed, n_rounds=n_rounds)
-    brier = bootstrap_ratio(brier_terms(calibration), seed=seed, n_rounds=n_rounds)
+    drawn = {"seed": seed, "n_rounds": n_rounds}
+    ovconf = ratio_rows(OVCONF.name, ovconf_terms(calibration), counts, **drawn)
+    brier = bootstrap_ratio(brier_terms(calibration), **drawn)
     if calibration["pair_id"].is_duplicated().any():
         in_bins = Estimate(ece(calibration, n_bins), None, None)
         ranked = Estimate(auroc(calibration), None, None)
     else:
-        in_bins = bootstrap_ece(calibration, seed=seed, n_rounds=n_rounds, n_bins=n_bins)
-        ranked = bootstrap_auroc(calibration, seed=seed, n_rounds=n_rounds)
+        in_bins = bootstrap_ece(calibration, **drawn, n_bins=n_bins)
+        ranked = bootstrap_auroc(calibration, **drawn)
     return [
-        *counts.rows("ovconf", ovconf),
-        counts.row("brier", brier.overall),
-        counts.row("ece", in_bins),
-        counts.row("auroc", ranked),
+        *ovconf,
+        counts.row(BRIER.name, brier.overall),
+        counts.row(ECE.name, in_bins),
+        counts.row(AUROC.name, ranked),
     ]

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.rows import Counts, Row, counted, plain_rows, table
 
 MULTI = "prompts=multi"
@@ -82,3 +83,10 @@ def _levels(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
     entropy = -pl.when(p > 0).then(p * p.log()).otherwise(0.0).sum()
     level = pl.when(pl.len() > 1).then(1 - entropy / pl.len().log())
     return distributions.group_by(ids, maintain_order=True).agg(bias_level=level)
+
+
+BIAS_LEVEL = Metric(
+    "bias_level",
+    heading="bias level",
+    says="how uneven the answers to prompts without a subject are",
+)

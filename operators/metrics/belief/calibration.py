@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 FloatArray = NDArray[np.float64]
@@ -184,3 +185,29 @@ def _bin_average(calibration: pl.DataFrame, n_bins: int, gap: pl.Expr) -> float 
         numerator=gap * pl.col("n"), denominator=pl.col("n")
     )
     return ratio(weighted)
+
+
+OVCONF = Metric(
+    "ovconf",
+    heading="Ovconf",
+    says="confidence less accuracy: above 0 is overconfident",
+    better="zero",
+)
+ECE = Metric(
+    "ece",
+    heading="ECE",
+    says="mean distance between confidence and accuracy, over bins",
+    better="lower",
+)
+BRIER = Metric(
+    "brier",
+    heading="Brier",
+    says="mean squared distance between confidence and being right",
+    better="lower",
+)
+AUROC = Metric(
+    "auroc",
+    heading="AUROC",
+    says="chance that a right answer has the higher confidence than a wrong one",
+    better="higher",
+)

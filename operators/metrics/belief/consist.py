@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from operators.matching.lemmas import contains, key_length
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 By = Literal["match", "equality"]
@@ -171,3 +172,12 @@ def _block_containments(
     hit = compared.select(contains(pl.col("a"), pl.col("b"))).to_series().to_numpy()
     weights = n[longer] * n[shorter] * hit
     return np.bincount(longer - start, weights, minlength=stop - start).astype(np.int64)
+
+
+CONSIST = Metric(
+    "consist",
+    heading="Consist",
+    says="share of pairs of prompts of a fact whose answers match",
+    better="higher",
+    terms=consist_terms,
+)

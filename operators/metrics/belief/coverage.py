@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 
@@ -59,3 +60,18 @@ def template_hits(answers: pl.DataFrame) -> pl.DataFrame:
     cell = ("relation_id", "pair_id", "template_id")
     hits = answers.group_by(cell).agg(hit=pl.col("correct").any())
     return hits.with_columns(pl.col(cell).cast(pl.String)).sort(cell)
+
+
+COVERAGE_MAXIMUM = Metric(
+    "coverage_maximum",
+    heading="maximum",
+    says="share of facts right under their relation's best template",
+    better="higher",
+)
+COVERAGE_ORACLE = Metric(
+    "coverage_oracle",
+    heading="oracle",
+    says="share of facts right under at least one prompt",
+    better="higher",
+    terms=coverage_oracle_terms,
+)

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from operators.metrics.estimates.metric import Metric
 from operators.seeds import generator
 
 Draw = Literal["template", "pair"]
@@ -110,3 +111,17 @@ def _successes(rates: pl.DataFrame, rng: np.random.Generator, size: int) -> NDAr
     for rate, n_pairs in rates.select("rate", "n_pairs").iter_rows():
         total += rng.binomial(n_pairs, rate, size)
     return total
+
+
+FLUCTUATION_RANGE = Metric(
+    "fluctuation_range",
+    heading="range",
+    says="accuracy of the best draw of prompts less the worst's",
+    better="lower",
+)
+FLUCTUATION_SD = Metric(
+    "fluctuation_sd",
+    heading="SD",
+    says="standard deviation of accuracy over draws of prompts",
+    better="lower",
+)

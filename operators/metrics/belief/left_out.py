@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.rows import Counts, plain_rows, table
 
 UNITS = ("labels", "objects", "pairs")
@@ -34,3 +35,10 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
         sizes = dict(counts.select("relation_id", f"n_{unit}").iter_rows())
         rows += plain_rows(f"{unit}_left_out", sums, Counts(sizes, {}))
     return table(rows)
+
+
+OBJECTS_LEFT_OUT = Metric(
+    "objects_left_out",
+    heading="objects left out",
+    says="share of the right objects that the model has no single token for",
+)

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms, ratio
 
 
@@ -25,3 +26,12 @@ def one_word_ratio(answers: pl.DataFrame) -> float | None:
 def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair its number of one-word answers, over its number of answers."""
     return pair_terms(answers, (pl.col("n_lemmas") == 1).sum(), pl.len())
+
+
+ONE_WORD_RATIO = Metric(
+    "one_word_ratio",
+    heading="one-word",
+    says="share of answers that are one word",
+    better="higher",
+    terms=one_word_ratio_terms,
+)

@@ -7,9 +7,13 @@ holds the answers of one relation.
 import polars as pl
 
 from operators.errors import InputError
+from operators.metrics.belief import belief
 from operators.metrics.belief.consist import By, consist_terms
 from operators.metrics.belief.coverage import template_hits
+from operators.metrics.estimates.metric import Metric
 
+COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
+METRICS = (*belief.METRICS, COVERAGE_ROBUST)
 PAIRED = pl.Schema(
     {
         "metric": pl.String,

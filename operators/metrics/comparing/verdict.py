@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from operators.errors import InputError
-from operators.metrics.estimates.direction import HIGHER_IS_BETTER
+from operators.metrics.comparing.paired_terms import METRICS
+from operators.metrics.estimates.metric import higher_is_better
 
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 
@@ -23,6 +24,7 @@ VERDICTS = pl.Schema(
         "reason": pl.String,
     }
 )
+HIGHER_IS_BETTER = higher_is_better(METRICS)
 _N_NAMED = 3
 
 

@@ -9,11 +9,22 @@ import polars as pl
 from operators.datasets.kamel import DATE, is_literal
 from operators.matching.answer_set import Matching
 from operators.metrics.estimates.bootstrap import UNDEFINED, Bootstrapped, Estimate
-from operators.metrics.estimates.macro import Macro, macros
 from operators.metrics.estimates.rows import ROWS, Row
-from operators.metrics.kamel.most_frequent import most_frequent_answers
+from operators.metrics.kamel.macro import F1, F1_RELATION_MEAN, PRECISION, RECALL, Macro, macros
+from operators.metrics.kamel.most_frequent import BASELINE_F1, most_frequent_answers
 from operators.metrics.kamel.precision_recall import Labels, precision_recall
-from operators.metrics.kamel.year_error import year_error, year_errors
+from operators.metrics.kamel.year_error import (
+    YEAR_ERROR_MEAN,
+    YEAR_ERROR_MEDIAN,
+    year_error,
+    year_errors,
+)
+
+# In the order of their columns.
+METRICS = (
+    *(PRECISION, RECALL, F1, F1_RELATION_MEAN, BASELINE_F1),
+    *(YEAR_ERROR_MEAN, YEAR_ERROR_MEDIAN),
+)
 
 # T-REx's relations in LAMA (Petroni et al. 2019); KAMEL has all of them but P530.
 # fmt: off

@@ -2,6 +2,8 @@
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
+
 
 def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Answer each query of `asked` with its relation's most frequent answer: pair_id, text.
@@ -26,3 +28,10 @@ def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFr
     best = counted.unique("relation_id", keep="first", maintain_order=True)
     answered = asked.join(best, on="relation_id", maintain_order="left")
     return answered.select("pair_id", "text")
+
+
+BASELINE_F1 = Metric(
+    "baseline_f1",
+    heading="F1 of the most frequent answer",
+    says="what always giving the relation's commonest answer would score",
+)

@@ -14,6 +14,7 @@ from operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms
 from operators.seeds import generator
 
@@ -106,3 +107,7 @@ def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
         for place in ((total + 1) // 2, total // 2 + 1)
     )
     return np.asarray((lower + upper) / 2)
+
+
+YEAR_ERROR_MEAN = Metric("year_error_mean", better="lower")
+YEAR_ERROR_MEDIAN = Metric("year_error_median", better="lower")

@@ -6,6 +6,7 @@ the batch, so that no difference between two runs below this rate says anything 
 
 import polars as pl
 
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.rows import ROWS
 
 
@@ -25,3 +26,11 @@ def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     n_failed = first.height + again.height - 2 * both.height
     row = (None, None, "flip_rate", value, None, None, both.height, n_failed)
     return pl.DataFrame([row], schema=ROWS, orient="row")
+
+
+FLIP_RATE = Metric(
+    "flip_rate",
+    heading="flip rate",
+    says="share of answers that came out differently when decoded twice",
+    better="lower",
+)

@@ -6,11 +6,13 @@ from typing import NamedTuple, get_args
 import polars as pl
 
 from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
+from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.rows import ROWS, Row
 from operators.metrics.estimates.terms import pair_terms
 from operators.metrics.probelm.ranking import (
     COLUMNS_OF,
     GROUP_SCORES,
+    RANKING,
     RANKING_METRICS,
     Score,
     costs,
@@ -28,6 +30,19 @@ PLAUSIBILITY: Mapping[str, tuple[str, str, str]] = {
     "plausibility": ("accuracy", "mrr", "ndcg"),
     "plausibility_published": ("accuracy", "mrr", "ndcg_at_3"),
 }
+_RANDOM = "what candidates in a random order would score"
+METRICS = (
+    *RANKING,
+    Metric(
+        "plausibility",
+        heading="plausibility",
+        says="mean of accuracy, MRR and NDCG over prompt types, in percent",
+        better="higher",
+    ),
+    Metric("plausibility_published", better="higher"),
+    Metric("baseline_accuracy", heading="accuracy of a random order", says=_RANDOM),
+    Metric("baseline_plausibility", heading="plausibility of a random order", says=_RANDOM),
+)
 
 
 class _Part(NamedTuple):

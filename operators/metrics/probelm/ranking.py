@@ -13,8 +13,37 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from operators.metrics.estimates.metric import Metric
+
 Score = Literal["text_perplexity", "answer_sum", "answer_mean"]
-RANKING_METRICS = ("accuracy", "mrr", "ndcg", "ndcg_binary", "ndcg_at_3")
+RANKING = (
+    Metric(
+        "accuracy",
+        heading="accuracy",
+        says="share of groups whose true candidate is the likeliest, in percent",
+        better="higher",
+    ),
+    Metric(
+        "mrr",
+        heading="MRR",
+        says="mean of 1 / the rank of the true candidate, in percent",
+        better="higher",
+    ),
+    Metric(
+        "ndcg",
+        heading="NDCG",
+        says="how well the ranking agrees with the plausible order, in percent",
+        better="higher",
+    ),
+    Metric("ndcg_binary", better="higher"),
+    Metric(
+        "ndcg_at_3",
+        heading="NDCG@3",
+        says="the same over the three likeliest candidates, in percent",
+        better="higher",
+    ),
+)
+RANKING_METRICS = tuple(metric.name for metric in RANKING)
 GROUP_SCORES = pl.Schema(
     [
         *((name, pl.String) for name in ("relation_id", "pair_id", "frame")),

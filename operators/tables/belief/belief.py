@@ -2,25 +2,15 @@
 
 import polars as pl
 
+from operators.metrics.belief.acc_at_1 import ACC_AT_1
+from operators.metrics.belief.belief import METRICS
+from operators.metrics.estimates.metric import headings
+from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
 
-HEADINGS = {
-    "acc_at_1": "Acc@1",
-    "ci": "95 % interval",
-    "fluctuation_range": "range",
-    "fluctuation_sd": "SD",
-    "consist": "Consist",
-    "ovconf": "Ovconf",
-    "ece": "ECE",
-    "brier": "Brier",
-    "auroc": "AUROC",
-    "one_word_ratio": "one-word",
-    "coverage_maximum": "maximum",
-    "coverage_oracle": "oracle",
-    "bias_level": "bias level",
-    "objects_left_out": "objects left out",
-    "flip_rate": "flip rate",
-}
+SHOWN = (*METRICS, FLIP_RATE)
+HEADINGS = headings(SHOWN)
+_INTERVAL = "95 % interval"
 _NAMES = ("model", "benchmark", "setting", "variant")
 _SCOPE = (
     pl.when(~pl.col("setting").str.contains(r"^\d"))
@@ -40,20 +30,25 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    accuracy = overall.filter(pl.col("metric") == "acc_at_1")
+    accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
     interval = pl.format("{}–{}", *(_digits(pl.col(c)) for c in ("ci_low", "ci_high")))
-    names = accuracy.select(*_NAMES, prompts="n", failed="n_failed", ci=interval.fill_null("–"))
+    counts = accuracy.select(
+        *_NAMES, interval.fill_null("–").alias(_INTERVAL), prompts="n", failed="n_failed"
+    )
     wide = overall.pivot(
         "metric", index=_NAMES, values="value", aggregate_function="first", maintain_order=True
     )
-    numbers = [_digits(pl.col(m)).fill_null("–") for m in HEADINGS if m in wide.columns]
-    table = wide.select(*_NAMES, *numbers).join(
-        names, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
+    numbers = {
+        heading: _digits(pl.col(metric)).fill_null("–")
+        for metric, heading in HEADINGS.items()
+        if metric in wide.columns
+    }
+    table = wide.select(*_NAMES, _SCOPE, **numbers).join(
+        counts, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
     )
-    columns = [name for name in HEADINGS if name in table.columns]
-    return table.select(*_NAMES, _SCOPE, *columns, "prompts", "failed").rename(
-        {name: HEADINGS[name] for name in columns}
-    )
+    columns = list(numbers)
+    columns.insert(1, _INTERVAL)  # behind Acc@1, whose interval it is
+    return table.select(*_NAMES, "scope", *columns, "prompts", "failed")
 
 
 def _digits(number: pl.Expr) -> pl.Expr:

@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 
 from operators.errors import InputError
-from operators.metrics.estimates.direction import HIGHER_IS_BETTER
 
 _PLACE = ("benchmark", "setting", "slice")
 _NO_FILTER = "none"
@@ -31,7 +30,10 @@ def harness_path(record: Mapping[str, Any], started: datetime) -> str:
 
 
 def harness_results(
-    metrics: pl.DataFrame, record: Mapping[str, Any], started: datetime
+    metrics: pl.DataFrame,
+    record: Mapping[str, Any],
+    started: datetime,
+    higher_is_better: Mapping[str, bool],
 ) -> dict[str, Any]:
     """The content of `results_*.json`: plain values that JSON has, a number a metric and filter.
 
@@ -39,7 +41,8 @@ def harness_results(
     a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of
     its own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
-    standard error is the width of the 95 % interval / 3.92, "N/A" without one.
+    standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
+    in `higher_is_better` has no better end.
 
     Raises:
         InputError: `metrics` has no rows, or those of several models.
@@ -50,7 +53,7 @@ def harness_results(
     ...     "ci_high": [0.85], "n": [790], "n_failed": [10],
     ... })
     >>> record = {"run": {"model": {"id": "org/m"}}}
-    >>> found = harness_results(metrics, record, datetime(2026, 11, 21))
+    >>> found = harness_results(metrics, record, datetime(2026, 11, 21), {"acc_at_1": True})
     >>> found["results"]["mini_4-template"]["acc_at_1,none"], found["n-shot"]
     (0.8, {'mini_4-template': 4})
     """
@@ -76,7 +79,10 @@ def harness_results(
         "configs": {name: _task_config(name, rows, record) for name, rows in tasks.items()},
         "versions": dict.fromkeys(tasks, version),
         "n-shot": {name: _shots(rows) for name, rows in tasks.items()},
-        "higher_is_better": {name: _directions(rows) for name, rows in tasks.items()},
+        "higher_is_better": {
+            name: {metric: higher_is_better.get(metric) for metric in _names(rows)}
+            for name, rows in tasks.items()
+        },
         "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
         **_run(record, started),
     }
@@ -118,9 +124,8 @@ def _shots(rows: pl.DataFrame) -> int:
     return int(shown[0]) if shown else 0
 
 
-def _directions(rows: pl.DataFrame) -> dict[str, bool | None]:
-    names = rows["metric"].unique(maintain_order=True)
-    return {metric: HIGHER_IS_BETTER.get(metric) for metric in names}
+def _names(rows: pl.DataFrame) -> list[str]:
+    return rows["metric"].unique(maintain_order=True).to_list()
 
 
 def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 
 from operators.datasets.facts import Facts
+from operators.metrics.estimates.metric import headings
+from operators.metrics.kamel.kamel import METRICS
+from operators.metrics.kamel.macro import F1, PRECISION, RECALL
+from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
 
 _NAMES = ("model", "benchmark", "setting", "variant")
-_HEADINGS = {"precision": "P", "recall": "R", "f1": "F1"}
+SHOWN = (*METRICS, FLIP_RATE)
+_HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
-_ON_CARD = {
-    **_HEADINGS,
-    "baseline_f1": "F1 of the most frequent answer",
-    "flip_rate": "flip rate",
-}
 
 
 def percent(number: pl.Expr) -> pl.Expr:
@@ -100,7 +100,7 @@ _SHOTS = pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64)
 
 def _cells(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
     letter = pl.col("metric").replace_strict(_HEADINGS)
-    place = pl.col("metric").replace_strict({"precision": 0, "recall": 1, "f1": 2})
+    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical()
     return rows.select(
         "model",
         "benchmark",
@@ -268,6 +268,5 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
-    return card_of(
-        metrics.filter(~(baseline & other)), _ON_CARD, percent, own=("matching", "labels")
-    )
+    rows = metrics.filter(~(baseline & other))
+    return card_of(rows, headings(SHOWN), percent, own=("matching", "labels"))

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from operators.metrics.estimates.metric import headings
 from operators.metrics.probelm.correlation import correlations
-from operators.metrics.probelm.probelm import ALL_TYPES
+from operators.metrics.probelm.probelm import ALL_TYPES, METRICS
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.tables.shared.card import card as card_of
 
@@ -24,15 +25,6 @@ RANDOM = "random order"
 _NAMES = ("model", "benchmark", "variant")
 _TYPES = {"statement": "Statement", "completion": "Completion", "question": "Question"}
 _METRICS = {"accuracy": "Acc.", "mrr": "MRR", "ndcg": "NDCG", "ndcg_at_3": "NDCG@3"}
-_ON_CARD = {
-    "accuracy": "accuracy",
-    "mrr": "MRR",
-    "ndcg": "NDCG",
-    "ndcg_at_3": "NDCG@3",
-    "plausibility": "plausibility",
-    "baseline_accuracy": "accuracy of a random order",
-    "baseline_plausibility": "plausibility of a random order",
-}
 _OVERALL = {"plausibility": "Plausibility", "plausibility_published": "Plausibility@3"}
 _INTERVAL = "95 % interval"
 _HEADINGS = (
@@ -286,4 +278,4 @@ def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
-    return card_of(metrics, _ON_CARD, hundredths, own=("score",))
+    return card_of(metrics, headings(METRICS), hundredths, own=("score",))

@@ -8,12 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from operators.metrics.belief.knowledge_state import STATES
-from operators.tables.belief.belief import HEADINGS
+from operators.metrics.comparing.paired_terms import METRICS
+from operators.metrics.estimates.metric import headings
 from operators.tables.shared.numbers import printed
 from operators.tables.shared.series import SERIES
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_HEADINGS = {**HEADINGS, "coverage_robust": "robust"}
+_HEADINGS = headings(METRICS)
 _CHANGES = ("lost", "gained", "looser", "firmer")
 
 

@@ -15,6 +15,7 @@ from operators.schemas import empty
 from operators.tables.formats.lm_eval import harness_path, harness_results
 
 STARTED = datetime(2026, 11, 21, 18, 30, 15)
+ENDS = {"acc_at_1": True, "fluctuation_sd": False}
 RECORD = {
     "run": {
         "model": {"id": "org/model-1b", "revision": "main", "dtype": "bfloat16"},
@@ -49,7 +50,7 @@ TABLE = metrics(
 
 
 def results() -> dict[str, Any]:
-    return harness_results(TABLE, RECORD, STARTED)
+    return harness_results(TABLE, RECORD, STARTED, ENDS)
 
 
 def test_harness_results_has_each_defined_number_under_task_metric_and_filter() -> None:
@@ -87,7 +88,7 @@ def test_harness_results_slices_are_the_tasks_of_a_group() -> None:
 
 
 def test_harness_results_without_slices_has_no_groups() -> None:
-    found = harness_results(TABLE.filter(pl.col("slice").is_null()), RECORD, STARTED)
+    found = harness_results(TABLE.filter(pl.col("slice").is_null()), RECORD, STARTED, ENDS)
     assert "groups" not in found
     assert found["group_subtasks"] == {}
 
@@ -108,7 +109,7 @@ def test_harness_results_of_no_run_or_two_is_refused(models: list[str]) -> None:
         [TABLE.head(0), *(TABLE.head(1).with_columns(model=pl.lit(each)) for each in models)]
     )
     with pytest.raises(InputError, match="give those of one run"):
-        harness_results(rows, RECORD, STARTED)
+        harness_results(rows, RECORD, STARTED, ENDS)
 
 
 @pytest.fixture(scope="module")

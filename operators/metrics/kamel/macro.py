@@ -20,6 +20,7 @@ from operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
+from operators.metrics.estimates.metric import Metric
 from operators.seeds import generator
 
 
@@ -95,3 +96,13 @@ def _relation_rounds(
         sums = np.concatenate([weights @ statistics[end - n : end] for weights in blocks])
         found[relation] = sums.T / n
     return found
+
+
+PRECISION = Metric(
+    "precision", heading="P", says="share of the given answers that are right", better="higher"
+)
+RECALL = Metric(
+    "recall", heading="R", says="share of the right answers that were given", better="higher"
+)
+F1 = Metric("f1", heading="F1", says="harmonic mean of precision and recall", better="higher")
+F1_RELATION_MEAN = Metric("f1_relation_mean", better="higher")

@@ -1,0 +1,34 @@
+"""The facts that are asked for, and how they are measured (conf/benchmark/)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline.config.limits import Count, CountOrNone, Text
+from pipeline.config.recipe import InRecipe, InTables, NoNumber
+
+_TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in recipes")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A set of facts, or the part of it that is measured, and how (conf/benchmark/)."""
+
+    name: InTables[Text]
+    method: InRecipe[Text]
+    data: InRecipe[Text]
+    path: Annotated[
+        Text | None, NoNumber("recipes have the checksum of the files, wherever they are")
+    ]
+    relations: InRecipe[Annotated[tuple[Text, ...], Field(min_length=1)] | None]
+    pairs_per_relation: InRecipe[Count | None]
+    names_per_subject: InRecipe[Count | None]
+    max_tokens: Annotated[Count, _TAKEN]
+    stop: Annotated[tuple[Text, ...], _TAKEN]
+    sampled_prompts: Annotated[CountOrNone, _TAKEN]
+    canary_prompts: Annotated[CountOrNone, _TAKEN]
+    paper: Annotated[
+        dict[str, Any],
+        NoNumber("it names the settings of sweep=paper, each of which is part of a recipe"),
+    ]

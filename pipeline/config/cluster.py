@@ -1,0 +1,42 @@
+"""Where the work is done (conf/cluster/); nothing here changes a number."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.config.launch import KubeRay, RayJob, Slurm
+from pipeline.config.limits import Count, Seconds, Text
+from pipeline.config.recipe import NoNumber
+
+_WHERE = NoNumber("it says where the work is done, not what is done")
+_PATIENCE = NoNumber("it says when to stop waiting for an engine, not what an engine answers")
+_FORECAST = NoNumber("only `plan` reads it, to predict how long a run takes")
+Launch = Annotated[RayJob | Slurm | KubeRay, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the work is done (conf/cluster/); nothing here changes a number."""
+
+    address: Annotated[Text | None, _WHERE]
+    device: Annotated[Literal["auto", "cpu", "cuda"], _WHERE]
+    num_cpus: Annotated[Annotated[int, Field(ge=1, le=10_000)] | None, _WHERE]
+    rows_per_shard: Annotated[
+        Count, NoNumber("it cuts the prompts into work items, and changes none of them")
+    ]
+    rows_per_chunk: Annotated[
+        Count, NoNumber("it says how often finished answers are saved, not what they are")
+    ]
+    max_deaths: Annotated[int, Field(ge=1, le=1_000), _PATIENCE]
+    stall_s: Annotated[Seconds, _PATIENCE]
+    start_s: Annotated[Seconds, _PATIENCE]
+    when_held: Annotated[
+        Literal["leave", "wait"], NoNumber("it says what to do while another run writes")
+    ]
+    cpu_kvcache_gib: Annotated[
+        int, Field(ge=1, le=10_000), NoNumber("it is the memory of the prefix cache, no more")
+    ]
+    answers_per_s: Annotated[Annotated[float, Field(gt=0, le=1e9)] | None, _FORECAST]
+    launch: Annotated[Launch | None, _WHERE]
+    hardware: Annotated[Text | None, _FORECAST]

@@ -1,0 +1,82 @@
+"""Hydra at the edge: conf/ and the overrides of a command become one plain mapping."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from operators.errors import InputError
+from pipeline.config import folders
+from pipeline.config.suggestion import suggestion
+
+
+class _OwnFolder(SearchPathPlugin):
+    """Has Hydra look into the user's own folder before conf/."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Put the folder first, if there is one."""
+        if (folder := folders.own()) is not None:
+            search_path.prepend(folders.VARIABLE, f"file://{folder}")
+
+
+Plugins.instance().register(_OwnFolder)
+
+
+def choices(group: str) -> list[str]:
+    """The names in a group of conf/ and of the user's own folder."""
+    return list(folders.files(group))
+
+
+def composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """conf/ with the overrides, every interpolation resolved.
+
+    Raises:
+        InputError: an override names no choice or no field, or cannot be read.
+    """
+    for override in overrides:
+        _check_choice(override)
+    try:
+        return _mapping(overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        first = str(error).strip().splitlines()[0].rstrip(".")
+        raise InputError(
+            f"the overrides {' '.join(overrides)} do not fit conf/: {first}."
+            f"{_meant(overrides, first)}"
+        ) from error
+
+
+def _check_choice(override: str) -> None:
+    group, _, name = override.partition("=")
+    if group in folders.groups() and name not in (known := choices(group)):
+        raise InputError(
+            f"there is no {group} {name!r} in conf/{group}/; it has {', '.join(known)}."
+            f"{suggestion(name, known)}"
+        )
+
+
+def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
+    with initialize_config_dir(str(folders.CONF), version_base="1.3"):
+        config = compose("config", overrides=list(overrides))
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return {str(name): value for name, value in resolved.items()}
+
+
+def _meant(overrides: Sequence[str], message: str) -> str:
+    """The field that the refused override was probably meant for, as a sentence."""
+    keys = [override.partition("=")[0] for override in overrides]
+    refused = [key for key in keys if key and f"'{key}'" in message]
+    return suggestion(refused[0], _names(_mapping([]))) if refused else ""
+
+
+def _names(values: Mapping[str, Any]) -> list[str]:
+    """The dotted names of all fields."""
+    within = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    inner = [f"{name}.{each}" for name, value in within.items() for each in _names(value)]
+    return [*values, *inner]

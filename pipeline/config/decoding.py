@@ -1,0 +1,62 @@
+"""How answers are decoded (conf/decoding/)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from operators.engines import ENGINES
+from operators.engines.kind import Ability, EngineKind
+from pipeline.config.limits import Count, CountOrNone, Share, Text
+from pipeline.config.recipe import InRecipe, NoNumber
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The sampled answers: `n_answers` for each of `n_prompts` prompts, in blocks of one seed."""
+
+    n_prompts: InRecipe[CountOrNone]
+    n_answers: InRecipe[Annotated[int, Field(ge=0, le=1_000_000)]]
+    block_size: InRecipe[Annotated[int, Field(ge=1, le=10_000)]]  # vLLM takes at most 16,384
+    # vLLM treats 0 as greedy, which cannot be sampled, and raises what lies between to 0.01.
+    temperature: InRecipe[Annotated[float, Field(ge=0.01, le=100)]]
+    top_p: InRecipe[Annotated[float, Field(gt=0, le=1)]]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are decoded (conf/decoding/)."""
+
+    engine: InRecipe[str]
+    scorer: InRecipe[str]
+    max_tokens: InRecipe[Count]
+    stop: InRecipe[tuple[Text, ...]]
+    samples: Samples
+    canary_prompts: InRecipe[CountOrNone]
+    determinism: InRecipe[Literal["default", "batch_invariant"]]
+    mix_tensor_parallel: InRecipe[bool]
+    max_failed_share: Annotated[
+        Share, NoNumber("it says when a run counts as failed, after the answers are there")
+    ]
+    max_permutation_difference: Annotated[
+        float,
+        Field(ge=0, le=1_000_000),
+        NoNumber("it says when scores are refused, after they are there"),
+    ]
+    repetition: InRecipe[Text | None]
+    repeats: InRecipe[Literal["canary", "all"]]
+
+    def engine_for(self, ability: Ability) -> EngineKind:
+        """The engine that does what a method asks; the fake one stands in for every other."""
+        if self.engine == "fake":
+            return ENGINES["fake"]
+        names = {"generate": self.engine, "score": self.scorer, "fill": "transformers"}
+        return ENGINES[names[ability]]
+
+    def anew(self, *, canary: bool = False) -> dict[str, str]:
+        """Extra fields of a recipe that force a fresh decode.
+
+        Without a repetition there are none: the artifact is the one that exists already.
+        """
+        repeated = self.repetition is not None and (canary or self.repeats == "all")
+        return {"repetition": str(self.repetition)} if repeated else {}

@@ -1,0 +1,15 @@
+"""Types whose values have a range, which the fields of several groups of conf/ share.
+
+The upper limits are far above any use: they stop a slip of the keyboard, not an ambition.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+CountOrNone = Annotated[int, Field(ge=0, le=10_000_000)]  # 0: none of them
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(gt=0, le=604_800)]  # a week
+WholeSeconds = Annotated[int, Field(ge=0, le=604_800)]

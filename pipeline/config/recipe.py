@@ -1,0 +1,64 @@
+"""What can change a number: every field of conf/ is declared part of a recipe, or it is not.
+
+    dtype: InRecipe[str]                   part of the recipe of everything that an engine writes
+    name: InTables[str]                    a name in the tables: part of the recipe of metrics alone
+    address: Annotated[str, NoNumber("it says where the work is done, not what is done")]
+
+A field that is a dataclass, and is not declared, has its own fields declared instead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field that can change a number, and so is part of a recipe."""
+
+    of: Literal["answers", "tables"]
+
+
+@dataclass(frozen=True)
+class NoNumber:
+    """A field that changes no number, and the reason why it cannot."""
+
+    because: str
+
+
+InRecipe = Annotated[T, Part("answers")]
+InTables = Annotated[T, Part("tables")]
+
+
+def declarations(kind: type[Any]) -> Mapping[str, Part | NoNumber | None]:
+    """What each field of a dataclass is declared as; null where it is not."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: _declaration(hints[field.name]) for field in fields(kind)}
+
+
+def _declaration(hint: Any) -> Part | NoNumber | None:
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    found = [extra for extra in extras if isinstance(extra, Part | NoNumber)]
+    return found[0] if found else None
+
+
+def in_recipe(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are declared `InRecipe`, by name, as a recipe holds them.
+
+    Those of dataclasses within it are included, under the name of the field that holds them.
+
+    Raises:
+        TypeError: a field is not declared at all.
+    """
+    found = {}
+    for name, declared in declarations(type(thing)).items():
+        value = getattr(thing, name)
+        if declared == Part("answers"):
+            found[name] = asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
+        elif declared is None and is_dataclass(value):
+            found |= {name: inner} if (inner := in_recipe(value)) else {}
+        elif declared is None:
+            raise TypeError(f"{type(thing).__name__}.{name} is declared neither way.")
+    return found
