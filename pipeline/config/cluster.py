@@ -20,7 +20,10 @@ class Cluster:
     """Where the work is done (conf/cluster/); nothing here changes a number."""
 
     address: Annotated[Text | None, _WHERE]
-    device: Annotated[Literal["auto", "cpu", "cuda"], _WHERE]
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        NoNumber("model.dtype, which `auto` settles from it, is part of a recipe as settled"),
+    ]
     num_cpus: Annotated[Annotated[int, Field(ge=1, le=10_000)] | None, _WHERE]
     rows_per_shard: Annotated[
         Count, NoNumber("it cuts the prompts into work items, and changes none of them")

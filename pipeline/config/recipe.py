@@ -56,9 +56,16 @@ def in_recipe(thing: Any) -> dict[str, Any]:
     for name, declared in declarations(type(thing)).items():
         value = getattr(thing, name)
         if declared == Part("answers"):
-            found[name] = asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
+            found[name] = _plain(value)
         elif declared is None and is_dataclass(value):
             found |= {name: inner} if (inner := in_recipe(value)) else {}
         elif declared is None:
             raise TypeError(f"{type(thing).__name__}.{name} is declared neither way.")
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A value without dataclasses, as JSON can hold it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]

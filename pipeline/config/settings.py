@@ -28,6 +28,7 @@ from pipeline.config.typed import build
 __all__ = [
     "Benchmark",
     "Cluster",
+    "Config",
     "Decoding",
     "Matching",
     "Metrics",
@@ -40,7 +41,8 @@ __all__ = [
 ]
 
 Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
-Where = Annotated[Text, NoNumber("it says where files are, not what is in them")]
+_WHERE = NoNumber("it says where files are, not what is in them")
+Where = Annotated[Text, _WHERE]
 Answers = Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
 
 
@@ -73,19 +75,19 @@ class Run:
 
 
 @dataclass(frozen=True)
-class _Config:
+class Config:
     """What conf/config.yaml composes."""
 
     model: Model
     benchmark: Benchmark
-    prompt: dict[str, Any]
+    prompt: InRecipe[dict[str, Any]]
     decoding: Decoding
     matching: Matching
     metrics: Metrics
     cluster: Cluster
     sweep: Sweep
     seed: Seed
-    run_name: Where | None
+    run_name: Annotated[Text | None, _WHERE]
     artifacts: Where
     results: Where
     answers: Answers
@@ -98,7 +100,7 @@ def load(overrides: Sequence[str]) -> Run:
         InputError: an unknown override, group or value, or one of the wrong type or out of range.
     """
     config = composed(overrides)
-    given = build(_Config, config, "")
+    given = build(Config, config, "")
     benchmark = _benchmark(given)
     settings = tuple(_setting(prompt, benchmark) for prompt in _prompts(overrides, given))
     run = Run(
@@ -119,7 +121,7 @@ def load(overrides: Sequence[str]) -> Run:
     return replace(run, decoding=_filling(run.decoding)) if run.method.ability == "fill" else run
 
 
-def _prompts(overrides: Sequence[str], given: _Config) -> list[dict[str, Any]]:
+def _prompts(overrides: Sequence[str], given: Config) -> list[dict[str, Any]]:
     """Each setting that is measured, as conf/prompt/ has it: those of the sweep, or the one."""
     sweep = given.sweep.of(given.model)
     if sweep.prompts is None:
@@ -137,7 +139,7 @@ def _filling(decoding: Decoding) -> Decoding:
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
 
 
-def _benchmark(given: _Config) -> Benchmark:
+def _benchmark(given: Config) -> Benchmark:
     """The benchmark, with the method that goes with the model's architecture."""
     benchmark, model = given.benchmark, given.model
     if benchmark.method not in METHODS:
@@ -173,7 +175,7 @@ def _prompts_of(benchmark: Benchmark) -> list[str]:
     return list(plan["prompts"])
 
 
-def _default_name(given: _Config, settings: Sequence[Asked]) -> str:
+def _default_name(given: Config, settings: Sequence[Asked]) -> str:
     """The model or the file of answers, the benchmark, and the setting or `sweep`."""
     swept = given.sweep.of(given.model).prompts is not None
     first = given.model.name if given.answers is None else Path(given.answers).stem

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import Field
 
 from operators.errors import InputError
 from operators.metrics.comparing.verdict import Outcome
 from pipeline.config import folders
+from pipeline.config.limits import Share, Text
+from pipeline.config.recipe import NoNumber
 from pipeline.config.settings import Run
 from pipeline.config.settings import load as load_run
 from pipeline.config.typed import build
@@ -50,26 +53,30 @@ _SOFTWARE = tuple(
     for field in fields
 )
 
+_STARTED = NoNumber("it says when and where a night is started, not what it computes")
+
 
 @dataclass(frozen=True)
 class Unit:
     """When and where a scheduler starts it."""
 
-    at: str
-    image: str
-    secret: str | None
-    claim: str
-    gpus: int
+    at: Annotated[Text, _STARTED]
+    image: Annotated[Text, _STARTED]
+    secret: Annotated[Text | None, _STARTED]
+    claim: Annotated[Text, _STARTED]
+    gpus: Annotated[int, Field(ge=0, le=1_000), _STARTED]
 
 
 @dataclass(frozen=True)
 class Nightly:
     """A nightly (conf/nightly/<name>.yaml)."""
 
-    runs: tuple[tuple[str, ...], ...]
-    fresh: bool
-    max_flip_rate: float
-    comparison: dict[str, Any]
+    runs: Annotated[
+        tuple[tuple[Text, ...], ...], NoNumber("each override is a field of conf/ by itself")
+    ]
+    fresh: Annotated[bool, NoNumber("it sets decoding.repeats, which is part of a recipe")]
+    max_flip_rate: Annotated[Share, NoNumber("it says when a verdict is withheld")]
+    comparison: Annotated[dict[str, Any], NoNumber("it changes fields of conf/comparison/")]
     unit: Unit
 
 

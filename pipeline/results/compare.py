@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 import yaml
+from pydantic import Field
 
 from operators.errors import InputError
 from operators.methods import METHODS
@@ -27,6 +28,8 @@ from operators.metrics.comparing.paired_terms import paired_calibration_terms, p
 from operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Bar, Verdict, verdict, verdicts
 from operators.tables.runs import comparison as tables
 from pipeline.config import folders
+from pipeline.config.limits import Count, Share, Text
+from pipeline.config.recipe import NoNumber
 from pipeline.config.typed import build
 from pipeline.results import past
 from pipeline.results.past import PastBranch
@@ -41,19 +44,21 @@ _OF_THE_MODEL = {
     "repetition",
 }
 
+_READS = NoNumber("compare reads what runs have published, and publishes nothing")
+
 
 @dataclass(frozen=True)
 class Comparison:
     """What counts as a change (conf/comparison/)."""
 
-    robust_share: float
-    min_right_samples: int
-    confident: float
-    smallest_difference: float
-    alpha: float
-    min_facts: int
-    n_rounds: int
-    decides: tuple[str, ...]
+    robust_share: Annotated[Share, _READS]
+    min_right_samples: Annotated[Count, _READS]
+    confident: Annotated[Share, _READS]
+    smallest_difference: Annotated[float, Field(ge=0, le=1_000_000), _READS]
+    alpha: Annotated[float, Field(gt=0, lt=1), _READS]
+    min_facts: Annotated[Count, _READS]
+    n_rounds: Annotated[int, Field(ge=1, le=1_000_000), _READS]
+    decides: Annotated[tuple[Text, ...], _READS]
 
 
 @dataclass(frozen=True)
