@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from operators.tables.shared.numbers import SHARE
+
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688).
 _NUMBER = re.compile(r"[-+±–]?[\d.,]*\d%?( ?[–(/][-+\d.,%–)/ ]*)?|–|n/a|")
-_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class Grid:
 
 
 def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) -> Grid:
-    """The first rows of a table; a null is a dash, a number has four digits after its point.
+    """The first rows of a table; a null is a dash, a number is written as a share.
 
     A column in which nothing stands is left out.
 
     >>> table = pl.DataFrame({"relation": ["capital"], "Acc@1": [0.81251], "variant": [None]})
     >>> found = grid(table, "relations", "By relation")
     >>> found.columns, found.numeric, found.rows
-    (('relation', 'Acc@1'), (False, True), (('capital', '0.8125'),))
+    (('relation', 'Acc@1'), (False, True), (('capital', '.8125'),))
     """
     said = [column for column in table.columns if table[column].null_count() < table.height]
     shown = table.select(said).head(most_rows)
@@ -49,7 +50,7 @@ def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) ->
 def _text(value: object) -> str:
     if value is None:
         return "–"
-    return f"{value:z.{_DIGITS}f}" if isinstance(value, float) else str(value)
+    return SHARE.text(value) if isinstance(value, float) else str(value)
 
 
 def _is_numeric(texts: Sequence[str]) -> bool:

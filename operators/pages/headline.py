@@ -7,6 +7,7 @@ import polars as pl
 
 from operators.pages.grid import Grid, grid
 from operators.pages.page import Tile
+from operators.tables.shared.numbers import DASH, in_percent
 from operators.tables.shared.published import beside
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
@@ -39,8 +40,8 @@ def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile
     if rows.height > most:
         return
     for asked, *numbers in rows.select("asked", "value", "ci_low", "ci_high").iter_rows():
-        value, low, high = (None if each is None else f"{100 * each:.1f}" for each in numbers)
-        yield Tile(asked, f"{value} %", f"{low} – {high}" if low and high else "")
+        value, low, high = map(in_percent(1).text, numbers)
+        yield Tile(asked, f"{value} %", "" if DASH in (low, high) else f"{low} – {high}")
 
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:

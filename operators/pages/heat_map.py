@@ -7,6 +7,8 @@ import polars as pl
 from matplotlib import colormaps
 from matplotlib.colors import rgb2hex
 
+from operators.tables.shared.numbers import in_percent
+
 STEPS = 20
 _DARK = 0.55  # up to here white text reads best on cividis, from here black
 
@@ -65,7 +67,7 @@ def heat_map(
 def _cell(value: float | None) -> Cell:
     if value is None:
         return Cell("–", None)
-    return Cell(f"{100 * value:.0f}", round(STEPS * min(max(value, 0.0), 1.0)))
+    return Cell(in_percent(0).text(value), round(STEPS * min(max(value, 0.0), 1.0)))
 
 
 def scale() -> str:

@@ -12,6 +12,7 @@ from operators.datasets.facts import Facts
 from operators.prompts.expansion import Expansion
 from operators.prompts.prefixes import n_shared
 from operators.tables.formats.markdown import markdown
+from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution.cluster import gpus_per_engine, hardware
@@ -199,16 +200,11 @@ def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
     return costs.select(
         "setting",
         "stage",
-        pl.col("answers").map_elements("{:,}".format, return_dtype=pl.String),
-        *(_rounded(name, 4).alias(title) for title, name in hours.items()),
-        _rounded("bytes", 2, 1e6).alias("MB"),
+        COUNT.column(pl.col("answers")),
+        *(HOURS.column(pl.col(name)).alias(title) for title, name in hours.items()),
+        MEGABYTES.column(pl.col("bytes")).alias("MB"),
         pl.col("basis").fill_null("unknown").alias("rate"),
     )
-
-
-def _rounded(name: str, digits: int, unit: float = 1) -> pl.Expr:
-    written = f"{{:,.{digits}f}}".format
-    return (pl.col(name) / unit).map_elements(written, return_dtype=pl.String)
 
 
 def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:

@@ -98,7 +98,7 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     rows = spent({}, {}, {"stage": "matched", "prompt_tokens": None, "seconds": None})
     found = {row["stage"]: row for row in cost_table(rows).iter_rows(named=True)}
     assert found["generations"]["answers"] == "200"
-    assert found["generations"]["engine-hours"] == f"{20 / 3600:.3f}"
+    assert found["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
     assert found["matched"]["core-hours"] is None
     assert found["matched"]["predicted"] is None
 

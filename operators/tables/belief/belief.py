@@ -7,6 +7,7 @@ from operators.metrics.belief.belief import METRICS
 from operators.metrics.estimates.metric import headings
 from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
+from operators.tables.shared.numbers import DASH, SHARE
 
 SHOWN = (*METRICS, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -31,15 +32,17 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     overall = metrics.filter(pl.col("slice").is_null())
     accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
-    interval = pl.format("{}–{}", *(_digits(pl.col(c)) for c in ("ci_low", "ci_high")))
     counts = accuracy.select(
-        *_NAMES, interval.fill_null("–").alias(_INTERVAL), prompts="n", failed="n_failed"
+        *_NAMES,
+        SHARE.interval().fill_null(DASH).alias(_INTERVAL),
+        prompts="n",
+        failed="n_failed",
     )
     wide = overall.pivot(
         "metric", index=_NAMES, values="value", aggregate_function="first", maintain_order=True
     )
     numbers = {
-        heading: _digits(pl.col(metric)).fill_null("–")
+        heading: SHARE.dashed(pl.col(metric))
         for metric, heading in HEADINGS.items()
         if metric in wide.columns
     }
@@ -51,19 +54,9 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     return table.select(*_NAMES, "scope", *columns, "prompts", "failed")
 
 
-def _digits(number: pl.Expr) -> pl.Expr:
-    """Four digits without the leading zero, as the papers print them: .0350, -.1119.
-
-    >>> pl.DataFrame({"x": [0.035, -0.1119, 1.0]}).select(_digits(pl.col("x")))["x"].to_list()
-    ['.0350', '-.1119', '1.0000']
-    """
-    text = number.map_elements(lambda value: f"{value:.4f}", return_dtype=pl.String)
-    return text.str.replace(r"^(-?)0\.", "$1.")
-
-
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: a row a metric, a column a setting."""
-    numbers = card_of(metrics, HEADINGS, _digits, own=("draw", "prompts"))
+    numbers = card_of(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
     scopes = {setting: _scope(setting) for setting in numbers.columns[1:]}
     return pl.concat([pl.DataFrame([{"metric": "scope", **scopes}]), numbers])
 

@@ -4,6 +4,8 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from operators.tables.shared.numbers import SHORT_SHARE
+
 _DARK = 0.7  # where black text on the map's blue is no longer read with ease
 
 
@@ -26,7 +28,7 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> Figure:
             axes.text(
                 x,
                 y,
-                "–" if value is None else f"{value:.2f}".removeprefix("0"),
+                SHORT_SHARE.text(value),
                 ha="center",
                 va="center",
                 fontsize="small",

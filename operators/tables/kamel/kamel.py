@@ -15,21 +15,13 @@ from operators.metrics.kamel.kamel import METRICS
 from operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
+from operators.tables.shared.numbers import DASH, decimal, percent
 
 _NAMES = ("model", "benchmark", "setting", "variant")
 SHOWN = (*METRICS, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
-
-
-def percent(number: pl.Expr) -> pl.Expr:
-    """Two digits, as the paper prints them; a dash for null.
-
-    >>> pl.DataFrame({"x": [0.1762, None]}).select(percent(pl.col("x")))["x"].to_list()
-    ['17.62%', '–']
-    """
-    text = number.map_elements(lambda value: f"{100 * value:.2f}%", return_dtype=pl.String)
-    return text.fill_null("–")
+_PERCENT = percent(2)
 
 
 def overview(
@@ -45,21 +37,22 @@ def overview(
     asked = facts.pairs.filter(pl.col("split") == split)
     answers = asked.select(pl.col("objects").explode()).unnest("objects")
     labels = answers["labels"].list.first().to_list()
-    mean_tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64).mean()
+    tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64)
     literal = answers["object_id"].str.starts_with("XMLSchema#").any()
     figures = {
         "Number of Queries": str(asked.height),
         "Number of Relations": str(asked["relation_id"].n_unique()),
-        "Avg. Number of Tokens": _two_digits(mean_tokens),
-        "Avg. Number of Labels": _two_digits(answers["labels"].list.len().mean()),
+        "Avg. Number of Tokens": _mean(tokens),
+        "Avg. Number of Labels": _mean(answers["labels"].list.len()),
         "Queries with Multiple Results": str((asked["objects"].list.len() > 1).sum()),
         "Literals": "yes" if literal else "no",
     }
     return pl.DataFrame({"Dataset": list(figures), split: list(figures.values())})
 
 
-def _two_digits(number: object) -> str:
-    return f"{number:.2f}" if isinstance(number, int | float) else "–"
+def _mean(numbers: pl.Series) -> str:
+    mean = numbers.to_frame("number").select(decimal(2).dashed(pl.mean("number")))
+    return str(mean.item())
 
 
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -109,13 +102,12 @@ def _cells(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
         heading=pl.concat_str("setting", letter, separator=" "),
         shots=_SHOTS,
         column=place.cast(pl.Int64),
-        text=percent(pl.col("value")),
+        text=_PERCENT.dashed(pl.col("value")),
     )
 
 
 def _intervals(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
     f1 = rows.filter(pl.col("metric") == "f1")
-    ends = pl.format("{}–{}", *(percent(pl.col(name)) for name in ("ci_low", "ci_high")))
     return f1.select(
         "model",
         "benchmark",
@@ -124,7 +116,7 @@ def _intervals(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
         heading=pl.concat_str("setting", pl.lit("F1 interval"), separator=" "),
         shots=_SHOTS,
         column=pl.lit(3, pl.Int64),
-        text=pl.when(pl.col("ci_low").is_not_null()).then(ends).otherwise(pl.lit("–")),
+        text=_PERCENT.interval().fill_null(DASH),
     )
 
 
@@ -172,7 +164,12 @@ def by_relation(
         wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
         .with_columns(ID=relation, Label=label)
         .sort(order, descending=best, nulls_last=best)
-        .select(*_NAMES, "ID", "Label", *(percent(pl.col(k)).alias(v) for k, v in numbers.items()))
+        .select(
+            *_NAMES,
+            "ID",
+            "Label",
+            *(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items()),
+        )
     )
 
 
@@ -180,7 +177,7 @@ def extremes(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None, *, n: int = 4
 ) -> pl.DataFrame:
     """Table 3: the `n` best and the `n` worst relations of each model, setting and variant."""
-    table = by_relation(metrics, relation_labels).filter(pl.col("F1") != "–")
+    table = by_relation(metrics, relation_labels).filter(pl.col("F1") != DASH)
     place, size = pl.int_range(pl.len()).over(_NAMES), pl.len().over(_NAMES)
     end = pl.when(place < n).then(pl.lit("best")).when(place >= size - n).then(pl.lit("worst"))
     return (
@@ -240,7 +237,7 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
     relation = pl.col("slice").str.strip_prefix("relation=")
     label = relation.replace_strict(dict(relation_labels or {}), default=relation)
-    text = pl.col("value").round(1).cast(pl.String).fill_null("–")
+    text = decimal(1).dashed(pl.col("value"))
     found = rows.select(
         *_NAMES,
         relation.fill_null("all").alias("ID"),
@@ -252,13 +249,13 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     )
     keys = [*_NAMES, "ID", "Label", "with a year", "without"]
     wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
-    missing = [pl.lit("–").alias(name) for name in ("mean", "median") if name not in wide.columns]
+    missing = [pl.lit(DASH).alias(name) for name in ("mean", "median") if name not in wide.columns]
     return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
     """The slices (`by_slice`) as they are printed: F1 and the ends of its interval as texts."""
-    return slices.with_columns(percent(pl.col(name)) for name in ("f1", "ci_low", "ci_high"))
+    return slices.with_columns(_PERCENT.dashed(pl.col("f1", "ci_low", "ci_high")))
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -269,4 +266,4 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
-    return card_of(rows, headings(SHOWN), percent, own=("matching", "labels"))
+    return card_of(rows, headings(SHOWN), _PERCENT, own=("matching", "labels"))

@@ -19,6 +19,7 @@ from operators.metrics.probelm.correlation import correlations
 from operators.metrics.probelm.probelm import ALL_TYPES, METRICS
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.tables.shared.card import card as card_of
+from operators.tables.shared.numbers import DASH, in_percent
 
 SEEN = "†"
 RANDOM = "random order"
@@ -27,6 +28,7 @@ _TYPES = {"statement": "Statement", "completion": "Completion", "question": "Que
 _METRICS = {"accuracy": "Acc.", "mrr": "MRR", "ndcg": "NDCG", "ndcg_at_3": "NDCG@3"}
 _OVERALL = {"plausibility": "Plausibility", "plausibility_published": "Plausibility@3"}
 _INTERVAL = "95 % interval"
+_PERCENT = in_percent(2)
 _HEADINGS = (
     _OVERALL["plausibility"],
     _INTERVAL,
@@ -40,17 +42,6 @@ _BASELINE = pl.col("metric").str.starts_with("baseline_")
 # fmt: off
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # fmt: on
-
-
-def hundredths(number: pl.Expr) -> pl.Expr:
-    """A share in percent with two digits, as the paper prints them; a dash for null.
-
-    >>> table = pl.DataFrame({"x": [0.5251, None]})
-    >>> table.select(hundredths(pl.col("x")))["x"].to_list()
-    ['52.51', '–']
-    """
-    text = number.map_elements(lambda value: f"{100 * value:.2f}", return_dtype=pl.String)
-    return text.fill_null("–")
 
 
 def months(frame: str) -> str:
@@ -81,7 +72,7 @@ def overview(
         .sort("model", "frame")
         .select(
             "model",
-            _cutoff(cutoffs).fill_null("–").alias("training data up to"),
+            _cutoff(cutoffs).fill_null(DASH).alias("training data up to"),
             pl.col("frame").replace(words).alias("time frame") + _mark(cutoffs),
             "groups",
             "scenarios",
@@ -130,8 +121,8 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     # Published rows have NDCG@3 alone.
     known = [pl.col(name) for name in _OVERALL.values() if name in table.columns]
     if not known:
-        return rows.clear().select(*same, "model", pl.lit("–").alias("Plausibility"))
-    text = pl.coalesce(pl.when(each != "–").then(each) for each in known)
+        return rows.clear().select(*same, "model", pl.lit(DASH).alias("Plausibility"))
+    text = pl.coalesce(pl.when(each != DASH).then(each) for each in known)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
     place = pl.col("number").rank("min", descending=True).over(same)
     return (
@@ -257,13 +248,12 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
             )
         )
     )
-    numbers = rows.select(*keys, heading=heading, text=hundredths(pl.col("value")))
+    numbers = rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value")))
     intervals = rows.clear().select(*keys, heading=pl.lit(""), text=pl.lit(""))
     if "ci_low" in rows.columns:
-        ends = pl.format("{}–{}", *(hundredths(pl.col(name)) for name in ("ci_low", "ci_high")))
         whole = (pl.col("metric") == "plausibility") & without.is_null()
         intervals = rows.filter(whole, pl.col("ci_low").is_not_null()).select(
-            *keys, heading=pl.lit(_INTERVAL), text=ends
+            *keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval()
         )
     return pl.concat([numbers.drop_nulls("heading"), intervals])
 
@@ -273,9 +263,9 @@ def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
     extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
     known = [heading for heading in _HEADINGS if heading in wide.columns]
-    return wide.select(*keys, pl.col([*known, *extra]).fill_null("–"))
+    return wide.select(*keys, pl.col([*known, *extra]).fill_null(DASH))
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
-    return card_of(metrics, headings(METRICS), hundredths, own=("score",))
+    return card_of(metrics, headings(METRICS), _PERCENT, own=("score",))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from operators.metrics.belief.knowledge_state import STATES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import headings
-from operators.tables.shared.numbers import printed
+from operators.tables.shared.numbers import COUNT, SHARE, decimal
 from operators.tables.shared.series import SERIES
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -218,19 +218,15 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
         _interval(),
         _p_holm(),
         _number("effect_size", signed=True).alias("Cohen's h"),
-        pl.col("design_effect")
-        .map_elements(lambda n: f"{n:.1f}", return_dtype=pl.String)
-        .alias("design effect"),
-        worth.map_elements(lambda n: f"{n:,.0f}", return_dtype=pl.String).alias("worth"),
+        decimal(1).column(pl.col("design_effect")).alias("design effect"),
+        COUNT.column(worth).alias("worth"),
         pl.col("n_pairs").alias("facts"),
         pl.col("n_prompts").alias("prompts"),
     ]
 
 
 def _interval() -> pl.Expr:
-    ends = [_number(name, signed=True) for name in ("ci_low", "ci_high")]
-    there = pl.when(pl.col("ci_low").is_not_null())
-    return there.then(pl.format("{} to {}", *ends)).alias("95 % interval")
+    return SHARE.interval(" to ", signed=True).alias("95 % interval")
 
 
 def _p_holm() -> pl.Expr:
@@ -238,10 +234,8 @@ def _p_holm() -> pl.Expr:
 
 
 def _number(name: str, *, signed: bool = False) -> pl.Expr:
-    return pl.col(name).map_elements(
-        lambda value: printed(value, "difference", signed=signed), return_dtype=pl.String
-    )
+    return SHARE.column(pl.col(name), signed=signed)
 
 
 def _p_value(p: float) -> str:
-    return "<.0001" if p < 0.00005 else printed(p, "p")
+    return "<.0001" if p < 0.00005 else SHARE.text(p)

@@ -2,6 +2,9 @@
 
 import polars as pl
 
+from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, percent
+
+_PERCENT = percent(1)
 _SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
 
 
@@ -20,9 +23,9 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     ...     "core_hours": 0.0, "bytes": 4e6}
     >>> found = cost_table(spent, pl.DataFrame([row])).row(0, named=True)
     >>> found["cached"], found["engine-hours"], found["GPU-hours"], found["predicted"]
-    ('25.0%', '0.500', '1.000', '0.800')
+    ('25.0%', '0.5000', '1.0000', '0.8000')
     >>> found["difference"], found["MB"], found["predicted MB"]
-    ('+25.0%', '4.2', '4.0')
+    ('+25.0%', '4.20', '4.00')
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     summed = [_sum(name) for name in (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "bytes")]
@@ -30,21 +33,22 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
     hours = pl.when(pl.col("gpu_seconds") > 0).then("gpu_seconds").otherwise("core_seconds") / 3600
+    difference = _finite(hours / pl.col("predicted_hours") - 1)
     return table.sort("setting", nulls_last=False, maintain_order=True).select(
         "setting",
         "stage",
-        _count("prompts"),
-        _count("answers"),
-        _count("prompt_tokens").alias("prompt tokens"),
-        _count("output_tokens").alias("output tokens"),
-        _percent(pl.col("cached_tokens") / pl.col("prompt_tokens")).alias("cached"),
-        _number(pl.when(engine).then(pl.col("seconds") / 3600), 3).alias("engine-hours"),
-        _number(pl.when(pl.col("gpu_seconds") > 0).then(hours), 3).alias("GPU-hours"),
-        _number(pl.when(pl.col("core_seconds") > 0).then(hours), 3).alias("core-hours"),
-        _number(pl.col("predicted_hours"), 3).alias("predicted"),
-        _percent(hours / pl.col("predicted_hours") - 1, sign=True).alias("difference"),
-        _number(pl.col("bytes") / 1e6, 1).alias("MB"),
-        _number(pl.col("predicted_bytes") / 1e6, 1).alias("predicted MB"),
+        COUNT.column(pl.col("prompts")),
+        COUNT.column(pl.col("answers")),
+        COUNT.column(pl.col("prompt_tokens")).alias("prompt tokens"),
+        COUNT.column(pl.col("output_tokens")).alias("output tokens"),
+        _PERCENT.column(_finite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias("cached"),
+        HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
+        HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
+        HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),
+        HOURS.column(pl.col("predicted_hours")).alias("predicted"),
+        _PERCENT.column(difference, signed=True).alias("difference"),
+        MEGABYTES.column(pl.col("bytes")).alias("MB"),
+        MEGABYTES.column(pl.col("predicted_bytes")).alias("predicted MB"),
     )
 
 
@@ -68,15 +72,6 @@ def _sum(name: str) -> pl.Expr:
     return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum())
 
 
-def _count(name: str) -> pl.Expr:
-    return pl.col(name).map_elements("{:,}".format, return_dtype=pl.String)
-
-
-def _number(value: pl.Expr, digits: int) -> pl.Expr:
-    return value.map_elements(f"{{:,.{digits}f}}".format, return_dtype=pl.String)
-
-
-def _percent(value: pl.Expr, *, sign: bool = False) -> pl.Expr:
-    written = "{:+.1%}" if sign else "{:.1%}"
-    finite = pl.when(value.is_finite()).then(value.round(3) + 0.0)  # no minus before a zero
-    return finite.map_elements(written.format, return_dtype=pl.String)
+def _finite(share: pl.Expr) -> pl.Expr:
+    """The share; null where it was divided by 0."""
+    return pl.when(share.is_finite()).then(share)

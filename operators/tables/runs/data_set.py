@@ -6,7 +6,7 @@ import polars as pl
 
 from operators.datasets.facts import Facts, counts
 from operators.tables.belief.belief_paper import NAMES, TABLES
-from operators.tables.shared.numbers import printed
+from operators.tables.shared.numbers import of_metric
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
@@ -58,7 +58,7 @@ def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
         numbers = {**counts(facts.of(relation_id)), **measured}
         label = labels.get(relation_id, relation_id)
         named = relation_id if label == relation_id else f"{relation_id} {label}"
-        rows.append((named, *(printed(numbers[each], each) for each in _OF_RELATION)))
+        rows.append((named, *(of_metric(each).text(numbers[each]) for each in _OF_RELATION)))
     schema = dict.fromkeys(("relation", *map(_heading, _OF_RELATION)), pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -139,7 +139,7 @@ def _row(
     name: str, source: str, numbers: Mapping[str, float | None], metrics: tuple[str, ...]
 ) -> tuple[str, ...]:
     signed = source == "difference"
-    texts = (printed(numbers.get(each), each, signed=signed) for each in metrics)
+    texts = (of_metric(each).text(numbers.get(each), signed=signed) for each in metrics)
     return (NAMES.get(name, name), source, *texts)
 
 

@@ -2,6 +2,10 @@
 
 import polars as pl
 
+from operators.tables.shared.numbers import percent
+
+_PERCENT = percent(0)
+
 
 def best_and_worst(
     shares: pl.DataFrame, templates: pl.DataFrame, relations: pl.DataFrame
@@ -33,12 +37,8 @@ def best_and_worst(
     return named.sort("gap", "relation_id", descending=[True, False]).select(
         relation.alias("relation"),
         pl.col("best").alias("best template"),
-        _percent("best_share").alias("best right"),
+        _PERCENT.column(pl.col("best_share")).alias("best right"),
         pl.col("worst").alias("worst template"),
-        _percent("worst_share").alias("worst right"),
-        _percent("gap").alias("gap"),
+        _PERCENT.column(pl.col("worst_share")).alias("worst right"),
+        _PERCENT.column(pl.col("gap")).alias("gap"),
     )
-
-
-def _percent(share: str) -> pl.Expr:
-    return pl.format("{}%", (100 * pl.col(share)).round().cast(pl.Int64))

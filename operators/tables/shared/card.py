@@ -1,14 +1,16 @@
 """The card of a run: its numbers for a narrow screen, a row a metric, a column a setting."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
+
+from operators.tables.shared.numbers import Number
 
 
 def card(
     metrics: pl.DataFrame,
     headings: Mapping[str, str],
-    digits: Callable[[pl.Expr], pl.Expr],
+    number: Number,
     own: Sequence[str],
 ) -> pl.DataFrame:
     """The metrics named in `headings`, over everything, with their intervals.
@@ -20,14 +22,11 @@ def card(
     parts = pl.col("variant").fill_null("").str.split(",")
     made = pl.element().str.split("=").list.first().is_in(list(own))
     in_row, in_column = (parts.list.filter(each).list.join(",") for each in (made, ~made))
-    interval = pl.format(" ({}–{})", *(digits(pl.col(c)) for c in ("ci_low", "ci_high")))
+    interval = pl.format(" ({})", number.interval()).fill_null("")
     heading = pl.col("metric").replace_strict(headings)
     rows = overall.select(
         metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
         setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
-        number=pl.concat_str(
-            digits(pl.col("value")).fill_null("–"),
-            pl.when(pl.col("ci_low").is_not_null()).then(interval).otherwise(pl.lit("")),
-        ),
+        number=pl.concat_str(number.dashed(pl.col("value")), interval),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)

@@ -1,42 +1,107 @@
-"""Numbers as the BELIEF papers print them, by metric."""
+"""Numbers as text: one format for each kind of number, for a single one and for a column."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-SHARE = "z.4f"
+import polars as pl
 
-# How a metric's number is printed, where it is not a share.
-FORMATS: Mapping[str, str] = MappingProxyType(
+DASH = "–"  # a number that is undefined
+_ZERO = re.compile(r"^([+-]?)0\.")
+
+
+@dataclass(frozen=True)
+class Number:
+    """How numbers of one kind are written: `factor` times the number, in Python's format `spec`.
+
+    `bare`: without the zero before the point, as the papers print shares.
+    """
+
+    spec: str
+    factor: float = 1
+    bare: bool = False
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        """The number as text, `signed` with its plus; a dash for null.
+
+        >>> SHARE.text(0.1575), SHARE.text(-0.0131, signed=True), SHARE.text(None)
+        ('.1575', '-.0131', '–')
+        >>> COUNT.text(6492800), MEGABYTES.text(4_200_000), percent(2).text(0.1762)
+        ('6,492,800', '4.20', '17.62%')
+        """
+        if value is None:
+            return DASH
+        text = format(self.factor * value, f"{'+' * signed}{self.spec}")
+        return _ZERO.sub(r"\1.", text) if self.bare else text
+
+    def column(self, number: pl.Expr, *, signed: bool = False) -> pl.Expr:
+        """The numbers of a column as texts; null stays null."""
+        return number.map_elements(
+            lambda value: self.text(value, signed=signed), return_dtype=pl.String
+        )
+
+    def dashed(self, number: pl.Expr) -> pl.Expr:
+        """The numbers of a column as texts, with a dash for null."""
+        return self.column(number).fill_null(DASH)
+
+    def interval(self, between: str = "–", *, signed: bool = False) -> pl.Expr:
+        """The ends of an interval as one text, from ci_low and ci_high; null where one is null.
+
+        >>> row = pl.DataFrame({"ci_low": [0.1302], "ci_high": [0.1881]})
+        >>> row.select(SHARE.interval()).item()
+        '.1302–.1881'
+        """
+        ends = (self.column(pl.col(name), signed=signed) for name in ("ci_low", "ci_high"))
+        return pl.concat_str(*ends, separator=between)
+
+
+def percent(digits: int) -> Number:
+    """A share in percent, with its sign: 17.62%."""
+    return Number(f"z.{digits}%")
+
+
+def in_percent(digits: int) -> Number:
+    """A share in percent where the heading says so: 17.62."""
+    return Number(f"z.{digits}f", factor=100)
+
+
+def decimal(digits: int) -> Number:
+    """A number with so many digits after its point: 12.5."""
+    return Number(f"z.{digits}f")
+
+
+SHARE = Number("z.4f", bare=True)  # .1575
+SHORT_SHARE = Number("z.2f", bare=True)  # .16, where there is little room
+COUNT = Number(",.0f")  # 6,492,800
+HOURS = Number(",.4f")  # 1.0000; a second is .0003 of an hour
+MEGABYTES = Number(",.2f", factor=1e-6)  # 4.20, from bytes
+
+# The kinds of a paper's metrics; all others are shares.
+_KINDS: Mapping[str, Number] = MappingProxyType(
     {
-        "relations": ",.0f",
-        "templates": ",.0f",
-        "unique_triples": ",.0f",
-        "derived_triples": ",.0f",
-        "pairs": ",.0f",
-        "prompts": ",.0f",
-        "quantity": ".2f",
-        "semantics": "z.2f",
-        "manual_rank": "z.2f",
-        "runtime_hours": ".4g",
-        "billions_of_parameters": ",g",
-        "billions_of_training_tokens": ",g",
-        "billions_of_training_words": ",g",
+        **dict.fromkeys(("relations", "templates", "pairs", "prompts"), COUNT),
+        **dict.fromkeys(("unique_triples", "derived_triples"), COUNT),
+        **dict.fromkeys(("quantity", "semantics", "manual_rank"), decimal(2)),
+        "runtime_hours": Number(".4g"),
+        **dict.fromkeys(
+            (
+                "billions_of_parameters",
+                "billions_of_training_tokens",
+                "billions_of_training_words",
+            ),
+            Number(",g"),
+        ),
     }
 )
 
 
-def printed(value: float | None, metric: str, *, signed: bool = False) -> str:
-    """The number as text, `signed` with its plus; a dash for null. Shares have no leading zero.
+def of_metric(metric: str) -> Number:
+    """How the papers print a metric.
 
-    >>> printed(0.035, "fluctuation_sd"), printed(-0.0131, "ovconf", signed=True)
-    ('.0350', '-.0131')
-    >>> printed(21140500, "derived_triples"), printed(0.0, "manual_rank", signed=True)
-    ('21,140,500', '+0.00')
-    >>> printed(None, "consist")
-    '–'
+    >>> of_metric("fluctuation_sd").text(0.035), of_metric("derived_triples").text(21140500)
+    ('.0350', '21,140,500')
+    >>> of_metric("manual_rank").text(0.0, signed=True)
+    '+0.00'
     """
-    if value is None:
-        return "–"
-    form = FORMATS.get(metric, SHARE)
-    text = f"{value:{'+' * signed}{form}}"
-    return text.replace("0.", ".", 1) if form == SHARE and abs(value) < 1 else text
+    return _KINDS.get(metric, SHARE)

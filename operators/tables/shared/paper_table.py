@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from operators.errors import InputError
-from operators.tables.shared.numbers import printed
+from operators.tables.shared.numbers import DASH, of_metric
 from operators.tables.shared.published import PLACE
 
 Place = Mapping[str, str | None]
@@ -195,7 +195,7 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
     long = texts.unpivot(
         _SOURCES, index=["row", *labels, "heading"], variable_name="source", value_name="text"
     )
-    empty = pl.col("text").is_in(["–", NOT_APPLICABLE]).all().over("row", "source")
+    empty = pl.col("text").is_in([DASH, NOT_APPLICABLE]).all().over("row", "source")
     order = pl.col("source").cast(pl.Enum(_SOURCES))
     return (
         long.filter((pl.col("source") == "measured") | ~empty)
@@ -212,7 +212,7 @@ def _text(source: str) -> pl.Expr:
     signed = source == "difference"
     return pl.struct(pl.col(source).alias("value"), "metric", "applies").map_elements(
         lambda cell: (
-            printed(cell["value"], cell["metric"], signed=signed)
+            of_metric(cell["metric"]).text(cell["value"], signed=signed)
             if cell["applies"]
             else NOT_APPLICABLE
         ),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from operators.errors import InputError
 from operators.schemas import empty
-from operators.tables.shared.numbers import printed
+from operators.tables.shared.numbers import SHARE, of_metric
 from operators.tables.shared.paper_table import Column, Place, Table, fill
 from operators.tables.shared.published import PLACE, PUBLISHED
 
@@ -86,9 +86,9 @@ def test_fill_each_cell_is_the_number_of_its_place(ours: Any, theirs: Any) -> No
             paper_value = printed_there.get("003:2", printed_there.get("000:1"))
             both = None not in (mine, paper_value)
             expected = {
-                "measured": printed(mine, "acc_at_1"),
-                "published": printed(paper_value, "acc_at_1"),
-                "difference": printed(mine - paper_value, "acc_at_1", signed=True) if both else "–",
+                "measured": SHARE.text(mine),
+                "published": SHARE.text(paper_value),
+                "difference": SHARE.text(mine - paper_value, signed=True) if both else "–",
             }
             assert row[str(number)] == expected[row["source"]]
 
@@ -165,6 +165,6 @@ def test_fill_two_numbers_for_one_cell_are_refused() -> None:
 def test_printed_number_is_the_number_rounded(value: float, metric: str) -> None:
     digits = {"acc_at_1": 4, "manual_rank": 2, "templates": 0}[metric]
     for signed in (False, True):
-        text = printed(value, metric, signed=signed)
+        text = of_metric(metric).text(value, signed=signed)
         assert float(text) == pytest.approx(value, abs=0.5 * 10**-digits + 1e-9)
         assert not text.lstrip("+-").startswith("0.") or metric != "acc_at_1"
