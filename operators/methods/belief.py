@@ -21,12 +21,14 @@ from operators.metrics.belief.knowledge_state import sampled_correctness
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief.belief import SHOWN, card, headline
-from operators.tables.belief.belief_paper import NAMES, TABLES, sizes
+from operators.tables.belief.belief_paper import TABLES
 from operators.tables.belief.calibration_figure import calibration_figure
 from operators.tables.belief.calibration_panels import calibration_panels
 from operators.tables.belief.coverage_figure import coverage, coverage_figure
 from operators.tables.belief.effects import effects
 from operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from operators.tables.belief.printed_names import NAMES
+from operators.tables.belief.sizes import sizes
 from operators.tables.belief.template_examples import template_examples
 from operators.tables.belief.template_spread_figure import (
     spread_by_relation,

@@ -8,6 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import rgb2hex
 
 from operators.tables.shared.numbers import in_percent
+from operators.tables.shared.relations import relation_id
 
 STEPS = 20
 _DARK = 0.55  # up to here white text reads best on cividis, from here black
@@ -47,7 +48,7 @@ def heat_map(
     )
     if rows.is_empty():
         return None
-    rows = rows.with_columns(relation=pl.col("slice").str.strip_prefix("relation="))
+    rows = rows.with_columns(relation=relation_id())
     wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
     asked = wide.columns[1:]
     wide = wide.sort(

@@ -1,51 +1,15 @@
-"""The tables of the two BELIEF papers, in the language of `operators.tables.paper_table`.
+"""The tables of the two BELIEF papers, in the language of `operators.tables.shared.paper_table`.
 
 Paper 000 is "What Matters in Learning Facts in Language Models?" (2024), 003 its 2025 version. A
 table is named after its number in 000; `printed_in` has both. Where 003 adds rows, they are here
 too. Tables 2 (Table 15 says the same), 9 (rated by hand) and those of examples
-(`operators.tables.template_examples`) are not numbers of a run.
+(`template_examples`) are not numbers of a run.
 """
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-import polars as pl
-
-from operators.datasets.facts import Facts, counts
-from operators.metrics.data_set.diversity import Encode, Parse, diversity
-from operators.schemas import empty
 from operators.tables.shared.paper_table import Column, Place, Table
-
-NAMES: Mapping[str, str] = MappingProxyType(
-    {  # what the papers call it
-        "bert-base-uncased": "BERT base",
-        "bert-large-uncased": "BERT large",
-        "bert-large-uncased-whole-word-masking": "BERT wwm",
-        "albert-base-v2": "ALBERT base",
-        "albert-xxlarge-v2": "ALBERT large",  # the papers' word; their model card links xxlarge
-        "llama2-7b": "Llama2-7B",
-        "llama2-7b-it": "Llama2-7B-IT",
-        "llama2-13b": "Llama2-13B",
-        "llama2-13b-it": "Llama2-13B-IT",
-        "llama2-70b": "Llama2-70B",
-        "llama2-70b-it": "Llama2-70B-IT",
-        "llama3-8b": "Llama3-8B",
-        "llama3-8b-it": "Llama3-8B-IT",
-        "llama3-70b": "Llama3-70B",
-        "phi3-mini": "Phi3-mini",
-        "phi3-small": "Phi3-small",
-        "phi3-medium": "Phi3-medium",
-        "myriadlama": "MyriadLAMA",
-        "lama-uhn": "LAMA-UHN",
-        "pararel": "PARAREL",
-        "lpaqa": "LPAQA",
-        "templates": "Relational templates",
-        "unique_triples": "Unique triples",
-        "derived_triples": "Derived triples",
-        "pairs": "Subject-relation pairs",
-        "prompts": "Prompts",
-    }
-)
 
 BERTS = ("bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking")
 ALBERTS = ("albert-base-v2", "albert-xxlarge-v2")
@@ -290,21 +254,3 @@ TABLES: Mapping[str, Table] = MappingProxyType(
         ),
     }
 )
-
-
-def sizes(
-    facts: Facts, benchmark: str, *, parse: Parse | None = None, encode: Encode | None = None
-) -> pl.DataFrame:
-    """The set's own numbers as rows of the metrics table, with neither model nor setting.
-
-    The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
-    """
-    of_all = diversity(facts, parse=parse, encode=encode).tail(1)
-    (of_set,) = of_all.select("quantity", "lexicon", "syntax", "semantics").to_dicts()
-    numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
-    rows = {
-        "benchmark": benchmark,
-        "metric": list(numbers),
-        "value": [float(number) for number in numbers.values()],
-    }
-    return pl.concat([empty("metrics"), pl.DataFrame(rows)], how="diagonal_relaxed")

@@ -3,6 +3,7 @@
 import polars as pl
 
 from operators.datasets.facts import Facts
+from operators.tables.shared.relations import named
 
 
 def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
@@ -27,8 +28,6 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
     others = facts.templates.filter(pl.col("origin") != "manual")
     place = pl.int_range(pl.len()).over("relation_id", "group")
     paraphrases = others.filter(place < n_paraphrases).drop_nulls("group")
-    # A label that is the id says nothing more.
-    label = pl.when(pl.col("label") != pl.col("relation_id")).then("label")
     return (
         facts.relations.join(first, on="relation_id", maintain_order="left_right")
         .join(
@@ -38,7 +37,7 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
             maintain_order="left_right",
         )
         .select(
-            pl.concat_str("relation_id", label, separator=" ", ignore_nulls=True).alias("relation"),
+            named(pl.col("relation_id"), pl.col("label")).alias("relation"),
             pl.col("text").alias("manual template"),
             pl.col("paraphrase").alias("paraphrased template"),
         )

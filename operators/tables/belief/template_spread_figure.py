@@ -6,6 +6,7 @@ from types import MappingProxyType
 import polars as pl
 from matplotlib.figure import Figure
 
+from operators.tables.shared.relations import is_relation, label_of, named, relation_id
 from operators.tables.shared.series import SERIES
 
 _PARTS = ("min", "mean", "max")
@@ -26,14 +27,13 @@ def spread_by_relation(
     >>> spread_by_relation(rows, {"P36": "capital"}).row(0)
     ('P36 capital', 0.1, 0.4, 0.6)
     """
-    relation = pl.col("slice").str.strip_prefix("relation=")
-    label = relation.replace_strict(dict(relation_labels), default="", return_dtype=pl.String)
+    label = label_of(relation_id(), relation_labels)
     rows = metrics.filter(
-        pl.col("slice").str.starts_with("relation="),
+        is_relation(),
         pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS]),
     ).select(
         "value",
-        relation=pl.format("{} {}", relation, label).str.strip_chars(),
+        relation=named(relation_id(), label),
         part=pl.col("metric").str.strip_prefix("template_spread_"),
     )
     # A part that no row has is a column of nulls all the same.

@@ -16,6 +16,7 @@ from operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
 from operators.tables.shared.numbers import DASH, decimal, percent
+from operators.tables.shared.relations import is_relation, label_of, relation_id
 
 _NAMES = ("model", "benchmark", "setting", "variant")
 SHOWN = (*METRICS, FLIP_RATE)
@@ -142,7 +143,7 @@ def by_relation(
     The column `published F1` is there where `published` is.
     """
     place = [*_NAMES, "slice"]
-    relations = metrics.filter(pl.col("slice").str.starts_with("relation="))
+    relations = metrics.filter(is_relation())
     wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
     numbers = {
         "precision": "Precision",
@@ -156,13 +157,12 @@ def by_relation(
         numbers["published"] = "published F1"
     missing = [name for name in numbers if name not in wide.columns]
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
-    relation = pl.col("slice").str.strip_prefix("relation=")
-    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    label = label_of(relation_id(), relation_labels or {})
     order = [*_NAMES, "f1", "ID"]
     best = [name == "f1" for name in order]
     return (
         wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
-        .with_columns(ID=relation, Label=label)
+        .with_columns(ID=relation_id(), Label=label)
         .sort(order, descending=best, nulls_last=best)
         .select(
             *_NAMES,
@@ -235,12 +235,11 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
     """
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
-    relation = pl.col("slice").str.strip_prefix("relation=")
-    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    label = label_of(relation_id(), relation_labels or {})
     text = decimal(1).dashed(pl.col("value"))
     found = rows.select(
         *_NAMES,
-        relation.fill_null("all").alias("ID"),
+        relation_id().fill_null("all").alias("ID"),
         label.fill_null("all").alias("Label"),
         pl.col("metric").str.strip_prefix("year_error_"),
         text.alias("text"),

@@ -20,6 +20,7 @@ from operators.metrics.probelm.probelm import ALL_TYPES, METRICS
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.tables.shared.card import card as card_of
 from operators.tables.shared.numbers import DASH, in_percent
+from operators.tables.shared.relations import is_relation, label_of, relation_id
 
 SEEN = "†"
 RANDOM = "random order"
@@ -136,13 +137,12 @@ def by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """Each relation's numbers, best plausibility first."""
-    rows = metrics.filter(pl.col("slice").str.starts_with("relation="), ~_BASELINE)
-    relation = pl.col("slice").str.strip_prefix("relation=")
-    label = relation.replace_strict(dict(relation_labels or {}), default=relation)
+    rows = metrics.filter(is_relation(), ~_BASELINE)
+    label = label_of(relation_id(), relation_labels or {})
     keys = [*_NAMES, "ID", "Label"]
-    cells = _cells(rows.with_columns(ID=relation, Label=label), keys)
+    cells = _cells(rows.with_columns(ID=relation_id(), Label=label), keys)
     overall = rows.filter(pl.col("metric") == "plausibility").select(
-        *_NAMES, "value", groups="n", failed="n_failed", ID=relation
+        *_NAMES, "value", groups="n", failed="n_failed", ID=relation_id()
     )
     wide = _wide(cells, keys).join(overall, on=[*_NAMES, "ID"], how="left", nulls_equal=True)
     order = [*_NAMES, "value", "ID"]

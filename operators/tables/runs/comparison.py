@@ -11,6 +11,7 @@ from operators.metrics.belief.knowledge_state import STATES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import headings
 from operators.tables.shared.numbers import COUNT, SHARE, decimal
+from operators.tables.shared.relations import label_of, named
 from operators.tables.shared.series import SERIES
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -200,11 +201,8 @@ def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
-    """A relation as its id and its label; a label that is the id says nothing more."""
     relation = pl.col("relation_id")
-    label = relation.replace_strict(dict(relation_labels), default=None, return_dtype=pl.String)
-    further = pl.when(label != relation).then(label)
-    return pl.concat_str(relation, further, separator=" ", ignore_nulls=True).alias("relation")
+    return named(relation, label_of(relation, relation_labels)).alias("relation")
 
 
 def _columns(names: tuple[str, str]) -> list[pl.Expr]:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from operators.datasets.facts import Facts, counts
-from operators.tables.belief.belief_paper import NAMES, TABLES
+from operators.tables.belief.belief_paper import TABLES
+from operators.tables.belief.printed_names import NAMES
 from operators.tables.shared.numbers import of_metric
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")

@@ -3,6 +3,7 @@
 import polars as pl
 
 from operators.tables.shared.numbers import percent
+from operators.tables.shared.relations import named
 
 _PERCENT = percent(0)
 
@@ -32,10 +33,9 @@ def best_and_worst(
         gap=pl.first("share") - pl.last("share"),
         n=pl.len(),
     )
-    named = ends.filter(pl.col("n") > 1).join(relations, on="relation_id", how="left")
-    relation = pl.concat_str("relation_id", "label", separator=" ", ignore_nulls=True)
-    return named.sort("gap", "relation_id", descending=[True, False]).select(
-        relation.alias("relation"),
+    several = ends.filter(pl.col("n") > 1).join(relations, on="relation_id", how="left")
+    return several.sort("gap", "relation_id", descending=[True, False]).select(
+        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
         pl.col("best").alias("best template"),
         _PERCENT.column(pl.col("best_share")).alias("best right"),
         pl.col("worst").alias("worst template"),

@@ -8,7 +8,9 @@ import pytest
 
 from operators.datasets.facts import Facts, counts
 from operators.schemas import empty
-from operators.tables.belief.belief_paper import NAMES, TABLES, sizes
+from operators.tables.belief.belief_paper import TABLES
+from operators.tables.belief.printed_names import NAMES
+from operators.tables.belief.sizes import sizes
 from operators.tables.shared.paper_table import fill
 from operators.tables.shared.published import PUBLISHED
 
