@@ -13,6 +13,7 @@ from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cluster, dag, progress
 from pipeline.execution.plan import Plan, planned, slow_dtype
+from pipeline.execution.tally import tally_actor
 from pipeline.results import report
 from pipeline.storage import lease
 
@@ -77,7 +78,7 @@ def compute(plan: Plan) -> None:
 
 def _follow(plan: Plan) -> None:
     """Start the tasks and show how they get on."""
-    tally = progress.tally_actor()
+    tally = tally_actor(plan.run.cluster.stall_s)
     with progress.Bar(f"decode {plan.run.model.name}") as bar:
         pending = dag.submit(plan, tally)
         start = _Start(plan.run)

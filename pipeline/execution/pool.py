@@ -43,12 +43,19 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
     """Say how much there is to do, and show the first prompt as the model reads it."""
-    answers = [decode.n_left(item) * item.task.answers_per_prompt for item in items]
-    tally.add.remote({"all_shards": len(items), "all_answers": sum(answers)})
+    tally.announce.remote({_shard(item): _answers_left(item) for item in items})
     tokenizer = models.tokenizer(plan.weights)
     text = decode.todo(items[0])["text"].head(1).to_list()
     for ids in items[0].task.token_ids(tokenizer, text):
         tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
+
+
+def _shard(item: Work) -> str:
+    return f"{item.artifact.folder}/{item.open_name}"
+
+
+def _answers_left(item: Work) -> int:
+    return decode.n_left(item) * item.task.answers_per_prompt
 
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
@@ -100,8 +107,9 @@ class Decoder:
         try:
             loaded, tokenizer = self._loaded
             with self._watchdog.on_guard(self._run.cluster.stall_s):
-                if not self._report({}):
+                if not self._begin(item):
                     decode.decode(item, loaded, tokenizer, self._report)
+                    self._tally.end.remote(self._name)
         except StoppedError:
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
@@ -138,6 +146,12 @@ class Decoder:
             ) from None
         ray.get(self._tally.started.remote())
         return loaded
+
+    def _begin(self, item: Work) -> bool:
+        self._watchdog.beat()
+        work = (self._name, _shard(item), _answers_left(item))
+        asked = ray.get(self._tally.begin.remote(*work))
+        return bool(asked) or self._stopping
 
     def _report(self, counts: dict[str, float]) -> bool:
         self._watchdog.beat()

@@ -1,59 +1,64 @@
 """What a user sees while work goes on: one live line, or plain lines where there is no terminal."""
 
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Literal, NamedTuple
 
-from pipeline.execution.cluster import beside_driver
 from pipeline.machine.meter import Meter
 
-ALIVE_S = 30.0  # an engine that was heard of so long ago is alive
+Counts = Mapping[str, float]
+_WINDOW_S = 60.0  # how far back rates look
+_SURE_S = 10.0  # of answers, before a rate is taken to last
 
 
-class Tally:
-    """Counts that many workers add to; a Ray actor."""
+class Recent(NamedTuple):
+    """What was counted lately, in so many seconds."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._seen: dict[str, float] = {}
-        self._failed_starts = 0
-        self._notes: list[str] = []
-        self._stopping = False
+    counts: Counts
+    seconds: float
 
-    def stop(self) -> None:
-        """Ask all workers to stop at their next report."""
-        self._stopping = True
 
-    def add(self, counts: dict[str, float], engine: str | None = None) -> bool:
-        """Add to the counts, in the name of an engine; whether to stop."""
-        for name, value in counts.items():
-            self._counts[name] += value  # type: ignore[assignment]
-        if engine is not None:
-            self._seen[engine] = time.monotonic()
-        return self._stopping
+@dataclass
+class Pace:
+    """How fast work goes on: over the last minute, or so far back that there is an answer in it.
 
-    def started(self) -> None:
-        """An engine is ready."""
-        self._counts["started"] += 1
-        self._failed_starts = 0
+    A mean since the start would hold on to slow beginnings: engines that were not yet ready.
+    """
 
-    def failed_start(self) -> int:
-        """An engine did not load; how many have failed since the last that did."""
-        self._failed_starts += 1
-        return self._failed_starts
+    _past: deque[tuple[float, Counts]] = field(default_factory=deque)
+    _first_answer: float | None = None
 
-    def say(self, text: str) -> None:
-        """Leave a sentence for the user."""
-        self._notes.append(text)
+    def add(self, now: float, counts: Counts) -> None:
+        """Note the counts of this moment; counting starts with the first engine that is ready."""
+        if not counts.get("started"):
+            return
+        if self._past and counts["decoded"] < self._past[-1][1]["decoded"]:
+            self._past.clear()  # the tally was started anew
+        if self._first_answer is None and counts["decoded"]:
+            self._first_answer = now
+        self._past.append((now, counts))
+        while len(self._past) > 2 and self._is_old(now, self._past[1]):
+            self._past.popleft()
 
-    def read(self) -> tuple[dict[str, float], list[str]]:
-        """The counts, and the sentences since the last reading."""
-        notes, self._notes = self._notes, []
-        now = time.monotonic()
-        alive = sum(now - seen < ALIVE_S for seen in self._seen.values())
-        return {**self._counts, "engines": alive}, notes
+    def _is_old(self, now: float, past: tuple[float, Counts]) -> bool:
+        then, counts = past
+        return now - then >= _WINDOW_S and counts["decoded"] < self._past[-1][1]["decoded"]
+
+    def recent(self) -> Recent | None:
+        """What was counted lately; null where there is no answer."""
+        if len(self._past) < 2:
+            return None
+        (then, before), (now, counts) = self._past[0], self._past[-1]
+        found = {name: value - before.get(name, 0) for name, value in counts.items()}
+        return Recent(found, now - then) if found["decoded"] else None
+
+    def is_sure(self) -> bool:
+        """Whether answers have come for long enough to say how much time is left."""
+        now = self._past[-1][0] if self._past else 0.0
+        return self._first_answer is not None and now - self._first_answer >= _SURE_S
 
 
 class Bar:
@@ -64,7 +69,8 @@ class Bar:
         self._meter = Meter(title)
         self._started = time.monotonic()
         self._first: float | None = None
-        self._counts: dict[str, float] = {}
+        self._pace = Pace()
+        self._counts: Counts = {}
 
     def __enter__(self) -> "Bar":
         self._meter.__enter__()
@@ -82,52 +88,68 @@ class Bar:
         """Print a sentence above the line."""
         self._meter.say(text)
 
-    def show(self, counts: dict[str, float]) -> None:
+    def show(self, counts: Counts) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
-        if not counts:
-            return
-        self._counts = counts
         now = time.monotonic()
-        if counts.get("started") and self._first is None:
+        self._pace.add(now, counts)
+        if self._first is None and counts.get("started"):
             self._first = now
-        self._meter.show(line(counts, now - (self._first or now)))
+        self._counts = counts
+        self._meter.show(line(counts, self._pace.recent(), sure=self._pace.is_sure()))
 
     def close(self) -> None:
-        """Print the last line for good, if there was anything to do."""
+        """Print what was done, for good, with its mean rates, if there was anything to do."""
         if not self._counts.get("all_answers"):
             return
         now = time.monotonic()
-        seconds = now - (self._first or now)
-        self.say(
-            f"{self._title}: {line(self._counts, seconds)} · {clock(now - self._started)} in all"
-        )
+        parts = [*_done(self._counts)]
+        if self._counts["decoded"] and self._first is not None and now > self._first:
+            parts += rates(self._counts, now - self._first, "decoded")
+        self.say(f"{self._title}: {' · '.join(parts)} · {clock(now - self._started)} in all")
 
 
-def line(counts: dict[str, float], seconds: float) -> str:
-    """The state of the work, `seconds` after its first engine was ready.
+def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
+    """The state of the work, and how fast it goes on; the time that is left, if that is `sure`.
 
-    >>> line({"shards": 1, "all_shards": 4, "prompts": 5, "answers": 5, "all_answers": 9,
-    ...       "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12, "engines": 2}, 1.0)
-    '5/9 answers · 1/4 shards · 5.0 prompts/s · 90 + 12 tokens/s · 50% cached · 2 alive · 0:01 left'
+    >>> counts = {"shards": 1, "all_shards": 4, "answers": 5, "all_answers": 25, "started": 1}
+    >>> lately = {"decoded": 4, "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12}
+    >>> line(counts, None, sure=False)
+    '5/25 answers · 1/4 shards · waiting for the first answers'
+    >>> line({**counts, "engines": 2}, Recent(lately, 2.0), sure=True).partition("shards · ")[2]
+    '2.0 answers/s · 45 + 6 tokens/s · 50% cached · 2 engines · 0:10 left'
     """
-    answers, everything = counts.get("answers", 0), counts.get("all_answers", 0)
-    parts = [
-        f"{answers:,.0f}/{everything:,.0f} answers",
-        f"{counts.get('shards', 0):.0f}/{counts.get('all_shards', 0):.0f} shards",
-    ]
-    if not (answers and seconds > 0):
+    if not counts.get("all_shards"):
+        return "no prompts to decode yet"
+    parts = [*_done(counts)]
+    if not counts.get("started"):
         return " · ".join([*parts, "loading the model"])
-    parts += rates(counts, seconds)
-    parts.append(f"{counts.get('engines', 0):.0f} alive")
-    if counts.get("errors"):
-        parts.append(f"{counts['errors']:.0f} errors")
-    parts.append(f"{clock((everything - answers) * seconds / answers)} left")
+    left = counts["all_answers"] - counts["answers"]
+    if left <= 0:
+        return " · ".join([*parts, "matching and measuring"])
+    if recent is None:
+        return " · ".join([*parts, "waiting for the first answers"])
+    parts += rates(recent.counts, recent.seconds, "decoded")
+    parts.append(_plural(counts.get("engines", 0), "engine"))
+    if sure:
+        parts.append(f"{clock(left * recent.seconds / recent.counts['decoded'])} left")
     return " · ".join(parts)
 
 
-def rates(counts: Mapping[str, float], seconds: float) -> Iterator[str]:
-    """Prompts a second, prompt and output tokens a second, the share that came from the cache."""
-    yield f"{counts['prompts'] / seconds:.1f} prompts/s"
+def _done(counts: Counts) -> Iterator[str]:
+    yield f"{counts['answers']:,.0f}/{counts['all_answers']:,.0f} answers"
+    yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
+    if counts.get("errors"):
+        yield _plural(counts["errors"], "error")
+
+
+def _plural(n: float, name: str) -> str:
+    return f"{n:,.0f} {name}" if n == 1 else f"{n:,.0f} {name}s"
+
+
+def rates(counts: Counts, seconds: float, unit: Literal["decoded", "prompts"]) -> Iterator[str]:
+    """Answers or prompts per second, tokens in and out per second, the share that was cached."""
+    name = "answers" if unit == "decoded" else unit
+    yield f"{counts[unit] / seconds:,.1f} {name}/s"
     yield (
         f"{counts['prompt_tokens'] / seconds:,.0f} + {counts['output_tokens'] / seconds:,.0f} "
         "tokens/s"
@@ -144,14 +166,3 @@ def clock(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
-
-
-def tally_actor() -> Any:
-    """A Tally beside the driver, that all workers of the cluster can reach.
-
-    One that dies is started anew: the counts begin again, the work does not.
-    """
-    import ray
-
-    beside = {"scheduling_strategy": beside_driver()}
-    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally).remote()

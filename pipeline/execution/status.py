@@ -44,7 +44,7 @@ def _state(artifact: Artifact, branch: Branch) -> str:
         f"{sum(artifact.footer('errors', shard)[0] for shard in artifact.shards('errors'))} errors",
     ]
     if counts["seconds"]:
-        parts += ["an engine: " + ", ".join(progress.rates(counts, counts["seconds"]))]
+        parts += ["an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))]
         parts += [f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"] if counts["gpu_seconds"] else []
     if (holder := lease.holder(artifact)) is not None:
         parts += [f"written by {holder}"]

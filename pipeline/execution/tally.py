@@ -1,0 +1,106 @@
+"""What all engines of a run have done so far: a Ray actor that they report to."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.execution.cluster import beside_driver
+
+_IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
+
+
+class Tally:
+    """Counts that many engines add to, the answers that are left, and which engine is at work.
+
+    An engine that has begun a shard and not ended it is alive, however long its batch takes: until
+    its watchdog would have ended it (`stall_s` after its last report), or until Ray has handed its
+    shard to another.
+    """
+
+    def __init__(self, stall_s: float = math.inf) -> None:
+        self._stall_s = stall_s
+        self._counts: Counter[str] = Counter()
+        self._left: dict[str, int] = {}  # answers, by shard
+        self._at: dict[str, str] = {}  # the shard that an engine has begun
+        self._seen: dict[str, float] = {}
+        self._failed_starts = 0
+        self._notes: list[str] = []
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask all engines to stop at their next report."""
+        self._stopping = True
+
+    def announce(self, left: Mapping[str, int]) -> None:
+        """Say how many answers each shard lacks."""
+        self._left = dict(left)
+        self._counts.update(all_shards=len(left), all_answers=sum(left.values()))
+
+    def begin(self, engine: str, shard: str, left: int) -> bool:
+        """An engine takes a shard that lacks so many answers; returns whether to stop.
+
+        Where another engine died of it, what that one had not published is left once more.
+        """
+        self._at = {name: at for name, at in self._at.items() if at != shard}
+        self._at[engine] = shard
+        self._left[shard] = left
+        return self.add({}, engine)
+
+    def add(self, counts: Mapping[str, float], engine: str | None = None) -> bool:
+        """Add to the counts, in the name of an engine; returns whether to stop."""
+        for name, value in counts.items():
+            self._counts[name] += value  # type: ignore[assignment]
+        if engine is not None:
+            self._seen[engine] = time.monotonic()
+            if (shard := self._at.get(engine)) is not None:
+                self._left[shard] -= int(counts.get("answers", 0))
+        return self._stopping
+
+    def end(self, engine: str) -> None:
+        """An engine has published its shard."""
+        if (shard := self._at.pop(engine, None)) is not None:
+            self._left[shard] = 0
+
+    def started(self) -> None:
+        """An engine is ready."""
+        self._counts["started"] += 1
+        self._failed_starts = 0
+
+    def failed_start(self) -> int:
+        """An engine did not load; returns how many have failed since the last that did."""
+        self._failed_starts += 1
+        return self._failed_starts
+
+    def say(self, text: str) -> None:
+        """Leave a sentence for the user."""
+        self._notes.append(text)
+
+    def read(self) -> tuple[dict[str, float], list[str]]:
+        """The counts, and the sentences since the last reading.
+
+        `decoded` are all answers that engines gave, `answers` those that need not be given again.
+        """
+        notes, self._notes = self._notes, []
+        counts: dict[str, float] = {**self._counts, "engines": self._alive()}
+        counts["decoded"] = counts.get("answers", 0)
+        counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
+        return counts, notes
+
+    def _alive(self) -> int:
+        now = time.monotonic()
+        limits = {name: self._stall_s if name in self._at else _IDLE_S for name in self._seen}
+        return sum(now - seen <= limits[name] for name, seen in self._seen.items())
+
+
+def tally_actor(stall_s: float) -> Any:
+    """A Tally beside the driver, that all workers of the cluster can reach.
+
+    One that dies is started anew: the counts begin again, the work does not.
+    """
+    import ray
+
+    beside = {"scheduling_strategy": beside_driver()}
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally)
+    return actor.remote(stall_s)

@@ -1,0 +1,102 @@
+"""What engines report is counted once, and an engine at work is alive."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.execution import tally as module
+from pipeline.execution.tally import Tally
+
+Wait = Callable[[float], None]
+STALL_S = 600.0
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """Lets time pass, for the tally alone."""
+    now = 1000.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    monkeypatch.setattr(module, "time", Clock)
+    return wait
+
+
+@pytest.fixture
+def tally() -> Tally:
+    """Two shards of 100 answers each, the first of which an engine has begun."""
+    tally = Tally(STALL_S)
+    tally.announce({"one": 100, "two": 100})
+    tally.begin("first", "one", 100)
+    return tally
+
+
+def counted(tally: Tally, name: str) -> float:
+    return tally.read()[0][name]
+
+
+def test_tally_engine_in_a_long_batch_is_alive_until_the_watchdog_ends_it(
+    wait: Wait, tally: Tally
+) -> None:
+    wait(STALL_S)
+    assert counted(tally, "engines") == 1
+    wait(1)
+    assert counted(tally, "engines") == 0
+
+
+def test_tally_engine_without_a_shard_is_alive_for_half_a_minute(wait: Wait, tally: Tally) -> None:
+    tally.end("first")
+    wait(30)
+    assert counted(tally, "engines") == 1
+    wait(1)
+    assert counted(tally, "engines") == 0
+
+
+def test_tally_engine_whose_shard_went_to_another_is_not_at_work(wait: Wait, tally: Tally) -> None:
+    wait(40)
+    tally.begin("second", "one", 100)
+    assert counted(tally, "engines") == 1
+
+
+def test_tally_answers_lost_with_an_engine_are_left_once_more(tally: Tally) -> None:
+    tally.add({"answers": 70, "prompts": 70}, "first")
+    assert counted(tally, "answers") == 70
+    tally.begin("second", "one", 50)  # half of them had been published
+    assert counted(tally, "answers") == 50
+    tally.add({"answers": 50, "prompts": 50}, "second")
+    tally.end("second")
+    assert (counted(tally, "answers"), counted(tally, "decoded")) == (100, 120)
+
+
+def test_tally_shard_with_condemned_prompts_leaves_nothing_behind(tally: Tally) -> None:
+    tally.add({"answers": 97}, "first")
+    tally.add({"shards": 1, "errors": 3}, "first")
+    tally.end("first")
+    assert counted(tally, "answers") == 100
+
+
+def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
+    assert not tally.add({"answers": 1}, "first")
+    tally.stop()
+    assert tally.add({}, "first")
+    assert tally.begin("second", "two", 100)
+
+
+def test_tally_started_anew_takes_reports_of_engines_it_never_met() -> None:
+    tally = Tally(STALL_S)
+    assert not tally.add({"answers": 5}, "stranger")
+    tally.end("stranger")
+    assert counted(tally, "decoded") == 5
+
+
+def test_tally_sentences_are_read_once() -> None:
+    tally = Tally()
+    tally.say("first prompt")
+    assert (tally.read()[1], tally.read()[1]) == (["first prompt"], [])
