@@ -18,10 +18,13 @@ NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-.PHONY: help setup demo test check format sweep plan status verify nightly chaos bench clean need-model
+# Two processes: one has Ray and the engine, and all of their tests; the other has the rest.
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+.PHONY: help setup demo test test-rest test-all check format sweep plan status verify nightly chaos bench clean need-model
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Make .venv from the lock files (CUDA where a GPU answers, else CPU)
 
@@ -46,8 +49,13 @@ $(STAMP): pyproject.toml requirements/cpu.txt requirements/cuda.txt requirements
 demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or download
 	@$(BIN)/factsweep run sweep=demo
 
-test: setup check  ## Run the checks, then every test
-	@$(BIN)/pytest
+test: setup check  ## Run the checks, then the fast tests
+	@$(PYTEST) -m "not slow and not faults and not browser"
+
+test-rest: setup
+	@$(PYTEST) -m "slow or faults or browser or hypothesis" --hypothesis-profile=many
+
+test-all: test test-rest  ## Run the checks, then every test: with faults, a browser, and laws on many examples
 
 check: setup  ## Format, lint, types and layers; changes nothing
 	@$(BIN)/ruff format --check .

@@ -1,6 +1,18 @@
 """What many tests share: real facts, a real tokenizer, a real engine."""
 
 import os
+
+# Read when these libraries are imported. Two workers share the cores, and the tables are small.
+for name, value in {
+    "POLARS_MAX_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "2",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine stays in this process
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}.items():
+    os.environ.setdefault(name, value)
+
 import runpy
 import warnings
 from pathlib import Path
@@ -19,19 +31,27 @@ from pipeline.inputs.models import Weights
 
 ROOT = Path(__file__).parent.parent
 
-# Read when vLLM and huggingface_hub are imported, which no test may do before this.
-for name, value in {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "2",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine stays in this process
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-}.items():
-    os.environ.setdefault(name, value)
-
+# How many examples a law is tried on: few in `make test`, many in the rest of `make test-all`.
 # A busy machine would fail a law for its time; the time limit of a whole test is pytest's.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+settings.register_profile("few", deadline=None, max_examples=10)
+settings.register_profile("many", deadline=None, max_examples=100)
+settings.load_profile("few")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests for pytest-xdist; the longest group comes first."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _group(item) != "engines")
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests that one worker runs: all with Ray or real weights, or else those of a module.
+
+    So Ray is started once, and the weights are converted and loaded once.
+    """
+    fixtures = getattr(item, "fixturenames", ())
+    return "engines" if {"_ray", "smollm2"} & set(fixtures) else item.path.stem
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +59,8 @@ def shared_data() -> Path:
     """The published files of other benchmarks, which do not ship with factsweep."""
     folder = Path(os.environ.get("FACTSWEEP_SHARED_DATA", ROOT / "../shared/data")).resolve()
     if not folder.is_dir():
-        pytest.skip(f"{folder} is missing; FACTSWEEP_SHARED_DATA names the real data of others")
+        absent = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        absent(f"{folder} is missing; FACTSWEEP_SHARED_DATA names the real data of others")
     return folder
 
 

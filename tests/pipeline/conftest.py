@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import ray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -180,7 +181,7 @@ def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> 
     return planned(small_settings())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _ray(small: list[str]) -> Iterator[None]:
     with cluster.started(load(small)):
         yield
@@ -188,5 +189,11 @@ def _ray(small: list[str]) -> Iterator[None]:
 
 @pytest.fixture
 def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One Ray for all tests of a module: starting it takes seconds."""
+    """One Ray for all tests of the session: starting it takes seconds."""
     monkeypatch.setattr(cluster, "started", lambda _: nullcontext())
+
+
+@pytest.fixture
+def ray_address(_ray: None) -> str:
+    """Where that Ray is found by other processes."""
+    return str(ray.get_runtime_context().gcs_address)

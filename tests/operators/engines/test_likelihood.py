@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.datasets.probelm import facts_from_files
@@ -104,7 +104,6 @@ def check(found: dict[str, Scored], expected: Iterable[Scored]) -> None:
     assert found == {}
 
 
-@settings(max_examples=40)
 @given(requests=groups(), limit=st.sampled_from([1, 3, 8, 2048]))
 def test_scores_equal_a_plain_pass_over_each_text(
     model: Any, requests: list[ScoreRequest], limit: int
@@ -114,7 +113,6 @@ def test_scores_equal_a_plain_pass_over_each_text(
     check(found, [plain(model, request) for request in requests])
 
 
-@settings(max_examples=20)
 @given(requests=groups(), data=st.data())
 def test_scores_any_order_within_a_group_gives_the_same_numbers(
     model: Any, requests: list[ScoreRequest], data: st.DataObject
@@ -165,7 +163,6 @@ def test_scores_text_alone_takes_one_pass(passes: Passes) -> None:
 
 
 @given(requests=groups(), limit=st.integers(1, 24))
-@settings(max_examples=20)
 def test_scores_no_pass_is_wider_than_a_batch(
     model: Any, requests: list[ScoreRequest], limit: int
 ) -> None:

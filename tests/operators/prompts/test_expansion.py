@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -62,7 +62,6 @@ def naive_queries(facts: Facts, setting: Setting) -> dict[str, str]:
 
 
 @each_setting
-@settings(max_examples=10)
 @given(data=st.data())
 def test_expand_any_facts_equals_nested_loops(
     setting: Setting, data: st.DataObject, random_facts: Strategies
@@ -112,7 +111,6 @@ def test_expand_other_seed_draws_anew(mini: Facts, setting: Setting) -> None:
     assert (set(one["text"]) == set(other["text"])) == (setting == ZERO_SHOT)
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_same_as_zero_shot_is_the_first_prompt_of_the_text(
     data: st.DataObject, random_facts: Strategies
@@ -125,7 +123,6 @@ def test_same_as_zero_shot_is_the_first_prompt_of_the_text(
 
 
 @each_setting
-@settings(max_examples=10)
 @given(data=st.data())
 def test_same_as_any_setting_names_an_earlier_prompt_of_equal_text(
     setting: Setting, data: st.DataObject, random_facts: Strategies
@@ -151,7 +148,6 @@ def test_same_as_equal_texts_across_relations_share_one_answer(
 
 
 @each_setting
-@settings(max_examples=10)
 @given(data=st.data())
 def test_calibration_any_facts_rank_one_prompt_a_pair(
     setting: Setting, data: st.DataObject, random_facts: Strategies

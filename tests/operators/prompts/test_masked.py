@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.datasets.facts import Facts
@@ -29,7 +29,6 @@ def prompts(facts: Facts, setting: Masked = ALL, seed: int = 0) -> pl.DataFrame:
     return pl.concat(each.prompts for each in expand(facts, setting, seed=seed))
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_expand_any_facts_writes_each_name_into_each_template(
     data: st.DataObject, random_facts: Callable[..., st.SearchStrategy[Facts]]
@@ -46,7 +45,6 @@ def test_expand_any_facts_writes_each_name_into_each_template(
     assert dict(prompts(facts).select("prompt_id", "query").iter_rows()) == expected
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_expand_any_facts_ids_and_ranks_are_those_of_zero_shot(
     data: st.DataObject, random_facts: Callable[..., st.SearchStrategy[Facts]]

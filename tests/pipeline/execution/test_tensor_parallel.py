@@ -11,7 +11,7 @@ from pipeline import run as runner
 from pipeline.config.settings import load
 from pipeline.execution.plan import planned
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

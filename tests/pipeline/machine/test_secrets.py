@@ -54,6 +54,7 @@ def planted(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_run_writes_no_secret_anywhere(
     small: list[str], planted: dict[str, str], tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def opened(browser: Any, page: Path, *, width: int = 1280, scheme: str = "light"
     wait(browser, 20).until(lambda found: found.execute_script(ready))
 
 
+@pytest.mark.browser
 def test_page_opens_from_disk_without_error_or_request(browser: Any, results: Path) -> None:
     page = results / "plain" / "index.html"
     opened(browser, page)
@@ -112,6 +113,7 @@ def test_page_opens_from_disk_without_error_or_request(browser: Any, results: Pa
     assert {url for url in asked if url.startswith("file:")} == {page.as_uri()}
 
 
+@pytest.mark.browser
 def test_page_search_by_keyboard_alone_shows_a_subjects_answers(
     browser: Any, results: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_page_search_by_keyboard_alone_shows_a_subjects_answers(
     assert "Ghana lies in [MASK]." in text
 
 
+@pytest.mark.browser
 def test_page_hostile_answers_are_shown_as_text(browser: Any, results: Path) -> None:
     opened(browser, results / "hostile" / "index.html")
     browser.execute_script("document.querySelector('.fact').open = true")
@@ -148,6 +151,7 @@ def test_page_hostile_answers_are_shown_as_text(browser: Any, results: Path) -> 
     assert browser.execute_script("return document.querySelectorAll('main img').length") == 0
 
 
+@pytest.mark.browser
 def test_page_dark_scheme_changes_background_and_figures(browser: Any, results: Path) -> None:
     colours = []
     for scheme in ("light", "dark"):
@@ -163,6 +167,7 @@ def test_page_dark_scheme_changes_background_and_figures(browser: Any, results: 
     assert all(one != other for one, other in zip(light, dark, strict=True))
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_page_is_no_wider_than_its_window(browser: Any, results: Path, width: int) -> None:
     for page in ("plain/index.html", "report/myriadlama-mini/index.html"):

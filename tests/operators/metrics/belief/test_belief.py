@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.acc_at_1 import acc_at_1
@@ -38,7 +38,6 @@ def values(rows: pl.DataFrame, part: str | None) -> dict[str, float | None]:
     return dict(plain.select("metric", "value").iter_rows())
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_belief_overall_values_equal_each_metric_alone(
     data: st.DataObject, answer_tables: Tables, calibration_tables: Tables
@@ -50,7 +49,6 @@ def test_belief_overall_values_equal_each_metric_alone(
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_belief_relation_slice_equals_the_relation_alone(
     data: st.DataObject, answer_tables: Tables
@@ -62,7 +60,6 @@ def test_belief_relation_slice_equals_the_relation_alone(
         assert found.filter(slice=part).equals(table(relation).filter(slice=part))
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_belief_shuffled_rows_change_nothing(
     data: st.DataObject, answer_tables: Tables, calibration_tables: Tables

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -56,7 +56,6 @@ def test_fluctuation_missing_answer_leaves_the_denominator() -> None:
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-@settings(max_examples=25)
 @given(data=st.data())
 def test_fluctuation_complete_answers_average_to_acc_at_1(
     draw: Draw, data: st.DataObject, complete_answer_tables: Tables

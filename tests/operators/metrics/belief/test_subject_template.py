@@ -5,7 +5,7 @@ from statistics import mean
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.acc_at_1 import acc_at_1
@@ -26,7 +26,6 @@ def subset_accuracies(answers: pl.DataFrame, unit: str, factor: str) -> list[flo
     return [value for value in map(acc_at_1, subsets) if value is not None]
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_subject_template_complete_answers_extremes_are_those_of_all_subsets(
     data: st.DataObject, complete_answer_tables: Tables

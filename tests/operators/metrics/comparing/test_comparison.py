@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.calibration import auroc, ece
@@ -49,7 +49,6 @@ def facts(before: list[float], after: list[float], relation: str = "P1") -> pl.D
     return pl.DataFrame(columns, schema=PAIRED)
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_compare_any_runs_equals_each_number_by_itself(
     data: st.DataObject, answer_tables: Tables
@@ -77,7 +76,6 @@ def test_compare_any_runs_equals_each_number_by_itself(
         assert row["p"] == (None if row["metric"] == "coverage_maximum" else expected)
 
 
-@settings(max_examples=20)
 @given(data=st.data())
 def test_compare_families_are_all_metrics_and_each_metrics_relations(
     data: st.DataObject, answer_tables: Tables
@@ -91,7 +89,6 @@ def test_compare_families_are_all_metrics_and_each_metrics_relations(
         assert relations["p_holm"].to_list() == holm(relations["p"].to_list())
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_compare_swapped_runs_swap_the_signs(data: st.DataObject, answer_tables: Tables) -> None:
     first, second = data.draw(answer_tables), data.draw(answer_tables)
@@ -159,7 +156,6 @@ def test_compare_no_shared_prompts_is_an_empty_table() -> None:
     assert found.schema == COMPARISON
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_gained_and_lost_any_runs_equals_counting(
     data: st.DataObject, answer_tables: Tables
@@ -176,7 +172,6 @@ def test_gained_and_lost_any_runs_equals_counting(
         assert (p_exact, p_mid) == mcnemar(n_gained, n_lost)
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_compare_ranked_any_runs_equals_the_metrics(
     data: st.DataObject, calibration_tables: Tables
@@ -232,7 +227,6 @@ def test_compare_ranked_several_prompts_a_pair_have_no_interval() -> None:
     assert found["ci_low"].to_list() == [None, None]
 
 
-@settings(max_examples=20)
 @given(data=st.data())
 def test_compare_a_gap_is_no_share_and_has_no_effect_size(
     data: st.DataObject, calibration_tables: Tables

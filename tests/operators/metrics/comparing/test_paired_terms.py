@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.errors import InputError
@@ -49,7 +49,6 @@ def value(paired: pl.DataFrame, metric: str, run: str) -> float | None:
     return rows[run].sum() / total if total else None
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_paired_terms_any_runs_give_the_metrics_on_shared_prompts(
     data: st.DataObject, answer_tables: Tables
@@ -64,7 +63,6 @@ def test_paired_terms_any_runs_give_the_metrics_on_shared_prompts(
         assert value(paired, metric, "second") == pytest.approx(function(other))
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_paired_terms_squares_are_those_of_the_prompts_changes(
     data: st.DataObject, answer_tables: Tables
@@ -86,7 +84,6 @@ def test_paired_terms_squares_are_those_of_the_prompts_changes(
         assert (words["squares"], words["denominator"]) == (reworded, len(prompts))
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_paired_terms_by_relation_are_those_of_everything(
     data: st.DataObject, answer_tables: Tables
@@ -103,7 +100,6 @@ def test_paired_terms_by_relation_are_those_of_everything(
     assert pl.concat(parts).sort(order).equals(whole.sort(order))
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_paired_calibration_terms_any_runs_give_the_metrics(
     data: st.DataObject, calibration_tables: Tables

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.acc_at_1 import acc_at_1
@@ -24,7 +24,6 @@ def effect(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     return setting_effect(first, second, seed=1, n_rounds=20)
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_setting_effect_any_runs_equals_the_metrics_on_shared_prompts(
     data: st.DataObject, answer_tables: Tables
@@ -64,7 +63,6 @@ def test_setting_effect_left_out_prompts_are_counted(
     assert set(overall["n_left_out"]) == {len(alone)}
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_setting_effect_swapped_runs_swap_the_sign(
     data: st.DataObject, answer_tables: Tables

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.acc_at_1 import acc_at_1_terms
@@ -51,7 +51,6 @@ def test_bootstrap_ratio_mean_of_pairs_has_the_normal_width() -> None:
     assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.1)
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_bootstrap_ratio_round_zero_is_the_value(
     data: st.DataObject, answer_tables: Tables
@@ -61,7 +60,6 @@ def test_bootstrap_ratio_round_zero_is_the_value(
     assert value == pytest.approx(ratio(found))
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_bootstrap_maximum_round_zero_is_the_value(
     data: st.DataObject, answer_tables: Tables
@@ -71,7 +69,6 @@ def test_bootstrap_maximum_round_zero_is_the_value(
     assert value == pytest.approx(coverage_maximum(answers))
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_bootstrap_calibration_round_zero_is_the_value(
     data: st.DataObject, calibration_tables: Tables
@@ -83,7 +80,6 @@ def test_bootstrap_calibration_round_zero_is_the_value(
     )
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_calibration_rounds_equal_metrics_of_written_out_resamples(
     data: st.DataObject, calibration_tables: Tables

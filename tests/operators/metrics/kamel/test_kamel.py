@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.datasets.kamel import DATE, NUMBER
@@ -157,7 +157,6 @@ TRAIN = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(queries=st.lists(QUERY, min_size=1, max_size=6), train=TRAIN)
 def test_kamel_any_answers_equals_the_naive_scorer(
     queries: list[Query], train: dict[str, list[list[str]]]

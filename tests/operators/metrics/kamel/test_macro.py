@@ -5,7 +5,7 @@ from statistics import mean
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
@@ -21,7 +21,6 @@ def scores(values: list[tuple[int, float, float]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), SHARES, SHARES), min_size=1, max_size=20))
 def test_macro_overall_f1_is_the_harmonic_mean_of_overall_means(
     values: list[tuple[int, float, float]],

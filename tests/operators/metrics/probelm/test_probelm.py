@@ -123,7 +123,7 @@ def slices(groups: list[Group]) -> dict[str | None, list[Group]]:
 
 
 @given(given_groups())
-@settings(max_examples=12, deadline=None, phases=WITHOUT_SHRINKING)
+@settings(phases=WITHOUT_SHRINKING)
 def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> None:
     table = probelm(scores(groups), candidates(groups), seed=1, n_rounds=2)
     assert table.schema == PROBELM
@@ -141,7 +141,7 @@ def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> N
 
 
 @given(given_groups())
-@settings(max_examples=12, deadline=None, phases=WITHOUT_SHRINKING)
+@settings(phases=WITHOUT_SHRINKING)
 def test_probelm_plausibility_is_the_mean_of_the_nine(groups: list[Group]) -> None:
     whole = [g for g in groups if all(None not in texts for texts in g.texts.values())]
     table = probelm(scores(groups), candidates(groups), seed=1, n_rounds=2)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
@@ -84,7 +84,6 @@ def naive(group: Group) -> dict[str, float]:
 
 
 @given(groups(max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_group_scores_are_those_of_the_formulas(given: list[Group]) -> None:
     found = scored(given)
     assert found.schema == GROUP_SCORES
@@ -105,7 +104,6 @@ def test_group_scores_ndcg_is_that_of_scikit_learn(given: list[Group]) -> None:
 
 
 @given(groups(max_size=6))
-@settings(max_examples=40, deadline=None)
 def test_random_group_scores_are_the_mean_over_all_orders(given: list[Group]) -> None:
     found = random_group_scores(candidates(given))
     assert found.schema == GROUP_SCORES

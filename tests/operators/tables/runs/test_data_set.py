@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.datasets.facts import Facts
@@ -25,7 +25,6 @@ def paper(*numbers: tuple[str, str, float, str]) -> pl.DataFrame:
     )
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_sizes_any_set_are_those_of_nested_loops(
     data: st.DataObject, random_facts: Strategies
