@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from operators.datasets.facts import Facts
 from operators.datasets.probelm import facts_from_files
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
@@ -14,7 +15,7 @@ from operators.engines.vllm import VllmEngine
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
 from operators.prompts.score_requests import score_requests
-from pipeline.inputs import models
+from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
@@ -22,13 +23,22 @@ pytestmark = pytest.mark.engine
 # Of a sum over some twenty tokens: two engines, and one engine with other texts in its batches.
 TOLERANCE = 1e-3
 FILES = ("112023.json", "prompts.csv")
-N_ITEMS = 176  # of each prompt type: some sixteen groups of eleven
+N_MINI, N_ITEMS = 22, 176  # of each prompt type: two and some sixteen groups of eleven
+
+
+@pytest.fixture(scope="module")
+def mini_requests(tokenizer: Any) -> list[ScoreRequest]:
+    return few(catalog.read(catalog.entry("probelm-mini")), N_MINI, tokenizer)
 
 
 @pytest.fixture(scope="module")
 def requests(shared_data: Path, tokenizer: Any) -> list[ScoreRequest]:
-    facts = facts_from_files({name: (shared_data / "probelm" / name).read_text() for name in FILES})
-    items = [items_of(facts, each, seed=0).head(N_ITEMS) for each in PROMPT_TYPES]
+    files = {name: (shared_data / "probelm" / name).read_text() for name in FILES}
+    return few(facts_from_files(files), N_ITEMS, tokenizer)
+
+
+def few(facts: Facts, n: int, tokenizer: Any) -> list[ScoreRequest]:
+    items = [items_of(facts, each, seed=0).head(n) for each in PROMPT_TYPES]
     return [request for each in items for request in score_requests(tokenizer, each)]
 
 
@@ -37,8 +47,7 @@ def scored(engine: VllmEngine, requests: list[ScoreRequest]) -> dict[str, Scored
     return by_id(engine.scores(iter(requests)))
 
 
-@pytest.fixture(scope="module")
-def expected(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Scored]:
+def read_plainly(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Scored]:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -51,6 +60,15 @@ def expected(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Scored
         torch.set_num_threads(n_threads)
 
 
+def check_equal(scored: dict[str, Scored], expected: dict[str, Scored]) -> None:
+    assert scored.keys() == expected.keys()
+    for request_id, each in expected.items():
+        mine = scored[request_id]
+        assert mine.logprob == pytest.approx(each.logprob, abs=TOLERANCE)
+        assert mine.entity_logprob == pytest.approx(each.entity_logprob, abs=TOLERANCE)
+        assert (mine.n_tokens, mine.entity_n_tokens) == (each.n_tokens, each.entity_n_tokens)
+
+
 def by_id(found: Iterable[Scored]) -> dict[str, Scored]:
     return {each.request_id: each for each in found}
 
@@ -60,6 +78,23 @@ def alone(engine: VllmEngine, ids: list[int]) -> Scored:
     return found
 
 
+def test_scores_equal_transformers(
+    engine: VllmEngine, smollm2: Weights, mini_requests: list[ScoreRequest]
+) -> None:
+    scored = by_id(engine.scores(iter(mini_requests)))
+    check_equal(scored, read_plainly(smollm2, mini_requests))
+
+
+def test_scores_another_order_gives_the_same_values(
+    engine: VllmEngine, mini_requests: list[ScoreRequest]
+) -> None:
+    scored = by_id(engine.scores(iter(mini_requests)))
+    shuffled = random.Random(0).sample(mini_requests, len(mini_requests))
+    for request_id, each in by_id(engine.scores(shuffled)).items():
+        assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
+
+
+@pytest.mark.slow
 def test_scores_of_the_real_file_have_an_entity_within_the_text(
     requests: list[ScoreRequest], scored: dict[str, Scored]
 ) -> None:
@@ -74,19 +109,16 @@ def test_scores_of_the_real_file_have_an_entity_within_the_text(
             assert each.logprob <= each.entity_logprob < 0
 
 
+@pytest.mark.slow
 def test_scores_equal_transformers_on_the_real_file(
-    scored: dict[str, Scored], expected: dict[str, Scored]
+    scored: dict[str, Scored], requests: list[ScoreRequest], smollm2: Weights
 ) -> None:
-    assert scored.keys() == expected.keys()
     assert len(scored) >= 500
-    for request_id, each in expected.items():
-        mine = scored[request_id]
-        assert mine.logprob == pytest.approx(each.logprob, abs=TOLERANCE)
-        assert mine.entity_logprob == pytest.approx(each.entity_logprob, abs=TOLERANCE)
-        assert (mine.n_tokens, mine.entity_n_tokens) == (each.n_tokens, each.entity_n_tokens)
+    check_equal(scored, read_plainly(smollm2, requests))
 
 
-def test_scores_another_order_gives_the_same_values(
+@pytest.mark.slow
+def test_scores_another_order_of_the_real_file_gives_the_same_values(
     engine: VllmEngine, requests: list[ScoreRequest], scored: dict[str, Scored]
 ) -> None:
     shuffled = random.Random(0).sample(requests, 150)
@@ -106,6 +138,7 @@ def test_scores_text_that_lies_in_the_cache_is_the_same(engine: VllmEngine) -> N
     assert after.n_cached_tokens == 0
 
 
+@pytest.mark.slow
 def test_scores_text_longer_than_a_step_is_the_sum_of_its_parts(engine: VllmEngine) -> None:
     ids = [(37 * i) % 4000 + 100 for i in range(1000)]
     requests = [ScoreRequest(f"{i}", ids, "g", (1, 1000)) for i in range(12)]
