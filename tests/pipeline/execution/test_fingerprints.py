@@ -1,0 +1,211 @@
+"""Fingerprints: what is declared part of a recipe changes some, and nothing else changes any."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from operators.matching import normalise
+from operators.methods import METHODS
+from operators.prompts.few_shot import FewShot
+from operators.prompts.masked import Masked
+from operators.prompts.plausibility import PROMPT_TYPES, Plausibility
+from operators.prompts.setting import Setting
+from pipeline.config.launch import RayJob
+from pipeline.config.recipe import NoNumber, declarations
+from pipeline.config.settings import Run, Samples, load
+from pipeline.execution.plan import planned
+from pipeline.inputs import catalog, models
+from pipeline.inputs.models import Weights
+
+Fingerprints = Callable[[Run], set[str]]
+Before = dict[str, tuple[Run, set[str]]]
+
+RUNS = {
+    "generate": ["benchmark=myriadlama-mini"],
+    "score": ["benchmark=probelm-mini"],
+    "fill": ["benchmark=myriadlama-mini", "model=bert-base-uncased"],
+}
+# A repetition, without which `repeats` says nothing; fewer samples than the canary has prompts.
+COMMON = [
+    "model.dtype=float32",
+    "decoding.repetition=night",
+    "decoding.repeats=all",
+    "decoding.samples.n_prompts=8",
+]
+
+# What another value is, where it cannot be made from the type alone.
+VALUES: Mapping[str, Callable[[Run], Any]] = {
+    "benchmark.method": lambda run: next(m for m in METHODS if m != run.benchmark.method),
+    "benchmark.data": lambda _: "kamel-mini",  # must be in the catalog
+    "decoding.engine": lambda run: "vllm" if run.decoding.engine == "fake" else "fake",
+    "decoding.scorer": lambda _: "transformers",
+    "decoding.samples.n_answers": lambda run: 2 * run.decoding.samples.n_answers,  # whole blocks
+    "cluster.launch": lambda _: RayJob("ray", None),
+}
+
+SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
+# Parts of recipes that need not change a fingerprint of a run that asks something else of engines.
+SILENT = {
+    "generate": {"decoding.scorer"},  # it scores given texts
+    # Nothing is generated, and scores of another tensor_parallel are always others.
+    "score": {*SAMPLES, "decoding.stop", "decoding.mix_tensor_parallel"},
+    # Predicted by transformers on one device: not generated, not sampled, not by kernels of vLLM.
+    "fill": {
+        *SAMPLES,
+        *(f"decoding.{name}" for name in ("scorer", "stop", "canary_prompts", "determinism")),
+        *("decoding.mix_tensor_parallel", "model.tensor_parallel", "model.pipeline_parallel"),
+    },
+}
+# Parts that a recipe has yet to hold.
+HOLES = {
+    *((ability, "model.trust_remote_code") for ability in RUNS),
+    ("score", "decoding.determinism"),
+    ("fill", "model.gguf_file"),
+}
+
+
+def leaves(thing: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """The declared fields of a run, by dotted name, and whether each is part of a recipe."""
+    for name, declared in declarations(type(thing)).items():
+        if declared is None:
+            yield from leaves(getattr(thing, name), f"{path}{name}.")
+        else:
+            yield f"{path}{name}", not isinstance(declared, NoNumber)
+
+
+def value_at(thing: Any, path: str) -> Any:
+    for name in path.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+def changed(thing: Any, path: str, value: Any) -> Any:
+    name, _, inner = path.partition(".")
+    return replace(thing, **{name: changed(getattr(thing, name), inner, value) if inner else value})
+
+
+def hint_at(kind: Any, path: str) -> Any:
+    for name in path.split("."):
+        kind = get_type_hints(kind)[name]
+    return kind
+
+
+def another(hint: Any, value: Any) -> Any:
+    """Another value of the type."""
+    if get_origin(hint) is Literal:
+        return [each for each in get_args(hint) if each != value][-1]
+    kinds = [each for each in (hint, *get_args(hint)) if each is not type(None)]
+    kind = next(get_origin(k) or k for k in kinds if isinstance(get_origin(k) or k, type))
+    if kind is bool:
+        return not value
+    if kind in (int, float):
+        return kind(1) if value is None else value * 2 + 1
+    if kind is str:
+        return f"{value}x"
+    return {"x": 1} if kind is dict else (*(value or ()), "x")
+
+
+@pytest.fixture(scope="module")
+def _anywhere() -> Iterator[None]:
+    """Models that nobody has, and a spaCy pipeline that is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            models, "resolve", lambda model: Weights(model, f"commit of {model.revision}")
+        )
+        patch.setattr(normalise.Normaliser, "versions", {})
+        yield
+
+
+@pytest.fixture(scope="module")
+def fingerprints(_anywhere: None) -> Fingerprints:
+    """Names every artifact of a run."""
+    return lambda run: {a.folder for branch in planned(run).branches for a in branch.artifacts()}
+
+
+@pytest.fixture(scope="module")
+def before(fingerprints: Fingerprints) -> Before:
+    """A run of each ability, and the artifacts that it is made of."""
+    runs = {ability: load([*overrides, *COMMON]) for ability, overrides in RUNS.items()}
+    return {ability: (run, fingerprints(run)) for ability, run in runs.items()}
+
+
+def with_another(run: Run, path: str) -> Run:
+    """The run with another value of one field."""
+    if path in VALUES:
+        return changed(run, path, VALUES[path](run))
+    return changed(run, path, another(hint_at(Run, path), value_at(run, path)))
+
+
+LEAVES = list(leaves(load([])))
+PARTS = [
+    pytest.param(
+        ability,
+        path,
+        marks=pytest.mark.xfail((ability, path) in HOLES, reason="a hole", strict=False),
+    )
+    for ability in RUNS
+    for path, part in LEAVES
+    if part and path != "settings" and path not in SILENT[ability]
+]
+# A file of answers takes the engine's place, and the plan is another; the path has its own test.
+OTHERS = [path for path, part in LEAVES if not part and path not in ("answers", "benchmark.path")]
+
+
+@pytest.mark.parametrize(("ability", "path"), PARTS)
+def test_fingerprints_part_of_a_recipe_changed_are_others(
+    ability: str, path: str, before: Before, fingerprints: Fingerprints
+) -> None:
+    run, found = before[ability]
+    assert fingerprints(with_another(run, path)) != found
+
+
+@pytest.mark.parametrize("ability", RUNS)
+@pytest.mark.parametrize("path", OTHERS)
+def test_fingerprints_anything_else_changed_are_the_same(
+    ability: str, path: str, before: Before, fingerprints: Fingerprints
+) -> None:
+    run, found = before[ability]
+    other = with_another(run, path)
+    assert other != run
+    assert fingerprints(other) == found
+
+
+def test_fingerprints_same_files_elsewhere_are_the_same(
+    before: Before, fingerprints: Fingerprints, tmp_path: Path
+) -> None:
+    run, found = before["generate"]
+    (file,) = catalog.files(catalog.entry(run.benchmark.data))
+    shutil.copy(file, tmp_path)
+    assert fingerprints(changed(run, "benchmark.path", str(tmp_path))) == found
+
+
+SETTINGS = {
+    "generate": Setting("template", 4),
+    "score": Plausibility(PROMPT_TYPES),
+    "fill": Masked(),
+    "kamel": FewShot(5),
+}
+
+
+@pytest.mark.parametrize(
+    ("ability", "path"),
+    [(ability, field.name) for ability, kind in SETTINGS.items() for field in fields(kind)],
+)
+def test_fingerprints_any_field_of_a_setting_changed_are_others(
+    ability: str, path: str, before: Before, fingerprints: Fingerprints
+) -> None:
+    run, _ = before["generate" if ability == "kamel" else ability]
+    setting = SETTINGS[ability]
+    other = changed(setting, path, another(hint_at(type(setting), path), getattr(setting, path)))
+    assert other != setting
+    assert fingerprints(replace(run, settings=(other,))) != fingerprints(
+        replace(run, settings=(setting,))
+    )
+
+
+def test_settings_are_those_of_all_methods() -> None:
+    assert {type(each) for each in SETTINGS.values()} == {m.setting for m in METHODS.values()}
