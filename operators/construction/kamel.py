@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from operators import seeds
+from operators.construction.columns import check_columns
 from operators.datasets.facts import Facts, checked
 from operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
 from operators.errors import InputError
@@ -69,8 +70,8 @@ def build(
     Raises:
         InputError: a missing column, or no relation is left.
     """
-    _check_columns(triples, TRIPLES, "triples")
-    _check_columns(labels, LABELS, "labels")
+    check_columns(triples, TRIPLES, "triples")
+    check_columns(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
     named = _with_reasons(_named(asked, labels))
     queries = _with_query_reasons(_queries(named), sizes, max_answers, seed)
@@ -177,13 +178,6 @@ def united(labels: pl.DataFrame) -> pl.DataFrame:
     return labels.group_by("entity_id", maintain_order=True).agg(
         pl.col("labels").explode().drop_nulls().unique(maintain_order=True)
     )
-
-
-def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
-    for column, dtype in schema.items():
-        found = table.schema.get(column)
-        if found not in (dtype, pl.Null):
-            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
 
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from operators.construction.columns import check_columns
 from operators.construction.kamel import LABELS
 from operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
 from operators.datasets.facts import Facts, checked
@@ -69,7 +70,7 @@ def build(
         ("manual templates", manual, MANUAL),
         ("paraphrases", paraphrases, PARAPHRASES),
     ):
-        _check_columns(table, schema, name)
+        check_columns(table, schema, name)
     templates = _templates(manual, paraphrases)
     named = _named(_extended(facts, knowledge), labels)
     triples = _with_reasons(named, templates["relation_id"].unique(), fits)
@@ -108,13 +109,6 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
         n_paraphrases=pl.sum("n"),
         n_missing=(n_paraphrases - pl.col("n")).clip(lower_bound=0).sum(),
     )
-
-
-def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
-    for column, dtype in schema.items():
-        found = table.schema.get(column)
-        if found not in (dtype, pl.Null):
-            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
 
 
 def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:

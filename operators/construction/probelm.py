@@ -11,6 +11,7 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from operators import seeds
+from operators.construction.columns import check_columns
 from operators.construction.kamel import united
 from operators.datasets.probelm import ROWS, Prompt, Slot
 from operators.errors import InputError
@@ -75,7 +76,7 @@ def build(
         ("after", after, TRIPLES),
         ("labels", labels, LABELS),
     ):
-        _check_columns(table, schema, name)
+        check_columns(table, schema, name)
     before, after = (each.select(_TRIPLE).unique() for each in (before, after))
     known = pl.concat([before, after]).unique()
     names = united(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
@@ -147,13 +148,6 @@ def is_paraphrase(label: str, others: Collection[str], max_similarity: float) ->
         Levenshtein.normalized_similarity(label.lower(), other.lower()) > max_similarity
         for other in others
     )
-
-
-def _check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
-    for column, dtype in schema.items():
-        found = table.schema.get(column)
-        if found != dtype:
-            raise InputError(f"{name}: column {column} must be {dtype}, found {found}; mend it.")
 
 
 def _asked(relations: Mapping[str, Relation]) -> pl.Expr:

@@ -45,19 +45,22 @@ class Counts(NamedTuple):
         estimate: Estimate,
         relation: str | None = None,
         variant: str | None = None,
+        part: str | None = None,
     ) -> Row:
-        """Give the row of a metric over one relation, or over all (None)."""
+        """Give the row of a metric over one relation, or over all (None): the slice `part`."""
         counts = (_total(counts, relation) for counts in self)
-        part = None if relation is None else f"relation={relation}"
-        return Row(variant, part, metric, *estimate, *counts)
+        name = part if relation is None else f"relation={relation}"
+        return Row(variant, name, metric, *estimate, *counts)
 
-    def rows(self, metric: str, bootstrapped: Bootstrapped) -> list[Row]:
+    def rows(
+        self, metric: str, bootstrapped: Bootstrapped, variant: str | None = None
+    ) -> list[Row]:
         """Give the rows of a metric over all relations and over each."""
         slices = (
-            self.row(metric, bootstrapped.by_relation.get(relation, UNDEFINED), relation)
+            self.row(metric, bootstrapped.by_relation.get(relation, UNDEFINED), relation, variant)
             for relation in sorted(self.n.keys() | self.n_failed.keys())
         )
-        return [self.row(metric, bootstrapped.overall), *slices]
+        return [self.row(metric, bootstrapped.overall, variant=variant), *slices]
 
 
 def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Counts:
@@ -72,6 +75,20 @@ def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Coun
         return Counts(_by_relation(n, "n"), {})
     failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
     return Counts(_by_relation(n, "n"), _by_relation(failed, "n_failed"))
+
+
+def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
+    """Count per relation the pairs of `asked` that are in `scored`, and those that are not.
+
+    Both have pair_id, one row per pair; `asked` has relation_id, too.
+
+    >>> asked = pl.DataFrame({"relation_id": ["P1", "P1", "P2"], "pair_id": ["a", "b", "c"]})
+    >>> counted_pairs(asked, pl.DataFrame({"pair_id": ["a", "b"]}))
+    Counts(n={'P1': 2, 'P2': 0}, n_failed={'P1': 0, 'P2': 1})
+    """
+    found = pl.col("pair_id").is_in(scored["pair_id"].implode())
+    counts = asked.group_by("relation_id").agg(n=found.sum(), n_failed=(~found).sum())
+    return Counts(_by_relation(counts, "n"), _by_relation(counts, "n_failed"))
 
 
 _TERMS = ("numerator", "denominator")

@@ -5,9 +5,9 @@ from typing import NamedTuple, get_args
 
 import polars as pl
 
-from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
+from operators.metrics.estimates.bootstrap import bootstrap_ratio
 from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import ROWS, Row
+from operators.metrics.estimates.rows import ROWS, Row, counted_pairs
 from operators.metrics.estimates.terms import pair_terms
 from operators.metrics.probelm.ranking import (
     COLUMNS_OF,
@@ -180,21 +180,12 @@ def _rows(
 ) -> Iterator[Row]:
     """The rows of a slice; everything brings the rows of the relations along."""
     scores = measured.scores.filter(part.rows)
-    slices = _counts(groups.filter(part.rows), scores)
+    counts = counted_pairs(groups.filter(part.rows), scores)
     for metric in measured.metrics:
         terms = pair_terms(scores, pl.sum(metric), pl.len())
         found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        for relation, n, n_failed in slices if part.name is None else slices[:1]:
-            name, estimate = part.name, found.overall
-            if relation is not None:
-                name = f"relation={relation}"
-                estimate = found.by_relation.get(relation, UNDEFINED)
-            yield Row(measured.variant, name, measured.prefix + metric, *estimate, n, n_failed)
-
-
-def _counts(groups: pl.DataFrame, scored: pl.DataFrame) -> list[tuple[str | None, int, int]]:
-    """(null, n, n_failed) of all, then of each relation."""
-    hit = pl.col("pair_id").is_in(scored["pair_id"].implode())
-    counts = {"n": hit.sum().cast(pl.Int64), "n_failed": (~hit).sum().cast(pl.Int64)}
-    each = groups.group_by("relation_id").agg(**counts).sort("relation_id")
-    return [(None, *groups.select(**counts).row(0)), *each.iter_rows()]
+        name = measured.prefix + metric
+        if part.name is None:
+            yield from counts.rows(name, found, measured.variant)
+        else:
+            yield counts.row(name, found.overall, variant=measured.variant, part=part.name)
