@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-# A row an artifact. `answers` is what time and room grow with: answers of an engine, prompts of
+# One row per artifact. `answers` is what time and room grow with: answers of an engine, prompts of
 # the other stages, pairs of the facts. Without a model the processor alone worked. Null: unknown.
 SPENT: Mapping[str, pl.DataType] = {
     "fingerprint": pl.String(),
@@ -38,7 +38,7 @@ SPENT: Mapping[str, pl.DataType] = {
 # says nothing of a hundred times as many, nor the other way round.
 _FURTHEST = 100
 
-# A row a stage and setting: what its answers would take. `basis` says what that was measured on.
+# One row per stage and setting: what its answers would take. `basis` says where that was measured.
 PREDICTED: Mapping[str, pl.DataType] = {
     "stage": pl.String(),
     "setting": pl.String(),

@@ -1,7 +1,7 @@
 """The errors that factsweep raises on purpose.
 
 FactsweepError            exit code 1: the run failed
-├── InputError            exit code 2: something given is wrong; the message names it and the mend
+├── InputError            exit code 2: something given is wrong; the message names it and the fix
 │   ├── DamagedFileError  a published or given file cannot be read
 │   └── ArtifactHeldError another driver holds the artifact
 ├── DecodingError         too many prompts have no answer
@@ -16,7 +16,7 @@ class FactsweepError(Exception):
 
 
 class InputError(FactsweepError):
-    """Something that the user gave is wrong: the message names file, row or field, and the mend."""
+    """Something that the user gave is wrong: the message names file, row or field, and the fix."""
 
     exit_code = 2
 

@@ -20,7 +20,7 @@ _PROMPTS = pa.schema(
         ("query", pa.string()),
         # The earlier prompt with the very same text, which is decoded in this one's place.
         ("same_as", pa.string()),
-        # One prompt a pair has a rank; the sampled prompts are those of the lowest ranks. Where
+        # One prompt per pair has a rank; the sampled prompts are those of the lowest ranks. Where
         # texts are scored, all candidates of a group have one.
         ("calibration_rank", pa.uint32()),
         # Where texts are scored: the characters of the candidate in the whole text.
@@ -97,7 +97,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         "masked": _PREDICTIONS,  # what an encoder model says at the mask
         "priors": _PREDICTIONS,  # and what it says to content-free prompts
         "scores": _SCORES,  # the log-probability of a text, and of the candidate's tokens in it
-        "rescored": _SCORES,  # of some texts once more, in another order
+        "rescored": _SCORES,  # of some texts again, in another order
         "scored": pa.schema(
             [
                 ("candidate_id", pa.string()),

@@ -1,1 +1,1 @@
-"""Data sets made from triples and labels: one module a benchmark, pure functions over tables."""
+"""Data sets made from triples and labels: one module per benchmark, pure functions over tables."""

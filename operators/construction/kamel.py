@@ -169,7 +169,7 @@ def split_by_seed(queries: pl.DataFrame, sizes: Sizes, seed: int) -> pl.DataFram
 
 
 def united(labels: pl.DataFrame) -> pl.DataFrame:
-    """The labels (LABELS) with one row an entity: of one that stands twice, the labels of both.
+    """The labels (LABELS) with one row per entity: of one that stands twice, the labels of both.
 
     >>> rows = [("Q90", ["Paris"]), ("Q84", ["London"]), ("Q90", ["Paris", "Lutetia"])]
     >>> united(pl.DataFrame(rows, LABELS, orient="row")).rows()
@@ -214,7 +214,7 @@ def _with_reasons(triples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queries(triples: pl.DataFrame) -> pl.DataFrame:
-    """One row a subject-relation pair, with its answers in the order of their ids and labels."""
+    """One row per subject-relation pair, with its answers in the order of their ids and labels."""
     kept = triples.filter(pl.col("reason").is_null())
     # Two dates of one year are one answer, with the labels of both.
     first = pl.col("labels").list.first()

@@ -123,7 +123,7 @@ def wording(text: str) -> str:
 
 
 def as_table(results: Iterable[Paraphrased]) -> pl.DataFrame:
-    """One row a paraphrase: PARAPHRASES."""
+    """One row per paraphrase: PARAPHRASES."""
     rows = [
         (each.relation_id, each.template, text) for each in results for text in each.paraphrases
     ]

@@ -50,7 +50,7 @@ def review_sheet(
 
 
 def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
-    """The paraphrases (PARAPHRASES) that the sheet keeps; their texts may have been mended in it.
+    """The paraphrases (PARAPHRASES) that the sheet keeps; a person may have corrected their texts.
 
     `keep` is yes or no (y, n, true, false, 1, 0, x; in any case). A row that is gone is not kept.
 
@@ -77,7 +77,7 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
         if answer and not has_slots(texts[2]):
             raise InputError(
                 f"review sheet, row {number}: {texts[2]!r} must have [X] once and [Y] once; "
-                "mend it or write no."
+                "correct it or write no."
             )
         if answer:
             kept.append(texts)

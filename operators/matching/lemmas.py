@@ -74,7 +74,7 @@ def matches(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     r"""Add to each answer whether some object label of its pair is contained in it.
 
-    `answers` has pair_id and key (and any other columns), `labels` one row an object label:
+    `answers` has pair_id and key (and any other columns), `labels` one row per object label:
     pair_id, key. Row order and columns are kept; the new column is `correct`, a Boolean that is
     False for an empty answer and for a pair without labels.
 

@@ -1,1 +1,1 @@
-"""What the answers say about a model: one module a metric, pure functions over tables."""
+"""What the answers say about a model: one module per metric, pure functions over tables."""

@@ -24,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A row a relation, by their mean, the best first; a column a model and setting."""
+    """One row per relation, by their mean, the best first; one column per model and setting."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]

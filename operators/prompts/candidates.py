@@ -49,7 +49,7 @@ def candidates(labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
-    """What a masked model cannot say, a row a relation.
+    """What a masked model cannot say, one row per relation.
 
     Columns: relation_id; n_labels and n_labels_left_out (distinct labels; those that are not one
     token); n_objects and n_objects_left_out (of pairs; those without such a label); n_pairs and

@@ -81,7 +81,7 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
 
 
 def names(pairs: pl.DataFrame) -> pl.DataFrame:
-    """One row a name: pair_id, subject_index, name."""
+    """One row per name: pair_id, subject_index, name."""
     return pairs.select(
         "pair_id",
         pl.int_ranges(pl.col("subjects").list.len(), dtype=pl.UInt16).alias("subject_index"),

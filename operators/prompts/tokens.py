@@ -47,7 +47,7 @@ def _check_bos(tokenizer: Any, ids: list[int], *, expected: bool) -> None:
         found += 1
     if found > 1 or (expected and found == 0):
         raise InputError(
-            f"the prompt starts with {found} BOS tokens instead of one; mend the tokenizer of "
+            f"the prompt starts with {found} BOS tokens instead of one; repair the tokenizer of "
             f"{tokenizer.name_or_path} or set model.chat_template."
         )
 

@@ -62,10 +62,10 @@ def belief(
     by: By = "match",
     n_failed_samples: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    r"""Compute every BELIEF metric, over all and per relation: one row a number (table ROWS).
+    r"""Compute every BELIEF metric, over all and per relation: one row per number (table ROWS).
 
-    `answers` has a row a prompt with an answer: relation_id, pair_id, template_id, key, n_lemmas
-    and correct. `calibration` has a row a sampled prompt (module `calibration`). `n_failed` and
+    `answers` has one row per answered prompt: relation_id, pair_id, template_id, key, n_lemmas and
+    correct. `calibration` has one row per sampled prompt (module `calibration`). `n_failed` and
     `n_failed_samples` (relation_id, n_failed) count the prompts without an answer, or without
     samples; without the latter, none failed. `n` of a row is the number of prompts behind it.
     `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none, and

@@ -11,7 +11,7 @@ MULTI = "prompts=multi"
 def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
     """Give 1 − H/H_max (0 to 1; 0 prefers nothing), as rows of the table ROWS.
 
-    `content_free` has a row a content-free prompt: relation_id, template_id, and probabilities,
+    `content_free` has one row per content-free prompt: relation_id, template_id, and probabilities,
     those of the relation's candidates in one order for the whole relation. A prompt's probabilities
     are renormalised, and a template's are the mean over its prompts ("N/A", "" and "?").
 

@@ -1,6 +1,6 @@
 """Calibration: whether a model's confidence tells how often it is right.
 
-All functions take a table with one row a sampled prompt: relation_id, pair_id, prompt_id,
+All functions take a table with one row per sampled prompt: relation_id, pair_id, prompt_id,
 confidence (0 to 1) and correct.
 """
 

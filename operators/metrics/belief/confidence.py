@@ -8,7 +8,7 @@ from operators.matching.lemmas import matches
 def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
 
-    `greedy` has a row a prompt, `samples` a row a sampled answer; both prompt_id and key. The
+    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key. The
     result (prompt_id, confidence; sorted) has the prompts that have both. An empty answer matches
     nothing: an empty greedy answer has confidence 0, and an empty sample counts as a miss.
 

@@ -55,7 +55,7 @@ def coverage_maximum(answers: pl.DataFrame) -> float | None:
 def template_hits(answers: pl.DataFrame) -> pl.DataFrame:
     """Say for each pair and template whether any subject name's answer is correct (`hit`).
 
-    One row a pair and template that has an answer; ids as text; sorted by them.
+    One row per pair and template that has an answer; ids as text; sorted by them.
     """
     cell = ("relation_id", "pair_id", "template_id")
     hits = answers.group_by(cell).agg(hit=pl.col("correct").any())

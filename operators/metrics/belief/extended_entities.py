@@ -11,7 +11,7 @@ _FACT = ("relation_id", "pair_id", "template_id", "object_id")
 
 
 def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
-    """Count for each pair how often an alias beats the label: a row a pair and metric.
+    """Count for each pair how often an alias beats the label: one row per pair and metric.
 
     `label_probabilities` has a row for each prompt and each label of a right object that is a
     single token: relation_id, pair_id, template_id, subject_index, object_id, label_index (0: the

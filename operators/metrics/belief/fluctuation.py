@@ -29,7 +29,7 @@ class Draws(NamedTuple):
 def fluctuation(
     answers: pl.DataFrame, *, draw: Draw, n_draws: int = 50_000, seed: int
 ) -> Fluctuation:
-    """Give range and SD (accuracy, 0 to 1) over random choices of one prompt a pair.
+    """Give range and SD (accuracy, 0 to 1) over random choices of one prompt per pair.
 
     `draw="template"` draws one template per relation, then a subject name per pair;
     `draw="pair"` draws a prompt for each pair by itself. Needs the columns relation_id, pair_id,

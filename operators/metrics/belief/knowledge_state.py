@@ -87,8 +87,8 @@ class Thresholds:
 def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     r"""Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
 
-    `samples` has a row a sampled answer (prompt_id, relation_id, pair_id, key), `labels` a row an
-    object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
+    `samples` has one row per sampled answer (prompt_id, relation_id, pair_id, key), `labels` one
+    per object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
     (BELIEF, section 3.2, item 1).
 
     >>> samples = pl.DataFrame({
@@ -109,9 +109,9 @@ def evidence(
     sampled: pl.DataFrame | None = None,
     calibration: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Gather what a run says about each fact with an answer: one row a pair (columns: EVIDENCE).
+    """Gather what a run says about each fact with an answer: one row per pair (columns: EVIDENCE).
 
-    `answers` has a row a prompt with an answer (relation_id, pair_id, correct), `sampled` the
+    `answers` has one row per prompt with an answer (relation_id, pair_id, correct), `sampled` the
     columns SAMPLED, `calibration` relation_id, pair_id and confidence. `share` is the share of the
     pair's prompts that are answered correctly, `confidence` the mean over its prompts in
     `calibration`; what was not measured of a pair is null. Sorted by relation and pair.

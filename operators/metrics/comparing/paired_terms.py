@@ -122,7 +122,7 @@ def _by_fact(both: pl.DataFrame, **values: pl.Expr) -> pl.DataFrame:
 
 
 def _answer_sums(both: pl.DataFrame, robust_share: float) -> pl.DataFrame:
-    """What each fact's prompts say together, and how many say otherwise in the second run."""
+    """What each fact's prompts say together, and how many differ in the second run."""
     right = [pl.col(f"correct{run}") for run in _RUNS]
     one_word = [pl.col(f"n_lemmas{run}") == 1 for run in _RUNS]
     values = {

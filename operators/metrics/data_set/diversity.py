@@ -29,7 +29,7 @@ DIVERSITY = pl.Schema(
 def diversity(
     facts: Facts, *, parse: Parse | None = None, encode: Encode | None = None
 ) -> pl.DataFrame:
-    """Measure each relation, and the set: one row a relation and a last one, relation_id null.
+    """Measure each relation, and the set: one row per relation and a last one, relation_id null.
 
     Columns out: DIVERSITY. `quantity` is the prompts a pair: names × templates, averaged over the
     pairs; `lexicon`, `syntax` and `semantics` are mean distances of two templates of the relation,

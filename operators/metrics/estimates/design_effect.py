@@ -13,7 +13,7 @@ def design_effect(changes: pl.DataFrame) -> float | None:
     n_prompts / design effect is the number of independent prompts that would measure as sharply.
     Above 1 as a rule; below, where relations differ more than the facts in them do.
 
-    `changes` has a row a pair: relation_id, numerator (its change, times its denominator),
+    `changes` has one row per pair: relation_id, numerator (its change, times its denominator),
     denominator, squares (its denominator × the mean of its prompts' squared changes) and n_prompts.
     With δ = Σ numerator / Σ denominator and z = (numerator − δ · denominator) / Σ denominator,
 

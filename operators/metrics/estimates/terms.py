@@ -13,7 +13,7 @@ TERMS = pl.Schema(
 
 
 def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> pl.DataFrame:
-    """Aggregate each pair of `rows` to its terms: one row a pair, with the columns of TERMS.
+    """Aggregate each pair of `rows` to its terms: one row per pair, with the columns of TERMS.
 
     Ids become text and the rows are sorted by them, so that neither the type of an id nor the
     order of the rows changes a later sum or draw.

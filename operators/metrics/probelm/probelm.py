@@ -70,9 +70,9 @@ def probelm(
     n_rounds: int = 1000,
     without: Collection[str] = (OCCUPATION,),
 ) -> pl.DataFrame:
-    """Compute every PRobELM metric: one row a number (table BELIEF, and its setting before it).
+    """Compute every PRobELM metric: one row per number (table BELIEF, and its setting before it).
 
-    `scores` has a row a text: setting (a prompt type), candidate_id, logprob (the sum over the
+    `scores` has one row per text: setting (a prompt type), candidate_id, logprob (the sum over the
     scored tokens, nats) and n_tokens; where it has entity_logprob and entity_n_tokens, too, the
     variants `score=answer_sum` and `score=answer_mean` are measured beside the perplexity of the
     text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
@@ -147,7 +147,7 @@ def _of_tables(
 
 
 def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
-    """The plausibility of each group that is in all tables, one table a prompt type (GROUP_SCORES).
+    """The plausibility of each group that is in all `tables`: one per prompt type (GROUP_SCORES).
 
     Columns: relation_id, pair_id, frame, plausibility, plausibility_published: the mean of the
     metrics in PLAUSIBILITY over the prompt types.

@@ -96,7 +96,7 @@ def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
     """Score each group whose candidates all have a cost (columns: GROUP_SCORES).
 
     `candidates` has pair_id, relation_id, frame, candidate_id, rank (of the file, from 1) and
-    is_positive, one positive a group; `costs` has candidate_id and cost.
+    is_positive, one positive per group; `costs` has candidate_id and cost.
 
     | column | value |
     |---|---|
@@ -168,7 +168,7 @@ def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
 
 
 def _aggregated(rows: pl.DataFrame, **of_positive: pl.Expr) -> pl.DataFrame:
-    """One row a group: the values at its plausible candidate, and its graded NDCG."""
+    """One row per group: the values at its plausible candidate, and its graded NDCG."""
     relevance = (RELEVANCE_OF_RANK_0 - pl.col("rank").cast(pl.Int64)).clip(lower_bound=0)
     best = relevance.sort(descending=True)
     ideal_discount = 1 / (pl.int_range(pl.len()) + 2).log(2)

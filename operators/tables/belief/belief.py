@@ -1,4 +1,4 @@
-"""The headline table of BELIEF-ICL: a row a setting, a column a metric (Tables 3, 4 and 7)."""
+"""The headline table of BELIEF-ICL (Tables 3, 4, 7): one row per setting, a column per metric."""
 
 import polars as pl
 
@@ -55,7 +55,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The same numbers for a narrow screen: a row a metric, a column a setting."""
+    """The same numbers for a narrow screen: one row per metric, one column per setting."""
     numbers = card_of(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
     scopes = {setting: _scope(setting) for setting in numbers.columns[1:]}
     return pl.concat([pl.DataFrame([{"metric": "scope", **scopes}]), numbers])

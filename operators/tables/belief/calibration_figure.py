@@ -7,9 +7,9 @@ from operators.tables.shared.series import SERIES
 
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> Figure:
-    """One line a setting through its bins, beside the diagonal of a perfectly calibrated model.
+    """One line per setting through its bins, beside the diagonal of a perfectly calibrated model.
 
-    `bins` has setting, mean_confidence and mean_accuracy, one row a bin.
+    `bins` has setting, mean_confidence and mean_accuracy, one row per bin.
     """
     figure = Figure(figsize=(4.6, 4.4), layout="constrained")
     axes = figure.add_subplot()

@@ -15,9 +15,9 @@ _STROKES = ("-", ":", "-.")
 
 
 def calibration_panels(bins: pl.DataFrame, title: str) -> Figure:
-    """A panel a model, and in it a line a setting; or whatever `panel` and `series` name.
+    """One panel per model, and in it one line per setting; or whatever `panel` and `series` name.
 
-    `bins` has panel, series, mean_confidence and mean_accuracy, one row a bin. A series looks the
+    `bins` has panel, series, mean_confidence and mean_accuracy, one row per bin. A series looks the
     same in all panels. Below the dashed diagonal a model is overconfident.
     """
     panels = bins["panel"].unique(maintain_order=True).to_list()

@@ -30,7 +30,7 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def coverage_figure(shares: pl.DataFrame) -> Figure:
-    """A row a run: three marks on the scale from 0 to 1, each with its 95 % interval.
+    """One row per run: three marks on the scale from 0 to 1, each with its 95 % interval.
 
     `shares` is what `coverage` gives.
     """

@@ -9,8 +9,8 @@ from operators.tables.shared.relations import named
 def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
     """The first manual templates of each relation, each with its first paraphrases.
 
-    Columns: relation (id and label), manual template, paraphrased template; a row a paraphrase. The
-    papers choose theirs by chance; without a group, it is not known whose a paraphrase is, and a
+    One row per paraphrase: relation (id and label), manual template, paraphrased template. The
+    papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and a
     manual template stands alone.
 
     >>> templates = pl.DataFrame({

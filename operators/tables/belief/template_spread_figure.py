@@ -44,7 +44,7 @@ def spread_by_relation(
 
 
 def template_spread_figure(spread: pl.DataFrame, title: str) -> Figure:
-    """A bar a relation from its worst to its best template, with a dot at the mean.
+    """One bar per relation from its worst to its best template, with a dot at the mean.
 
     `spread` has relation, min, mean and max (`spread_by_relation`).
     """

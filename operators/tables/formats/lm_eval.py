@@ -35,7 +35,7 @@ def harness_results(
     started: datetime,
     higher_is_better: Mapping[str, bool],
 ) -> dict[str, Any]:
-    """The content of `results_*.json`: plain values that JSON has, a number a metric and filter.
+    """The content of `results_*.json`, in plain JSON values: one number per metric and filter.
 
     `metrics` is the canonical table of one run, `record` its run.json. A benchmark in a setting is
     a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of

@@ -28,7 +28,7 @@ def _name(*parts: str | None) -> str:
 
 
 def mlflow_params(record: Mapping[str, Any]) -> dict[str, str]:
-    """The configuration of a run (its run.json), a line a field.
+    """The configuration of a run (its run.json), one line per field.
 
     >>> mlflow_params({"run": {"seed": 0, "model": {"name": "gpt2", "gguf_file": None}}})
     {'seed': '0', 'model.name': 'gpt2', 'model.gguf_file': 'None'}

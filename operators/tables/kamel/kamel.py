@@ -57,7 +57,7 @@ def _mean(numbers: pl.Series) -> str:
 
 
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Table 2: a row a model and variant, P, R and F1 a setting.
+    """Table 2: one row per model and variant, with P, R and F1 of each setting.
 
     Under each model's row stand the published one and the baseline's. F1 has its 95 % interval in a
     column of its own. `queries` and `failed` count those of all settings with and without an
@@ -258,7 +258,7 @@ def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting.
+    """The overall numbers for a narrow screen: a row per metric and variant, a column per setting.
 
     The baseline's stands there once, in strict matching with all labels.
     """

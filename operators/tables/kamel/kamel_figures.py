@@ -7,7 +7,7 @@ from operators.tables.shared.series import SERIES
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> Figure:
-    """Figure 1a: one line a series, with its intervals, over the number of right answers.
+    """Figure 1a: one line per series, with its intervals, over the number of right answers.
 
     `slices` has series, cardinality, f1, ci_low and ci_high (`tables.kamel.by_slice`).
     """

@@ -86,7 +86,7 @@ def by_frame(
     published: pl.DataFrame | None = None,
     cutoffs: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """Tables 4 to 7: a row a frame, model, variant and source; the numbers of each prompt type.
+    """Tables 4 to 7: one row per frame, model, variant and source; the numbers of each prompt type.
 
     Under each measured row stand the published one and that of a random order. The interval is the
     plausibility's. `without …` is the plausibility without that relation. `groups` and `failed`
@@ -259,7 +259,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """A row a key, a column a heading in the paper's order; a dash where there is no number."""
+    """One row per key, one column per heading in the paper's order; a dash for a missing number."""
     wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
     extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
     known = [heading for heading in _HEADINGS if heading in wide.columns]
@@ -267,5 +267,5 @@ def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The overall numbers for a narrow screen: a row a metric and variant, a column a setting."""
+    """The overall numbers for a narrow screen: one row per metric and variant."""
     return card_of(metrics, headings(METRICS), _PERCENT, own=("score",))

@@ -11,7 +11,7 @@ from operators.tables.shared.series import SERIES
 def frames_figure(
     frames: pl.DataFrame, title: str, cutoffs: Mapping[str, str] | None = None
 ) -> Figure:
-    """One line a series over its time frames, with intervals; a dotted line at its cut-off.
+    """One line per series over its time frames, with intervals; a dotted line at its cut-off.
 
     `frames` has series, frame (2023-11), value, ci_low and ci_high (`tables.probelm.over_frames`);
     `cutoffs` has the month in which a series' training data ends. A marker is hollow where the

@@ -20,7 +20,7 @@ _CHANGES = ("lost", "gained", "looser", "firmer")
 
 
 def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
-    """The differences over everything, a row a metric, as texts.
+    """The differences over everything, one row per metric, as texts.
 
     `comparison` has the columns COMPARISON, `names` are those of the first and the second run.
     `worth` is the number of independent prompts that would measure the difference as sharply:
@@ -43,7 +43,7 @@ def by_relation(
     names: tuple[str, str],
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> pl.DataFrame:
-    """The differences of one metric, a row a relation, the largest loss first, as texts."""
+    """The differences of one metric, one row per relation, the largest loss first, as texts."""
     rows = _relations(comparison, metric)
     return rows.select(_labelled(relation_labels), *_columns(names))
 

@@ -9,7 +9,7 @@ _SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens"
 
 
 def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl.DataFrame:
-    """A line a stage and setting: prompts, tokens, hours, room; predicted hours, the difference.
+    """One row per stage and setting: prompts, tokens, hours, bytes, and the predicted ones beside.
 
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
     else of cores; engine-hours count an engine once, however many of them it holds.

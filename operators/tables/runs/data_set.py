@@ -65,7 +65,7 @@ def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
 
 
 def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFrame:
-    """Why there are dashes: a row a figure and reason; `relations` are all, or their ids.
+    """Why there are dashes: one row per figure and reason; `relations` are all, or their ids.
 
     `not_asked` has the reasons of figures that nobody measured.
 

@@ -11,7 +11,7 @@ _PERCENT = percent(0)
 def best_and_worst(
     shares: pl.DataFrame, templates: pl.DataFrame, relations: pl.DataFrame
 ) -> pl.DataFrame:
-    """A row a relation of several templates, the widest gap first; shares in percent.
+    """One row per relation of several templates, the widest gap first; shares in percent.
 
     `shares` has template_id and share (of its prompts that were answered right).
 

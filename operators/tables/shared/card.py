@@ -1,4 +1,4 @@
-"""The card of a run: its numbers for a narrow screen, a row a metric, a column a setting."""
+"""The card of a run, for a narrow screen: one row per metric, one column per setting."""
 
 from collections.abc import Mapping, Sequence
 

@@ -54,7 +54,7 @@ class Table:
 class Filled(NamedTuple):
     """A table with its numbers as text, and why numbers are missing in it.
 
-    `table`: a column a head, `source` (measured, published, difference), a column a column.
+    `table`: one column per head, `source` (measured, published, difference), and one per `Column`.
     `missing`: model, benchmark, setting, variant, metrics, reason. `n_measured`: the numbers that
     the runs have of it.
     """
@@ -109,7 +109,7 @@ def fill(
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
-    """A row a number that the table shows: its place, row, heading, and whether it applies."""
+    """One row per number that the table shows: its place, row, heading, and whether it applies."""
     places = [
         {**place, "heading": column.heading} for column in table.columns for place in column.places
     ]
@@ -189,7 +189,7 @@ def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.
 
 
 def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str]) -> pl.DataFrame:
-    """A column a heading, a row a row and source, if the source has a number in the row."""
+    """One column per heading, one row per row and source, if the source has a number in the row."""
     labels = {head: pl.col(name).replace(dict(names)) for name, head in heads.items()}
     texts = cells.with_columns(**labels, **{source: _text(source) for source in _SOURCES})
     long = texts.unpivot(
@@ -221,7 +221,7 @@ def _text(source: str) -> pl.Expr:
 
 
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:
-    """Why numbers are missing: a row a run and reason, with the names of the metrics."""
+    """Why numbers are missing: one row per run and reason, with the names of the metrics."""
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
     return (
         cells.drop_nulls("reason")

@@ -44,7 +44,7 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 
 
 def contradictions(published: pl.DataFrame) -> pl.DataFrame:
-    """The numbers that were printed more than once and differently: a row a value.
+    """The numbers that were printed more than once and differently: one row per value.
 
     `published` has the columns `PUBLISHED`; so has the result, with all tables of a value joined by
     commas in `table`.

@@ -78,7 +78,7 @@ def test_reviewed_undecided_row_is_named_as_a_spreadsheet_counts() -> None:
 
 def test_reviewed_kept_text_without_its_slots_is_refused() -> None:
     rows = sheet("[X] died.").with_columns(keep=pl.lit("yes"))
-    with pytest.raises(InputError, match=r"row 2: '\[X\] died.' must have .* mend it or write no"):
+    with pytest.raises(InputError, match=r"row 2: '\[X\] died.' must have .* correct it or"):
         reviewed(rows)
 
 
