@@ -31,7 +31,7 @@ def test_encode_bos_tokenizer_puts_it_once() -> None:
 
 
 def test_encode_two_bos_are_refused() -> None:
-    with pytest.raises(InputError, match="starts with 2 BOS tokens instead of one; mend"):
+    with pytest.raises(InputError, match="starts with 2 BOS tokens instead of one; repair"):
         encode(tiny("<s>"), ["<s> a b"])
 
 
