@@ -33,7 +33,7 @@ class FewShot:
 
     shots: int
     scope: Literal["prompt", "shared"] = "prompt"
-    split: str = "test"
+    split: Literal["train", "dev", "test"] = "test"
 
     def __post_init__(self) -> None:
         """Refuse a number of shots that is none; without any there is no scope to choose."""

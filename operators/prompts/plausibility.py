@@ -61,6 +61,14 @@ class Plausibility:
 
     prompt_types: tuple[PromptType, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse no type at all, and the same type twice."""
+        if not self.prompt_types or len(set(self.prompt_types)) < len(self.prompt_types):
+            raise InputError(
+                f"prompt.prompt_types=[{', '.join(self.prompt_types)}]; "
+                f"name each of {', '.join(PROMPT_TYPES)} once, or some of them."
+            )
+
     @property
     def name(self) -> str:
         """As the setting stands where its types are measured together: `all`, or the types."""

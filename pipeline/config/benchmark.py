@@ -1,12 +1,13 @@
 """The facts that are asked for, and how they are measured (conf/benchmark/)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from pipeline.config.limits import Count, CountOrNone, Text
 from pipeline.config.recipe import InRecipe, InTables, NoNumber
+from pipeline.config.sweep import Sweep
 
 _TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in recipes")
 
@@ -29,6 +30,5 @@ class Benchmark:
     sampled_prompts: Annotated[CountOrNone, _TAKEN]
     canary_prompts: Annotated[CountOrNone, _TAKEN]
     paper: Annotated[
-        dict[str, Any],
-        NoNumber("it names the settings of sweep=paper, each of which is part of a recipe"),
+        Sweep, NoNumber("it names the settings of sweep=paper, each of which is part of a recipe")
     ]

@@ -144,7 +144,10 @@ def _benchmark(given: Config) -> Benchmark:
     benchmark, model = given.benchmark, given.model
     if benchmark.method not in METHODS:
         known = ", ".join(METHODS)
-        raise InputError(f"benchmark.method={benchmark.method}; it must be one of {known}.")
+        raise InputError(
+            f"benchmark.method={benchmark.method!r}; it must be one of {known}."
+            f"{suggestion(benchmark.method, METHODS)}"
+        )
     if model.architecture == "decoder":
         return benchmark
     masked = METHODS[benchmark.method].masked
@@ -171,8 +174,8 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
 def _prompts_of(benchmark: Benchmark) -> list[str]:
     """The prompts of the benchmark's paper."""
     fill = METHODS[benchmark.method].ability == "fill"
-    plan = benchmark.paper["encoders"] if fill else benchmark.paper
-    return list(plan["prompts"])
+    plan = benchmark.paper.encoders if fill else benchmark.paper
+    return [] if plan is None else list(plan.prompts or ())
 
 
 def _default_name(given: Config, settings: Sequence[Asked]) -> str:
@@ -220,4 +223,6 @@ def _check(run: Run) -> None:
     for name in run.metrics.analyses:
         if name not in ANALYSES:
             known = ", ".join(ANALYSES)
-            raise InputError(f"metrics.analyses names {name}; there are {known}.")
+            raise InputError(
+                f"metrics.analyses names {name}; there are {known}.{suggestion(name, ANALYSES)}"
+            )

@@ -18,6 +18,7 @@ from operators.errors import DamagedFileError, InputError
 from operators.tables.shared.published import PUBLISHED
 from pipeline.config import folders
 from pipeline.config.home import home
+from pipeline.config.suggestion import suggestion
 from pipeline.config.typed import build
 from pipeline.inputs import hub
 from pipeline.inputs.builders.sources import labels
@@ -64,7 +65,10 @@ def entry(name: str) -> Entry:
     known = folders.files("data_catalog")
     path = known.get(name)
     if path is None:
-        raise InputError(f"data_catalog/ has no entry {name}; it has {', '.join(known)}.")
+        raise InputError(
+            f"data_catalog/ has no entry {name}; it has {', '.join(known)}."
+            f"{suggestion(name, known)}"
+        )
     found = build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
     if found.source.kind != "catalog" or path.parent == folders.CATALOG:
         return found

@@ -22,6 +22,7 @@ from pipeline.config.limits import Share, Text
 from pipeline.config.recipe import NoNumber
 from pipeline.config.settings import Run
 from pipeline.config.settings import load as load_run
+from pipeline.config.suggestion import suggestion
 from pipeline.config.typed import build
 from pipeline.nightly import baseline
 from pipeline.nightly.baseline import Baseline
@@ -131,7 +132,10 @@ def load(name: str) -> Nightly:
     known = folders.files("nightly")
     path = Path(name) if name.endswith(".yaml") else known.get(name)
     if path is None or not path.is_file():
-        raise InputError(f"there is no nightly {name!r}; conf/nightly/ has {', '.join(known)}.")
+        raise InputError(
+            f"there is no nightly {name!r}; conf/nightly/ has {', '.join(known)}."
+            f"{suggestion(name, known)}"
+        )
     return build(Nightly, yaml.safe_load(path.read_text()), path.name)
 
 

@@ -122,7 +122,7 @@ def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
         ),
         (
             ["benchmark.method=lama"],
-            "benchmark.method=lama; it must be one of belief, belief-masked, kamel, probelm.",
+            "benchmark.method='lama'; it must be one of belief, belief-masked, kamel, probelm.",
         ),
     ],
 )
@@ -251,6 +251,12 @@ def with_value(values: dict[str, Any], path: list[str], value: Any) -> dict[str,
     return {**values, name: with_value(values[name], inner, value) if inner else value}
 
 
+@pytest.mark.parametrize("types", ["[]", "[statement,statement]"])
+def test_load_prompt_types_none_or_twice_are_refused(types: str) -> None:
+    with pytest.raises(InputError, match=r"^prompt\.prompt_types=.*; name each of statement, "):
+        load(["benchmark=probelm-mini", f"prompt.prompt_types={types}"])
+
+
 def test_load_wrong_value_on_the_command_line_is_refused() -> None:
     with pytest.raises(InputError, match=r"^metrics\.n_bins=0\.5; it must be an integer\.$"):
         load(["metrics.n_bins=0.5"])
@@ -261,6 +267,8 @@ MISSPELT = {
     "mdoel=gpt2": "Did you mean model?",
     "decoding.max_token=3": "Did you mean decoding.max_tokens?",
     "model=smolm2-135m": "Did you mean smollm2-135m?",
+    "benchmark.method=beleif": "Did you mean belief?",
+    "metrics.analyses=[template_sprad]": "Did you mean template_spread?",
     "+metrics.n_bin=3": "Did you mean n_bins?",
 }
 

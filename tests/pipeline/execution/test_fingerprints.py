@@ -44,6 +44,7 @@ VALUES: Mapping[str, Callable[[Run], Any]] = {
     "decoding.engine": lambda run: "vllm" if run.decoding.engine == "fake" else "fake",
     "decoding.scorer": lambda _: "transformers",
     "decoding.samples.n_answers": lambda run: 2 * run.decoding.samples.n_answers,  # whole blocks
+    "benchmark.paper": lambda run: replace(run.benchmark.paper, prompts=("zero-shot",)),
     "cluster.launch": lambda _: RayJob("ray", None),
 }
 
