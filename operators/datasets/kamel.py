@@ -15,9 +15,9 @@ The authors' layout (KAMEL, section 3.1):
 Rows of the hub have the same fields and name their relation_id and split in two more columns.
 
 In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
-is the chosen form. Its object_id says that it is one (`is_literal`) and of which type. The authors
-name no subject ids, and different subjects share a label: a subject_id is the row's split and
-number.
+is its first alternative (of a date the full date), as in the authors' scorer. Its object_id says
+that it is one (`is_literal`) and of which type. The authors name no subject ids, and different
+subjects share a label: a subject_id is the row's split and number.
 """
 
 import json
@@ -144,7 +144,8 @@ def questions_of(path: str, content: str) -> dict[str, str]:
     """The question of each relation; there is no header, and a question may hold commas.
 
     Raises:
-        InputError: a line without a relation, a comma or [S], or a relation that stands twice.
+        InputError: a line without a relation, a comma or [S], or a relation with two questions; the
+            same line twice is one, as in the authors' file.
     """
     questions: dict[str, str] = {}
     for number, line in enumerate(content.splitlines(), start=1):
@@ -154,8 +155,11 @@ def questions_of(path: str, content: str) -> dict[str, str]:
         relation_id, comma, question = (part.strip() for part in line.partition(","))
         if not (relation_id and comma and question):
             raise InputError(f"{where}: {line!r} is not `P36, question`; write it so.")
-        if relation_id in questions:
-            raise InputError(f"{where}: {relation_id} has a question already; leave one out.")
+        if questions.get(relation_id, question) != question:
+            raise InputError(
+                f"{where}: {relation_id} has another question already "
+                f"({questions[relation_id]!r}); leave one out."
+            )
         _check_question(where, question)
         questions[relation_id] = question
     return questions
@@ -243,6 +247,8 @@ def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
     names = [main, answer.get("chosen"), *others]
     texts = all(name is None or isinstance(name, str) for name in names)
     _check(row.where, texts, "obj_label holds a label that is no text", row.fields)
+    if main is None:
+        names = [*others, answer.get("chosen")]
     labels = list(dict.fromkeys(name for name in names if _is_text(name)))
     _check(row.where, labels, "obj_label has an answer without a label", row.fields)
     if object_id is None and main is None:
@@ -287,7 +293,8 @@ def counts(facts: Facts) -> dict[str, int]:
 def files_from_facts(facts: Facts) -> dict[str, str]:
     """The authors' files of canonical tables: the inverse of `facts_from_files`.
 
-    Train and dev rows show an answer's first label alone, as the authors' do.
+    Train and dev rows show an answer's first label alone, of a literal the shortest form, as the
+    authors' do.
     """
     asked = facts.templates["text"].str.replace(" [Y]", "", literal=True)
     questions = asked.str.replace_all("[X]", "[S]", literal=True)
@@ -308,12 +315,21 @@ def _line(pair: Mapping[str, Any]) -> str:
             _labels(each["object_id"], each["labels"]) for each in pair["objects"]
         ]
     else:
-        fields["obj_label"] = [each["labels"][0] for each in pair["objects"]]
+        fields["obj_label"] = [_chosen(**each) for each in pair["objects"]]
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 def _labels(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:
-    chosen = labels[0]
-    if object_id is not None and object_id.startswith(LITERAL):
+    chosen = _chosen(object_id, labels)
+    if _names_literal(object_id):
         return {"rdf": None, "alternative": list(labels), "chosen": chosen}
     return {"rdf": chosen, "alternative": list(labels[1:]), "chosen": chosen}
+
+
+def _chosen(object_id: str | None, labels: Sequence[str]) -> str:
+    """The form that an example shows: the main label, and of a literal the shortest form."""
+    return min(labels, key=len) if _names_literal(object_id) else labels[0]
+
+
+def _names_literal(object_id: str | None) -> bool:
+    return object_id is not None and object_id.startswith(LITERAL)

@@ -67,6 +67,7 @@ READERS: Mapping[str, Reader] = {
         facts=kamel.facts_from_files,
         columns=_kamel_columns,
         figures=lambda _texts, facts: kamel.counts(facts),
+        version=2,
     ),
     "pararel": Reader(
         content="texts",

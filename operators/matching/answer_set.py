@@ -18,9 +18,11 @@ def answer_set(text: pl.Expr, matching: Matching = "strict") -> pl.Expr:
     strict: up to the first "%" or line end; split at ";"; lowercase, composed (NFC), without
     special characters and outer spaces; an answer of which nothing is left is none.
 
-    paper: as the authors' scorer does it: lowercase, every "%" removed, split at ";", and nothing
-    stripped, so that a second answer keeps its space and matches no label. The one space before the
-    whole text is the prompt's, which ends at the question mark, and is dropped.
+    paper: as the authors' scorer does it: without outer white space of the whole text, lowercase,
+    every "%" removed, split at ";", and no answer stripped, so that a second answer keeps its space
+    and matches no label.
+
+    In both, equal answers count once.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -31,11 +33,24 @@ def answer_set(text: pl.Expr, matching: Matching = "strict") -> pl.Expr:
     [['english', ' français!', ' 1'], ['1,000'], [''], None]
     """
     if matching == "paper":
-        whole = text.str.strip_prefix(" ").str.to_lowercase()
+        whole = text.str.strip_chars().str.to_lowercase()
         parts = whole.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
         return parts.list.unique(maintain_order=True)
+    bare = answer_forms(text).list.eval(pl.element().struct.field("bare"))
+    return bare.list.filter(pl.element() != "").list.unique(maintain_order=True)
+
+
+def answer_forms(text: pl.Expr) -> pl.Expr:
+    """Each answer in a text, read strictly: `full` with its special characters, `bare` without.
+
+    >>> texts = pl.DataFrame({"text": ["C++; 1,000%"]})
+    >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
+    [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
+    """
     line = text.str.extract(r"^([^%\r\n]*)").str.to_lowercase()
     # Split first: composing turns the Greek question mark into the separator.
-    part = pl.element().str.normalize("NFC").str.replace_all(_SPECIAL, "").str.strip_chars()
-    answers = line.str.split(SEPARATOR).list.eval(part)
-    return answers.list.filter(pl.element() != "").list.unique(maintain_order=True)
+    composed = pl.element().str.normalize("NFC")
+    full, bare = (
+        each.str.strip_chars() for each in (composed, composed.str.replace_all(_SPECIAL, ""))
+    )
+    return line.str.split(SEPARATOR).list.eval(pl.struct(full=full, bare=bare))

@@ -78,10 +78,13 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
 
 def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
     """The F1 of each query, and its answer as it was given."""
-    scores = precision_recall(given, facts.pairs.join(given, on="pair_id", how="semi"))
+    splits = facts.pairs.join(given, on="pair_id", how="semi")["split"].unique()
+    # With the queries that have no answer: their labels tell others apart.
+    asked = facts.pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
+    scores = precision_recall(given, asked)
     f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
-    asked = pl.lit(None, pl.String).alias("asked")
-    found = scores.select("pair_id", asked, share=f1, n=pl.lit(1))
+    unknown = pl.lit(None, pl.String).alias("asked")
+    found = scores.select("pair_id", unknown, share=f1, n=pl.lit(1))
     replies = given.join(found, on="pair_id", maintain_order="left").select(
         "pair_id",
         "asked",

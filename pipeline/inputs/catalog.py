@@ -206,7 +206,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
-    where = paths[0] if len(paths) == 1 else paths[0].parent
+    where = paths[0] if len(paths) == 1 else Path(os.path.commonpath(paths))
     try:
         reader = READERS[entry.reader]
         found = _content(entry, paths)

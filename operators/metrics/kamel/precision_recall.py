@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from operators.matching.answer_set import Matching, answer_set
+from operators.matching.told_apart import answers_told_apart, told_apart
 
 Labels = Literal["all", "rdf"]
 
@@ -19,15 +20,16 @@ def precision_recall(
     matching: Matching = "strict",
     labels: Labels = "all",
 ) -> pl.DataFrame:
-    """Score each query: one row a pair that has an answer, in the order of `pairs`.
+    """Score each query: one row per pair that has an answer, in the order of `pairs`.
 
     `answers` has pair_id and text, `pairs` the columns of its canonical table. `n_answers` counts
     the distinct answers given, `n_gold` the right ones, `n_found` the right ones that were given:
     as many as can be matched with a given answer **each of its own**, so that neither share exceeds
     1 where two right answers have a label in common. Nothing given: both shares are 0.
 
-    `labels="rdf"` compares with the first label of a right answer alone; that of a literal is the
-    form that the authors chose.
+    `labels="rdf"` compares with the first label of a right answer alone; that of a literal is its
+    first alternative, as in the authors' scorer. Strict matching drops special characters, except
+    where they tell labels of `pairs` in one relation apart (module `told_apart`).
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -45,39 +47,52 @@ def precision_recall(
     │ t1      ┆ 4         ┆ 5      ┆ 3       ┆ 0.75      ┆ 0.6    │
     └─────────┴───────────┴────────┴─────────┴───────────┴────────┘
     """
-    given = answers.select("pair_id", answer=answer_set(pl.col("text"), matching)).drop_nulls()
-    asked = pairs.join(given, on="pair_id", maintain_order="left")
-    found = _found(given, _gold(asked, matching, labels))
-    counted = asked.join(found, on="pair_id", how="left", maintain_order="left").select(
+    asked = pairs.join(answers.drop_nulls("text").select("pair_id"), on="pair_id", how="semi")
+    relations = asked.select("pair_id", "relation_id")
+    texts = answers.join(relations, on="pair_id").select("relation_id", "pair_id", "text")
+    apart = told_apart(pairs)
+    given = _read(texts, apart, matching).select("pair_id", "answer")
+    gold = _read(_labels(asked, labels), apart, matching).select("pair_id", "gold", "answer")
+    # An empty answer is never right, though "%" as a label would leave one too.
+    found = _found(given, gold.filter(pl.col("answer") != ""))
+    counted = asked.join(given.group_by("pair_id").len("n_answers"), on="pair_id", how="left")
+    counted = counted.join(found, on="pair_id", how="left").select(
         "relation_id",
         "pair_id",
-        n_answers=pl.col("answer").list.len().cast(pl.Int64),
+        n_answers=pl.col("n_answers").fill_null(0).cast(pl.Int64),
         n_gold=pl.col("objects").list.len().cast(pl.Int64),
         n_found=pl.col("n_found").fill_null(0),
     )
-    return counted.with_columns(
+    ordered = asked.select("pair_id").join(counted, on="pair_id", maintain_order="left")
+    return ordered.select(counted.columns).with_columns(
         precision=pl.col("n_found") / pl.max_horizontal("n_answers", pl.lit(1)),
         recall=pl.col("n_found") / pl.col("n_gold"),
     )
 
 
-def _gold(pairs: pl.DataFrame, matching: Matching, labels: Labels) -> pl.DataFrame:
-    """One row a text that answers right: pair_id, gold (the right answer's place), answer."""
+def _labels(pairs: pl.DataFrame, labels: Labels) -> pl.DataFrame:
+    """One row per label of a right answer: relation_id, pair_id, gold (its place), text."""
     names = pl.col("objects").struct.field("labels")
-    objects = pairs.select("pair_id", "objects").explode("objects")
-    rows = objects.select(
+    objects = pairs.select("relation_id", "pair_id", "objects").explode("objects")
+    return objects.select(
+        "relation_id",
         "pair_id",
         gold=pl.int_range(pl.len()).over("pair_id"),
-        label=names.list.head(1) if labels == "rdf" else names,
-    ).explode("label")
-    texts = rows.with_columns(answer=answer_set(pl.col("label"), matching)).explode("answer")
-    # An empty answer is never right, though "%" as a label would leave one too.
-    return texts.filter(pl.col("answer") != "").select("pair_id", "gold", "answer").unique()
+        text=names.list.head(1) if labels == "rdf" else names,
+    ).explode("text")
+
+
+def _read(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.DataFrame:
+    """The distinct answers in each text, one row per answer."""
+    if matching == "strict":
+        return answers_told_apart(texts, apart)
+    answers = texts.select(pl.exclude("text"), answer=answer_set(pl.col("text"), matching))
+    return answers.explode("answer").drop_nulls("answer").unique()
 
 
 def _found(given: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
     """pair_id, n_found: of the pairs with at least one."""
-    hits = given.explode("answer").join(gold, on=["pair_id", "answer"])
+    hits = given.join(gold, on=["pair_id", "answer"])
     disputed = pl.col("gold").n_unique().over("pair_id", "answer").max().over("pair_id") > 1
     simple = hits.filter(~disputed).group_by("pair_id")
     counted = simple.agg(n_found=pl.col("gold").n_unique().cast(pl.Int64))

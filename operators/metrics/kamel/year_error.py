@@ -18,10 +18,10 @@ from operators.metrics.estimates.metric import Metric
 from operators.metrics.estimates.terms import pair_terms
 from operators.seeds import generator
 
-_FIRST_ANSWER = r"^([^;%\r\n]*)"
+_FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none
 # Three or four digits anywhere; fewer only where nothing else is said ("44 BC", not "16 May").
 _YEAR = r"(?:^|[^0-9])([0-9]{3,4})(?:[^0-9]|$)"
-_EARLY_YEAR = r"^\D{0,3}([0-9]{1,2})(?: *(?:AD|CE|BC|BCE))?$"
+_EARLY_YEAR = r"^(?:AD *|-)?([0-9]{1,2})(?: *(?:AD|B?\.?C\.?E?\.?))?\.?$"
 _BEFORE_CHRIST = r"^-|[0-9] *(?:BC|BCE|B\.C\.)"
 
 

@@ -82,9 +82,22 @@ def test_facts_question_keeps_its_commas() -> None:
     assert text == "Where, in [X], is the capital of [X]? [Y]"
 
 
-def test_facts_literal_shows_its_chosen_form_first() -> None:
+def test_facts_literal_has_its_first_alternative_in_front() -> None:
     facts = facts_from_files(files({**TEST, "obj_uri": [DATE], "obj_label": [YEAR]}))
-    assert objects(facts) == [{"object_id": DATE, "labels": ["1949", "16 December 1949"]}]
+    assert objects(facts) == [{"object_id": DATE, "labels": ["16 December 1949", "1949"]}]
+    assert json.loads(files_from_facts(facts)["P36/test.jsonl"])["obj_label"] == [YEAR]
+
+
+def test_facts_literal_is_shown_to_a_model_in_its_shortest_form() -> None:
+    facts = facts_from_files(files({**TEST, "obj_uri": [DATE], "obj_label": [YEAR]}))
+    shown = facts.pairs.filter(split="test").with_columns(split=pl.lit("train"))
+    lines = files_from_facts(Facts(facts.relations, facts.templates, shown))["P36/train.jsonl"]
+    assert json.loads(lines)["obj_label"] == ["1949"]
+
+
+def test_facts_question_that_stands_twice_word_for_word_is_one() -> None:
+    twice = facts_from_files(files(questions=QUESTIONS + QUESTIONS))
+    assert twice.templates.equals(facts_from_files(files()).templates)
 
 
 @pytest.mark.parametrize(("labels", "literal"), [(YEAR, True), (PARIS, False), ("Paris", False)])
@@ -153,7 +166,7 @@ def test_facts_survive_the_round_trip() -> None:
         ("\nP36, ", r"line 2: .* is not `P36, question`"),
         (", What is [S]?", r"line 1: .* is not `P36, question`"),
         ("P36, What is it?", r"line 1: .* has no \[S\]; put it where the subject belongs"),
-        ("P36, [S]?\nP36, [S]?", r"line 2: P36 has a question already; leave one out"),
+        ("P36, [S]?\nP36, Is [S]?", r"line 2: P36 has another question already \('\[S\]\?'\); "),
     ],
 )
 def test_facts_unfit_question_is_named_with_its_mend(questions: str, message: str) -> None:

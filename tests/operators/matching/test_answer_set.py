@@ -46,10 +46,11 @@ def test_answer_set_strict_is_lower_case_and_bare(text: str, answers: list[str])
         ("English;%", ["english", ""]),
         ("English; English", ["english", " english"]),
         ("English% and\nDutch.", ["english and\ndutch."]),
-        ("  1,000", [" 1,000"]),
+        ("  1,000 \n", ["1,000"]),  # outer white space of the whole text
+        ("English;English;ENGLISH", ["english"]),  # equal answers count once
         ("", [""]),
         (None, None),
     ],
 )
-def test_answer_set_paper_strips_nothing_but_the_end_sign(text: str, answers: list[str]) -> None:
+def test_answer_set_paper_strips_the_text_and_no_answer(text: str, answers: list[str]) -> None:
     assert found(text, "paper") == answers

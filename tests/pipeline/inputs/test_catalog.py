@@ -278,6 +278,17 @@ def test_read_line_of_the_entry_that_does_not_fit_is_named(
         catalog.read(replace(MINI, columns={"sub_ent": said}))
 
 
+def test_read_unfit_file_among_many_is_named_itself(tmp_path: Path) -> None:
+    kamel = catalog.entry("kamel-mini")
+    shipped = catalog.files(kamel)[0].parents[1]
+    shutil.copytree(shipped, tmp_path / "set")
+    with (tmp_path / "set" / "question-templates.csv").open("a") as file:
+        file.write("P36, Is [S] a capital?\n")
+    named = rf"^{tmp_path}/set: set/question-templates\.csv, line \d+: P36 has another question"
+    with pytest.raises(InputError, match=named):
+        catalog.read(kamel, str(tmp_path / "set"))
+
+
 def test_mapping_of_a_layout_of_texts_is_refused() -> None:
     kamel = replace(catalog.entry("kamel-mini"), columns={"sub_label": {"from": "subject"}})
     with pytest.raises(InputError, match="columns of the layout kamel cannot be mapped; change"):

@@ -30,6 +30,15 @@ def one_year(text: str) -> int | None:
         ("44 BC", -44),
         ("-44", -44),
         ("490 bce", -490),
+        ("3.", 3),
+        ("AD 79.", 79),
+        ("79 CE", 79),
+        ("44 B.C.", -44),
+        ("K-1", None),  # a product, or a class
+        ("No. 7", None),
+        ("; 1949", 1949),  # an empty answer is none
+        (" ;; 1949%", 1949),
+        ("%; 1949", None),
         ("16 May", None),
         ("May 16", None),
         ("123456", None),
