@@ -157,6 +157,11 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
+        if metrics.is_empty():
+            raise DecodingError(
+                f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
+                f"the reasons stand in {branch.admitted.store.where(branch.admitted.folder)}/errors."
+            )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
         if failed > limit * (n + failed):

@@ -104,6 +104,8 @@ def _given(run: Run, path: Path, prompts: Artifact) -> pl.DataFrame:
     rows = scan([path])
     scored = run.method.ability == "score"
     answers = _scores(run, path, rows) if scored else _texts(path, rows)
+    if answers.is_empty():
+        raise InputError(f"{path} has no answers; give one row for each that there is.")
     named = "candidate_id and setting" if scored else "prompt_id"
     known = pl.concat([each.select("prompt_id") for each in prompts.each("prompts")])
     problems = {

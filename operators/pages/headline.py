@@ -15,7 +15,10 @@ _BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "publis
 
 
 def headline(metrics: pl.DataFrame, card: Card) -> Grid:
-    """A row a metric, a column a model and setting; `card` gives those of one model."""
+    """One row per metric, one column per model and setting; `card` gives those of one model.
+
+    Without any answer there are no metrics, and the grid is empty.
+    """
     models = metrics["model"].unique(maintain_order=True).to_list()
     cards = [card(metrics.filter(model=model)) for model in models]
     if len(models) > 1:
@@ -23,7 +26,7 @@ def headline(metrics: pl.DataFrame, card: Card) -> Grid:
             each.rename({name: f"{model} {name}" for name in each.columns if name != "metric"})
             for model, each in zip(models, cards, strict=True)
         ]
-    together = reduce(_joined, cards)
+    together = reduce(_joined, cards or [pl.DataFrame(schema={"metric": pl.String})])
     return grid(together, "headline", "Metrics over all facts")
 
 

@@ -141,6 +141,11 @@ def test_score_no_answers_file_says_what_it_needs(small_settings: Settings) -> N
         score(small_settings())
 
 
+def test_score_file_without_answers_is_named(answers: pl.DataFrame, scored: Scored) -> None:
+    with pytest.raises(InputError, match=r"answers\.parquet has no answers; give one row for each"):
+        scored(answers.clear())
+
+
 def test_score_answers_file_not_there_is_named(small_settings: Settings) -> None:
     with pytest.raises(InputError, match="answers=/nowhere is no file"):
         score(small_settings("answers=/nowhere"))

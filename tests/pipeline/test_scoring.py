@@ -218,3 +218,21 @@ def test_scores_that_depend_on_their_order_end_the_run(
     if overall(metrics, "permutation_difference", "all") > 0:
         with pytest.raises(DecodingError, match="scored in another order, differ by up to"):
             check_failed(strict)
+
+
+def test_score_file_without_answers_is_named(scoring_settings: Settings, tmp_path: Path) -> None:
+    columns = {"candidate_id": pl.String, "setting": pl.String, "logprob": pl.Float64}
+    empty_file = tmp_path / "answers.parquet"
+    pl.DataFrame(schema=columns | {"n_tokens": pl.Int64}).write_parquet(empty_file)
+    with pytest.raises(InputError, match=r"answers\.parquet has no answers; give one row for each"):
+        score(scoring_settings("nothing", f"answers={empty_file}"))
+
+
+def test_score_setting_without_any_answer_says_so_in_one_sentence(
+    done: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = type(done.branches[0].metrics)
+    nothing = done.branches[0].metrics.read_all("metrics").clear()
+    monkeypatch.setattr(metrics, "read_all", lambda *_: nothing)
+    with pytest.raises(DecodingError, match="all: no prompt has an answer, so there is"):
+        check_failed(done)
