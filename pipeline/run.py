@@ -157,10 +157,11 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
+        reasons = f"{branch.admitted.store.where(branch.admitted.folder)}/errors"
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
-                f"the reasons stand in {branch.admitted.store.where(branch.admitted.folder)}/errors."
+                f"the reasons stand in {reasons}."
             )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
@@ -168,7 +169,7 @@ def check_failed(plan: Plan) -> None:
             raise DecodingError(
                 f"{branch.setting.name}: {failed:,} of {n + failed:,} prompts have no answer, more "
                 f"than decoding.max_failed_share={limit} allows; their reasons stand in "
-                f"{branch.admitted.store.where(branch.admitted.folder)}/errors. All else is there."
+                f"{reasons}. All else is there."
             )
 
 

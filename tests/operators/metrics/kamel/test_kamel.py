@@ -293,7 +293,6 @@ def test_precision_recall_special_characters_tell_the_labels_of_a_relation_apart
     assert scores["recall"].to_list() == [1, 0, 0, 1]
 
 
-@settings(max_examples=60)
 @given(queries=st.lists(QUERY, min_size=1, max_size=6))
 def test_precision_recall_no_two_objects_fall_together_but_by_equal_labels(
     queries: list[Query],
