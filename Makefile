@@ -4,11 +4,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-PYTHON ?= python3
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-deps
 
 # A sweep of the paper: make sweep MODEL=llama3-8b [BENCHMARK=kamel] [RUN=name] [CLUSTER=slurm] [ARGS='seed=1 …']
 BENCHMARK ?= myriadlama
@@ -26,25 +24,8 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## Make .venv from the lock files (CUDA where a GPU answers, else CPU)
-
-# Everything is pinned, so pip resolves nothing (--no-deps). On a CPU machine torch comes first: from
-# where pip is told to look, or else from PyTorch's own index, since PyPI has the CUDA build alone.
-$(STAMP): pyproject.toml requirements/cpu.txt requirements/cuda.txt requirements/dev.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@if nvidia-smi >/dev/null 2>&1; then \
-	    echo "setup: an NVIDIA GPU answers, installing requirements/cuda.txt"; \
-	    $(PIP) -r requirements/cuda.txt; \
-	else \
-	    echo "setup: no NVIDIA GPU, installing requirements/cpu.txt"; \
-	    $(PIP) torch==2.13.0+cpu 2>/dev/null \
-	        || $(PIP) --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu; \
-	    $(PIP) -r requirements/cpu.txt; \
-	fi
-	@$(PIP) -r requirements/dev.txt
-	@$(PIP) --no-build-isolation --editable .
-	@touch $@
-	@echo "setup: done"
+setup:  ## Make .venv from the lock files, or bring it up to date: [DEVICE=cpu|cuda] [PYTHON=python3.11]
+	@$(PYTHON) requirements/install.py $(DEVICE)
 
 demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or download
 	@$(BIN)/factsweep run sweep=demo

@@ -94,7 +94,7 @@ def test_dockerfile_installs_the_lock_file_and_resolves_nothing(target: str) -> 
 def test_dockerfile_has_the_torch_of_make_setup() -> None:
     pin = re.compile(r"torch==[\w.+]+")
     assert set(pin.findall(DOCKERFILE.read_text())) == set(
-        pin.findall((ROOT / "Makefile").read_text())
+        pin.findall((ROOT / "requirements/install.py").read_text())
     )
 
 
