@@ -1,8 +1,8 @@
 """The verdict on two runs: a regression, an improvement, no change, or not enough evidence.
 
-Only a difference that matters, lies beyond chance and is beyond what decoding does by itself is a
-regression or an improvement; only an interval within what does not matter is no change. All else
-is not enough evidence, whatever the difference.
+A regression or an improvement is a difference that exceeds the threshold, that chance does not
+explain, and that is larger than what decoding again changes. No change is an interval within the
+tolerance. All else is not enough evidence, whatever the difference.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
     >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
     Verdict(outcome='regression', reason='acc_at_1 over all fell by 0.0500 (95 % interval -0.0700 \
-to -0.0300), and 0.0100 matters.')
+to -0.0300), which exceeds the 0.01 threshold.')
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
     turns: tuple[Outcome, ...] = ("regression", "improvement")
@@ -148,15 +148,15 @@ def _judged(row: _Row, bar: Bar) -> Verdict:
     within = max(-row.ci_low, row.ci_high) <= margin
     if matters and one_sided and tested:
         outcome: Outcome = "improvement" if row.better else "regression"
-        return Verdict(outcome, f"{_seen(row)}, and {margin:.4f} matters.")
+        return Verdict(outcome, f"{_seen(row)}, which exceeds the {margin:.4g} threshold.")
     if not matters and within and row.n_pairs >= bar.min_facts:
-        return Verdict("no change", f"{_seen(row)}, within the {margin:.4f} that do not matter.")
+        return Verdict("no change", f"{_seen(row)}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
-        why = "and the interval holds 0"
+        why = "and the interval contains 0"
     elif matters:
         why = f"but p is {row.p_holm:.4f} after Holm's correction, above {bar.alpha:g}"
     elif not within:
-        why = f"and the interval reaches beyond the {margin:.4f} that do not matter"
+        why = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
         why = f"but {row.n_pairs} facts are fewer than min_facts={bar.min_facts}"
     return Verdict("not enough evidence", f"{_seen(row)}, {why}.")

@@ -13,14 +13,6 @@ SHOWN = (*METRICS, FLIP_RATE)
 HEADINGS = headings(SHOWN)
 _INTERVAL = "95 % interval"
 _NAMES = ("model", "benchmark", "setting", "variant")
-_SCOPE = (
-    pl.when(~pl.col("setting").str.contains(r"^\d"))
-    .then(pl.lit("–"))
-    .when(pl.col("variant").fill_null("").str.contains("scope=prompt"))
-    .then(pl.lit("prompt"))
-    .otherwise(pl.lit("shared"))
-    .alias("scope")
-)
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -46,7 +38,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
         for metric, heading in HEADINGS.items()
         if metric in wide.columns
     }
-    table = wide.select(*_NAMES, _SCOPE, **numbers).join(
+    table = wide.select(*_NAMES, _scope(pl.col("setting"), pl.col("variant")), **numbers).join(
         counts, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
     )
     columns = list(numbers)
@@ -57,12 +49,19 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
     numbers = card_of(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
-    scopes = {setting: _scope(setting) for setting in numbers.columns[1:]}
-    return pl.concat([pl.DataFrame([{"metric": "scope", **scopes}]), numbers])
+    asked = pl.Series("asked", numbers.columns[1:], dtype=pl.String).to_frame()  # with variants
+    scopes = asked.select("asked", _scope(pl.col("asked"), pl.col("asked")))
+    row = pl.DataFrame([{"metric": "scope", **dict(scopes.iter_rows())}])
+    return pl.concat([row, numbers])
 
 
-def _scope(setting: str) -> str:
-    """For how many prompts a demonstration was drawn, from a setting and its variant."""
-    if not setting[0].isdigit():
-        return "–"
-    return "prompt" if "scope=prompt" in setting else "shared"
+def _scope(setting: pl.Expr, variant: pl.Expr) -> pl.Expr:
+    """For how many prompts a demonstration was drawn; a dash where there are none."""
+    return (
+        pl.when(~setting.str.contains(r"^\d"))
+        .then(pl.lit(DASH))
+        .when(variant.str.contains("scope=prompt"))
+        .then(pl.lit("prompt"))
+        .otherwise(pl.lit("shared"))
+        .alias("scope")
+    )

@@ -146,7 +146,8 @@ def test_verdict_one_damaged_relation_outweighs_gains_elsewhere() -> None:
     found = verdict(compared, BAR)
     assert found.outcome == "regression"
     assert found.reason == (
-        "acc_at_1 in P36 fell by 0.4000 (95 % interval -0.6000 to -0.2000), and 0.0200 matters."
+        "acc_at_1 in P36 fell by 0.4000 (95 % interval -0.6000 to -0.2000), which exceeds the "
+        "0.02 threshold."
     )
 
 
@@ -161,9 +162,9 @@ def test_verdict_relations_too_small_to_judge_do_not_hide_that_nothing_changed()
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (row(-0.1, -0.3, 0.1), "the interval holds 0"),
+        (row(-0.1, -0.3, 0.1), "the interval contains 0"),
         (row(-0.1, -0.2, -0.05, p=0.2), "p is 0.2000 after Holm's correction, above 0.05"),
-        (row(-0.01, -0.03, 0.01), "reaches beyond the 0.0200"),
+        (row(-0.01, -0.03, 0.01), "reaches beyond the ±0.02"),
         (row(0.0, 0.0, 0.0, n_pairs=20), "20 facts are fewer than min_facts=30"),
         (row(None, None, None), "no value and interval"),
         (row(-0.1, None, None), "no value and interval"),
