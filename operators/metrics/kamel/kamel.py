@@ -8,8 +8,7 @@ import polars as pl
 
 from operators.datasets.kamel import DATE, is_literal
 from operators.matching.answer_set import Matching
-from operators.metrics.estimates.bootstrap import UNDEFINED, Bootstrapped, Estimate
-from operators.metrics.estimates.rows import ROWS, Row
+from operators.metrics.estimates.rows import ROWS, Row, counted_pairs
 from operators.metrics.kamel.macro import F1, F1_RELATION_MEAN, PRECISION, RECALL, Macro, macros
 from operators.metrics.kamel.most_frequent import BASELINE_F1, most_frequent_answers
 from operators.metrics.kamel.precision_recall import Labels, precision_recall
@@ -147,7 +146,7 @@ def _rows(
         scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
         for scores in tables
     ]
-    counts = _counts(part.queries, mine[0])
+    counts = counted_pairs(part.queries, mine[0])
     rows = []
     found = macros(mine, seed=seed, n_rounds=n_rounds)
     if part.over_queries:
@@ -160,26 +159,13 @@ def _rows(
     for (variant, numbers), metric in product(zip(variants, found, strict=True), Macro._fields):
         if prefix and metric == "f1_relation_mean":
             continue
-        slices = counts if part.name is None and metric != "f1_relation_mean" else counts[:1]
-        for relation, n, n_failed in slices:
-            estimate = _of(getattr(numbers, metric), relation)
-            name = part.name if relation is None else f"relation={relation}"
-            rows.append(Row(variant, name, prefix + metric, *estimate, n, n_failed))
+        bootstrapped = getattr(numbers, metric)
+        if part.name is None and metric != "f1_relation_mean":
+            rows += counts.rows(prefix + metric, bootstrapped, variant)
+        else:
+            overall = bootstrapped.overall
+            rows.append(counts.row(prefix + metric, overall, variant=variant, part=part.name))
     return rows
-
-
-def _of(bootstrapped: Bootstrapped, relation: str | None) -> Estimate:
-    if relation is None:
-        return bootstrapped.overall
-    return bootstrapped.by_relation.get(relation, UNDEFINED)
-
-
-def _counts(queries: pl.DataFrame, scored: pl.DataFrame) -> list[tuple[str | None, int, int]]:
-    """(null, n, n_failed) of all, then of each relation."""
-    found = queries.select("relation_id", hit=pl.col("pair_id").is_in(scored["pair_id"].implode()))
-    n, n_failed = pl.col("hit").sum().cast(pl.Int64), (~pl.col("hit")).sum().cast(pl.Int64)
-    each = found.group_by("relation_id").agg(n=n, n_failed=n_failed).sort("relation_id")
-    return [(None, *found.select(n=n, n_failed=n_failed).row(0)), *each.iter_rows()]
 
 
 def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: int) -> list[Row]:
@@ -190,17 +176,9 @@ def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: 
     if dates.is_empty():
         return []
     errors = year_errors(answers, dates).drop_nulls("error")
-    counts = _counts(dates, errors)
-    found = year_error(errors, seed=seed, n_rounds=n_rounds)
+    counts = counted_pairs(dates, errors)
+    mean, median = year_error(errors, seed=seed, n_rounds=n_rounds)
     return [
-        Row(
-            None,
-            None if relation is None else f"relation={relation}",
-            f"year_error_{metric}",
-            *_of(bootstrapped, relation),
-            n,
-            n_failed,
-        )
-        for metric, bootstrapped in found._asdict().items()
-        for relation, n, n_failed in counts
+        *counts.rows(YEAR_ERROR_MEAN.name, mean),
+        *counts.rows(YEAR_ERROR_MEDIAN.name, median),
     ]
