@@ -283,11 +283,59 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     return checked(replace(facts, pairs=facts.pairs.filter(kept)))
 
 
-def counts(facts: Facts) -> dict[str, int]:
-    """The set's size: its relations, and its rows of each split."""
-    splits = dict(facts.pairs["split"].value_counts().iter_rows())
-    rows = {f"{split}_rows": int(splits.get(split, 0)) for split in SPLITS}
-    return {"relations": facts.relations.height, **rows}
+def counts(facts: Facts) -> dict[str, float]:
+    """The set's size: its relations, its rows of each split, and Table 1 of its test queries."""
+    sizes = {row["split"]: row for row in split_sizes(facts).iter_rows(named=True)}
+    rows = {f"{split}_rows": sizes[split]["queries"] for split in SPLITS}
+    test = sizes["test"]
+    return {
+        "relations": facts.relations.height,
+        **rows,
+        "test_queries_of_several_answers": test["several"],
+        "test_labels_per_answer": round(test["labels"] or 0.0, 2),
+    }
+
+
+def split_sizes(facts: Facts) -> pl.DataFrame:
+    """One row per split: its relations, queries, right answers, queries of several, and labels.
+
+    Columns: split, relations, queries, answers, several, labels (the mean of an answer, null in a
+    split without queries). Train and dev name one label of each answer.
+
+    Source: KAMEL, Table 1.
+    """
+    n_answers = pl.col("objects").list.len()
+    n_labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.len())
+    sizes = facts.pairs.group_by("split").agg(
+        relations=pl.n_unique("relation_id").cast(pl.Int64),
+        queries=pl.len().cast(pl.Int64),
+        answers=n_answers.sum().cast(pl.Int64),
+        several=(n_answers > 1).sum().cast(pl.Int64),
+        labels=n_labels.list.sum().sum() / n_answers.sum(),
+    )
+    splits = pl.DataFrame({"split": SPLITS}, schema={"split": pl.String})
+    found = splits.join(sizes, on="split", how="left", maintain_order="left")
+    return found.with_columns(pl.col("relations", "queries", "answers", "several").fill_null(0))
+
+
+def shown(answers: pl.DataFrame) -> pl.Series:
+    """The form of each right answer (object_id, labels) that an example shows.
+
+    That of a literal is its shortest, any other its main label.
+
+    >>> answers = pl.DataFrame({
+    ...     "object_id": ["Q90", DATE], "labels": [["Paris", "Rom"], ["16 December 1949", "1949"]],
+    ... })
+    >>> shown(answers).to_list()
+    ['Paris', '1949']
+    """
+    shortest = pl.element().sort_by(pl.element().str.len_chars(), maintain_order=True).first()
+    return answers.select(
+        pl.when(is_literal(pl.col("object_id")))
+        .then(pl.col("labels").list.eval(shortest).list.first())
+        .otherwise(pl.col("labels").list.first())
+        .alias("shown")
+    )["shown"]
 
 
 def files_from_facts(facts: Facts) -> dict[str, str]:

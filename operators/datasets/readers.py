@@ -10,6 +10,7 @@ import polars as pl
 from operators.datasets import facts as facts_of
 from operators.datasets import kamel, myriadlama, pararel, probelm
 from operators.datasets.facts import Facts
+from operators.matching.told_apart import told_apart
 
 Relations = Mapping[str, str] | None
 
@@ -38,7 +39,7 @@ class Reader:
     content: Literal["rows", "texts"]
     facts: Callable[[Any, Relations], Facts]
     columns: Callable[[Any], Sequence[str]]
-    figures: Callable[[Any, Facts], Mapping[str, int]]
+    figures: Callable[[Any, Facts], Mapping[str, float]]
     names_ids: bool = True
     version: int = 1
 
@@ -46,6 +47,11 @@ class Reader:
 def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
     found = {"rows": rows.select(pl.len()).collect().item(), **facts_of.counts(facts)}
     return found | myriadlama.contradictions(rows)
+
+
+def _kamel_figures(facts: Facts) -> Mapping[str, float]:
+    apart = told_apart(facts.pairs.filter(split="test"))
+    return {**kamel.counts(facts), "test_labels_told_apart": apart.height}
 
 
 def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
@@ -66,7 +72,7 @@ READERS: Mapping[str, Reader] = {
         content="texts",
         facts=kamel.facts_from_files,
         columns=_kamel_columns,
-        figures=lambda _texts, facts: kamel.counts(facts),
+        figures=lambda _texts, facts: _kamel_figures(facts),
         version=2,
     ),
     "pararel": Reader(

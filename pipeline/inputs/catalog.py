@@ -278,13 +278,13 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
             yield _difference(name, expected, figures[name], columns)
 
 
-def _sound(figures: Mapping[str, int]) -> dict[str, int]:
+def _sound(figures: Mapping[str, float]) -> dict[str, int]:
     """What is expected where the entry says nothing: no rows that contradict each other."""
     return {name: 0 for name in FAULTS if name in figures}
 
 
-def _difference(name: str, expected: int, found: int, columns: Sequence[str]) -> str:
-    by = f"{abs(found - expected):,} {'more' if found > expected else 'fewer'}"
+def _difference(name: str, expected: float, found: float, columns: Sequence[str]) -> str:
+    by = f"{round(abs(found - expected), 2):,} {'more' if found > expected else 'fewer'}"
     lacking = [column for column in NEEDS.get(name, ()) if column not in columns]
     why = FAULTS.get(name) or (f"the files have no {' and no '.join(lacking)}" if lacking else "")
     return f"{name}: expected {expected:,}, found {found:,} ({by}){why and f'; {why}'}"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from operators.datasets.facts import Facts
 from operators.datasets.readers import READERS
 from operators.engines.dependency_parser import DependencyParser
 from operators.engines.sentence_encoder import SentenceEncoder
@@ -15,6 +16,7 @@ from operators.errors import InputError
 from operators.metrics.data_set.diversity import Encode, Parse, diversity
 from operators.tables.belief.template_examples import template_examples
 from operators.tables.formats.markdown import markdown
+from operators.tables.kamel import set_figures
 from operators.tables.runs.data_set import by_relation, diversity_beside, missing, sizes_beside
 from pipeline.inputs import catalog
 from pipeline.inputs.catalog import Entry, Source
@@ -24,6 +26,10 @@ from pipeline.storage.tables import write_tables
 
 _Result = TypeVar("_Result")
 
+# Tables that sets of one reader alone have.
+_FURTHER: Mapping[str, Mapping[str, Callable[[Facts], pl.DataFrame]]] = {
+    "kamel": {"splits": set_figures.splits, "labels-told-apart": set_figures.labels_told_apart},
+}
 # A file by which a layout is known, the reader, and its data files.
 _LAYOUTS = (
     ("patterns/*.jsonl", "pararel", "*/*.jsonl"),
@@ -70,6 +76,7 @@ def describe(
         "by-relation": by_relation(facts, measured),
         "template-examples": template_examples(facts),
         "missing": missing(measured, not_asked),
+        **{name: table(facts) for name, table in _FURTHER.get(entry.reader, {}).items()},
     }
     how = {
         "set": entry.name,

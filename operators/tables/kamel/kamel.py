@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 
 from operators.datasets.facts import Facts
+from operators.datasets.kamel import shown
 from operators.metrics.estimates.metric import headings
 from operators.metrics.kamel.kamel import METRICS
 from operators.metrics.kamel.macro import F1, PRECISION, RECALL
@@ -33,11 +34,12 @@ def overview(
 ) -> pl.DataFrame:
     """Table 1: the size of what is asked; `n_tokens` counts the tokens of each label.
 
-    Tokens and labels are means over the right answers; tokens are those of the first label.
+    Tokens and labels are means over the right answers; tokens are those of the form that an
+    example shows.
     """
     asked = facts.pairs.filter(pl.col("split") == split)
     answers = asked.select(pl.col("objects").explode()).unnest("objects")
-    labels = answers["labels"].list.first().to_list()
+    labels = shown(answers).to_list()
     tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64)
     literal = answers["object_id"].str.starts_with("XMLSchema#").any()
     figures = {

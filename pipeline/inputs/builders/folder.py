@@ -71,7 +71,7 @@ def entry(
     pattern: str,
     reader: str,
     schema: pl.Schema,
-    counts: Mapping[str, int],
+    counts: Mapping[str, float],
     relations: Mapping[str, str],
 ) -> str:
     """The catalog entry of a new set (docs/data.md): its data files are those of `data`."""

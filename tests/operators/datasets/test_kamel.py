@@ -16,8 +16,10 @@ from operators.datasets.kamel import (
     files_from_facts,
     is_literal,
     sliced,
+    split_sizes,
 )
 from operators.errors import InputError
+from operators.matching.told_apart import told_apart
 
 QUESTIONS = "P36, What is the capital of [S]?\nP530,Who has ties with [S]?\n"
 TRAIN = {"index": [1, 2], "sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
@@ -262,7 +264,8 @@ def test_facts_unfit_question_of_a_mapping_is_named() -> None:
 def test_sliced_first_queries_are_asked_and_all_may_be_shown() -> None:
     facts = facts_from_files(files(TEST, TEST, TEST))
     part = sliced(facts, Slice(pairs_per_relation=2))
-    assert counts(part) == {"relations": 1, "train_rows": 1, "dev_rows": 0, "test_rows": 2}
+    found = [counts(part)[name] for name in ("relations", "train_rows", "dev_rows", "test_rows")]
+    assert found == [1, 1, 0, 2]
     assert counts(sliced(facts, Slice(relations=("P36",)))) == counts(facts)
 
 
@@ -273,13 +276,44 @@ def published(shared_data: Path) -> Facts:
     return facts_from_files({str(path): path.read_text("utf-8") for path in paths})
 
 
-def test_facts_published_files_load_as_they_are(published: Facts) -> None:
+def test_facts_published_files_load_as_they_are(published: Facts, shared_data: Path) -> None:
+    several, answers, labels = naive_table_1(shared_data / "kamel")
     assert counts(published) == {
         "relations": 24,
         "train_rows": 24_000,
         "dev_rows": 4_800,
         "test_rows": 4_800,
+        "test_queries_of_several_answers": several,
+        "test_labels_per_answer": round(labels / answers, 2),
     }
+
+
+def naive_table_1(folder: Path) -> tuple[int, int, int]:
+    """Of the test queries: those of several answers, all answers, and all their labels."""
+    several = answers = labels = 0
+    for path in folder.glob("P*/test.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            right = json.loads(line)["obj_label"]
+            several += len(right) > 1
+            answers += len(right)
+            labels += sum(len({each["rdf"], *each["alternative"]} - {None}) for each in right)
+    return several, answers, labels
+
+
+def test_labels_published_few_besides_flags_keep_special_characters(published: Facts) -> None:
+    apart = told_apart(only_test(published))
+    words = apart.filter(pl.col("bare") != "")
+    assert words["full"].to_list() == ["pop-rock", "pop/rock", "sci-fi", "scifi", "b&h", "bh"]
+    assert apart.filter(pl.col("bare") == "").height > 100  # flags of countries
+
+
+def test_split_sizes_of_a_set_without_a_split_are_nought() -> None:
+    sizes = split_sizes(facts_from_files(files()))
+    assert sizes.rows() == [
+        ("train", 1, 1, 2, 1, 1.0),
+        ("dev", 0, 0, 0, 0, None),
+        ("test", 1, 1, 1, 0, 2.0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def test_describe_entry_prints_its_tables(capsys: pytest.CaptureFixture[str]) ->
         assert part in printed
 
 
+def test_describe_kamel_shows_its_splits_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "kamel-mini"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {each[1]: each[3:-1:2] for each in lines if each[1:2] and each[1] in ("train", "test")}
+    assert found["train"][:2] == ["12", "204"]
+    assert found["test"][:2] == ["12", "120"]
+
+
 def test_describe_writes_every_table_in_three_forms_and_how_it_was_made(
     patterns: Path, tmp_path: Path, parser: str
 ) -> None:
