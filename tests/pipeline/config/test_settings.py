@@ -1,6 +1,8 @@
 """Settings: every file in conf/ composes, and what does not fit is refused by name."""
 
 import dataclasses
+import json
+import pickle
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -319,3 +321,9 @@ def test_run_cannot_be_changed() -> None:
     run: Run = load([])
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.seed = 1  # type: ignore[misc]
+
+
+def test_run_pickled_for_a_worker_is_the_same() -> None:
+    run = load(["cluster=kuberay", "sweep=demo"])
+    assert pickle.loads(pickle.dumps(run)) == run
+    assert json.loads(json.dumps(dataclasses.asdict(run)))["cluster"]["launch"]["kind"] == "kuberay"
