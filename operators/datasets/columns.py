@@ -71,17 +71,51 @@ def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
     >>> guessed([Column("rel_uri", (pl.String(),), True, kind="relation")], sample)
     {'rel_uri': 'predicate'}
     """
-    scores = [
-        (score, column.name, found.name)
+    return _best(
+        (_likeness(column, found), column.name, found.name)
         for column in missing
         for found in sample
-        if (score := _likeness(column, found)) >= _LIKE
-    ]
-    guesses: dict[str, str] = {}
-    for _, name, found in sorted(scores, key=lambda each: -each[0]):
-        if name not in guesses and found not in guesses.values():
-            guesses[name] = found
-    return guesses
+    )
+
+
+def _best(scores: Iterable[tuple[float, str, str]]) -> dict[str, str]:
+    """From scores of (expected, found): each name's best that no better pair has taken."""
+    best: dict[str, str] = {}
+    for score, name, found in sorted(scores, key=lambda each: -each[0]):
+        if score >= _LIKE and name not in best and found not in best.values():
+            best[name] = found
+    return best
+
+
+def check_fields(
+    where: str, row: Mapping[str, object], expected: Sequence[str], layout: str
+) -> None:
+    """Refuse a JSON object without the fields that are expected.
+
+    Raises:
+        InputError: it shows both side by side, and which fields may be meant.
+    """
+    missing = [name for name in expected if name not in row]
+    if not missing:
+        return
+    free = [name for name in row if name not in expected]
+    likely = _best((_ratio(name, found), name, found) for name in missing for found in free)
+    renamed = "".join(f", {found} to {name}" for name, found in likely.items())
+    width = max(map(len, ["expected", *expected])) + 3
+    raise InputError(
+        "\n".join(
+            [
+                f"{where}: field {', '.join(missing)} is missing; rename the fields of the file to "
+                f"those of {layout}{renamed}.",
+                f"  {'expected':{width}}found",
+                *(f"  {a:{width}}{b}" for a, b in zip_longest(expected, row, fillvalue="")),
+            ]
+        )
+    )
+
+
+def _ratio(one: str, other: str) -> float:
+    return SequenceMatcher(None, _plain(one), _plain(other)).ratio()
 
 
 def _likeness(column: Column, found: pl.Series) -> float:
@@ -92,7 +126,7 @@ def _likeness(column: Column, found: pl.Series) -> float:
     if kind != column.kind:
         return 0.0
     names = (column.name, *column.other_names)
-    by_name = max(SequenceMatcher(None, _plain(name), _plain(found.name)).ratio() for name in names)
+    by_name = max(_ratio(name, found.name) for name in names)
     return by_name + (1.0 if kind in ("relation", "template") else 0.0)
 
 

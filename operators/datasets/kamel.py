@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from operators.datasets import facts as facts_module
+from operators.datasets.columns import check_fields
 from operators.datasets.facts import Facts, Slice, checked
 from operators.errors import InputError
 from operators.schemas import empty
@@ -39,7 +40,8 @@ LITERAL = "XMLSchema#"
 DATE = f"{LITERAL}dateTime"
 NUMBER = f"{LITERAL}decimal"
 _UNTYPED = f"{LITERAL}anySimpleType"
-_COLUMNS = ("relation_id", "split", "sub_label", "obj_label")
+_FIELDS = ("sub_label", "obj_label")
+_COLUMNS = ("relation_id", "split", *_FIELDS)
 
 
 class _Row(NamedTuple):
@@ -137,6 +139,7 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
         except json.JSONDecodeError as error:
             raise InputError(f"{where}: no JSON ({error}); correct or drop the row.") from error
         _check(where, isinstance(fields, dict), "no JSON object", fields)
+        check_fields(where, fields, _FIELDS, "KAMEL's files")
         yield _Row(where, relation_id, split, fields)
 
 

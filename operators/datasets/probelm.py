@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from operators.datasets.columns import check_fields
 from operators.datasets.facts import Facts, checked
 from operators.errors import InputError
 from operators.schemas import empty
@@ -263,6 +264,7 @@ def _frame(path: PurePosixPath) -> str:
 
 def _check_row(where: str, row: Any, positive: Any, *, first: bool) -> None:
     _check(where, isinstance(row, dict), "no JSON object", row)
+    check_fields(where, row, ROWS.names(), "PRobELM's files")
     for name, kind in _TYPES.items():
         value = row.get(name)
         # Not isinstance: a truth value is an int, too.

@@ -1,8 +1,11 @@
 """Columns of other names: refused side by side, with the lines of the entry that would fit."""
 
+import json
+
 import polars as pl
 import pytest
 
+from operators.datasets import kamel, probelm
 from operators.datasets.columns import guessed
 from operators.datasets.myriadlama import COLUMNS, facts_from_rows
 from operators.errors import InputError
@@ -67,3 +70,28 @@ def test_refusal_column_that_nothing_resembles_is_left_open() -> None:
 def test_guess_goes_by_content_type_and_name(name: str, value: object, guess: str | None) -> None:
     found = guessed(COLUMNS, pl.DataFrame({name: [value]}))
     assert found == ({guess: name} if guess else {})
+
+
+def test_fields_of_kamel_of_other_names_are_shown_side_by_side() -> None:
+    files = {
+        "question-templates.csv": "P36, What is the capital of [S]?",
+        "P36/test.jsonl": json.dumps({"subject_label": "France", "objects": ["Paris"]}),
+    }
+    with pytest.raises(InputError) as error:
+        kamel.facts_from_files(files)
+    first, *table = str(error.value).splitlines()
+    assert first.startswith("P36/test.jsonl, row 0 (counted from 0): field sub_label, obj_label is")
+    assert first.endswith("those of KAMEL's files, subject_label to sub_label.")
+    assert [line.split() for line in table] == [
+        ["expected", "found"],
+        ["sub_label", "subject_label"],
+        ["obj_label", "objects"],
+    ]
+
+
+def test_fields_of_probelm_of_other_names_are_shown_side_by_side() -> None:
+    row = {"id": 1, "subj": "a", "relation": "uses", "object": "b", "label": 1, "rank": 1}
+    prompts = "uses, <subject> uses <object>., What does <subject> use? <object>, <object>"
+    files = {"prompts.csv": prompts, "112023.json": json.dumps([[row]])}
+    with pytest.raises(InputError, match=r"field subject is missing; .*, subj to subject\.\n"):
+        probelm.facts_from_files(files)
