@@ -16,6 +16,7 @@ from pipeline.commands import (
     describe,
     export,
     launch,
+    model,
     nightly,
     prefetch,
     report,
@@ -28,7 +29,7 @@ from pipeline.machine.checkout import commit
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
-    *(compare, report, export, build, describe, why, catalog),
+    *(compare, report, export, build, describe, model, why, catalog),
 )
 _REST = ("overrides", "settings", "runs")  # what a verb takes any number of
 

@@ -1,6 +1,7 @@
 """Hydra at the edge: conf/ and the overrides of a command become one plain mapping."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -14,6 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 from operators.errors import InputError
 from pipeline.config import folders
 from pipeline.config.suggestion import suggestion
+
+ANY_MODEL = "base/any"
 
 
 class _OwnFolder(SearchPathPlugin):
@@ -39,10 +42,9 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: an override names no choice or no field, or cannot be read.
     """
-    for override in overrides:
-        _check_choice(override)
+    named = [each for override in overrides for each in _named(override)]
     try:
-        return _mapping(overrides)
+        return _mapping(named)
     except (HydraException, OmegaConfBaseException) as error:
         first = str(error).strip().splitlines()[0].rstrip(".")
         raise InputError(
@@ -51,13 +53,31 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
         ) from error
 
 
-def _check_choice(override: str) -> None:
+def _named(override: str) -> list[str]:
+    """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
-    if group in folders.groups() and name not in (known := choices(group)):
-        raise InputError(
-            f"there is no {group} {name!r} in conf/{group}/; it has {', '.join(known)}."
-            f"{suggestion(name, known)}"
-        )
+    if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:
+        return [override]
+    place = Path(name.strip("'\"")).expanduser()
+    if group == "model" and place.is_dir():
+        return [f"model={ANY_MODEL}", f"model.id={_quoted(str(place.absolute()))}"]
+    if group == "model" and "/" in name:
+        return [f"model={ANY_MODEL}", f"model.id={_quoted(name)}"]
+    more = (
+        " A model may also be an id of the hub (owner/name) or a folder."
+        if group == "model"
+        else ""
+    )
+    raise InputError(
+        f"there is no {group} {name!r} in conf/{group}/; it has {', '.join(known)}."
+        f"{suggestion(name, known)}{more}"
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text that Hydra reads as it stands."""
+    escaped = text.replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _mapping(overrides: Sequence[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pipeline.config.benchmark import Benchmark
 from pipeline.config.cluster import Cluster
 from pipeline.config.compose import choices, composed
 from pipeline.config.decoding import Decoding, Samples
+from pipeline.config.described import OPEN, described
 from pipeline.config.limits import Text
 from pipeline.config.measuring import Matching, Metrics
 from pipeline.config.model import Model, Replicas
@@ -44,6 +45,8 @@ Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
 _WHERE = NoNumber("it says where files are, not what is in them")
 Where = Annotated[Text, _WHERE]
 Answers = Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
+
+MASKED = "prompt=masked"  # how an encoder is asked
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def load(overrides: Sequence[str]) -> Run:
     Raises:
         InputError: an unknown override, group or value, or one of the wrong type or out of range.
     """
-    config = composed(overrides)
+    config = _described(overrides)
     given = build(Config, config, "")
     benchmark = _benchmark(given)
     settings = tuple(_setting(prompt, benchmark) for prompt in _prompts(overrides, given))
@@ -119,6 +122,21 @@ def load(overrides: Sequence[str]) -> Run:
     )
     _check(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ability == "fill" else run
+
+
+def _described(overrides: Sequence[str]) -> dict[str, Any]:
+    """What conf/ composes, with what is to be read from the model itself.
+
+    An encoder is asked with masks, unless a prompt is named.
+    """
+    config = composed(overrides)
+    known = {name: value for name, value in config["model"].items() if value is not None}
+    build(Config, {**config, "model": {**config["model"], **OPEN, **known}}, "")
+    config["model"] = described(config["model"], config["cluster"])
+    encoder = config["model"]["architecture"] == "encoder"
+    if encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):
+        config["prompt"] = composed([*overrides, MASKED])["prompt"]
+    return config
 
 
 def _prompts(overrides: Sequence[str], given: Config) -> list[dict[str, Any]]:

@@ -127,6 +127,7 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     run = plan.run
     model = f"{run.model.name} ({plan.weights.revision})"
     yield f"{run.name}: {model} on {run.benchmark.name} in {run.model.dtype}"
+    yield _model_line(run)
     if slow := slow_dtype(run):
         yield f"warning: {slow}"
     for figures in forecasts:
@@ -134,6 +135,17 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield from _setting_lines(figures)
     yield ""
     yield from _cost_lines(plan, forecasts)
+
+
+def _model_line(run: Run) -> str:
+    """What the model is, and what one engine of it holds."""
+    model, gpus = run.model, gpus_per_engine(run)
+    held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
+    return (
+        f"model           {model.architecture}, {model.billions_of_parameters:g} billion "
+        f"parameters, at most {model.max_model_len:,} tokens, {held} "
+        f"(model.tensor_parallel={model.tensor_parallel})"
+    )
 
 
 def _setting_lines(figures: Forecast) -> Iterator[str]:

@@ -68,6 +68,13 @@ def compute_capability() -> float | None:
     return float(answer) if re.fullmatch(r"\d+\.\d+", answer) else None
 
 
+@lru_cache
+def gpu_mib() -> int | None:
+    """The memory of that GPU in MiB; null where none is seen."""
+    answer = _first_gpu("memory.total").removesuffix(" MiB")
+    return int(answer) if answer.isdigit() else None
+
+
 def _first_gpu(field: str) -> str:
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
     ask = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", f"--id={first}"]

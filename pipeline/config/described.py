@@ -1,0 +1,219 @@
+"""A model as its own files describe it: what conf/ leaves open is read from there.
+
+Those are config.json, the headers of the safetensors, and the tokenizer's configuration; weights
+are not loaded. A model of the hub needs the network for it once: then its cache has them.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from operators.errors import InputError
+from pipeline.config import fit
+from pipeline.config.fit import Need
+
+_READ = ("architecture", "billions_of_parameters", "max_model_len")
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# What stands in for what is null, so that the types of the rest can be checked first.
+OPEN: Mapping[str, Any] = {
+    "name": "model",
+    "source": "hub",
+    "architecture": "decoder",
+    "billions_of_parameters": 1.0,
+    "instruction_tuned": False,
+    "max_model_len": 1,
+    "tensor_parallel": 1,
+}
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
+
+
+class _Source(NamedTuple):
+    """Where the files of a model are: a folder, or an id of the hub at a revision."""
+
+    id: str
+    revision: str | None
+    trust_remote_code: bool
+
+
+class _Stored(NamedTuple):
+    """The parameters of a checkpoint by the type that they are stored in."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def billions(self) -> float:
+        """All of them, to four digits."""
+        return float(f"{sum(self.counts.values()) / 1e9:.4g}")
+
+    def n_bytes(self, width: int) -> float:
+        """Their size in memory; plain floats are converted to `width` bytes, others kept."""
+        return sum(
+            n * (width if name in _FLOATS else _stored_width(name))
+            for name, n in self.counts.items()
+        )
+
+
+def _stored_width(name: str) -> float:
+    """Bytes of a number of a type of safetensors: I32, U8, F8_E4M3, F4."""
+    bits = re.search(r"\d+", name)
+    return int(bits[0]) / 8 if bits else 1
+
+
+def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a model, with those that are null filled in as far as they can be known.
+
+    Raises:
+        InputError: the model's files cannot be read, or do not tell; it names the field to give.
+    """
+    found = dict(model)
+    if found["source"] is None:
+        found["source"] = "path" if Path(found["id"]).is_absolute() else "hub"
+    if found["name"] is None:
+        found["name"] = re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
+    if found["source"] != "package" and any(found[name] is None for name in _READ):
+        _read(found, cluster)
+    if found["instruction_tuned"] is None:
+        found["instruction_tuned"] = False
+    if found["tensor_parallel"] is None:
+        width = fit.width(found["dtype"], cluster["device"])
+        weights = (found["billions_of_parameters"] or 0) * 1e9 * width
+        found["tensor_parallel"] = fit.tensor_parallel(found, cluster, Need(weights, 0.0, 0))
+    return found
+
+
+def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
+    """Fill in what the model's files tell."""
+    on_hub = found["source"] == "hub"
+    source = _Source(
+        found["id"], found["revision"] if on_hub else None, bool(found["trust_remote_code"])
+    )
+    config = _config(source)
+    text = config.get_text_config()
+    if found["architecture"] is None:
+        found["architecture"] = _architecture(source, config)
+    encoder = found["architecture"] == "encoder"
+    stored = None
+    if found["billions_of_parameters"] is None:
+        stored = _stored(source)
+        found["billions_of_parameters"] = stored.billions
+    per_token = 0.0 if encoder else _cached_per_token(text)
+    if found["max_model_len"] is None:
+        own = _context(source, text, encoder=encoder)
+        found["max_model_len"] = fit.max_model_len(own, per_token, cluster)
+    if found["instruction_tuned"] is None:
+        chat = not encoder and _has_chat_template(source)
+        found["instruction_tuned"] = chat and not _BASE.search(found["name"])
+    if found["tensor_parallel"] is None and not encoder:
+        width = fit.width(found["dtype"], cluster["device"])
+        billions = float(found["billions_of_parameters"])
+        weights = stored.n_bytes(width) if stored else billions * 1e9 * width
+        need = Need(weights, per_token * width, int(text.num_attention_heads))
+        found["tensor_parallel"] = fit.tensor_parallel(found, cluster, need)
+    elif found["tensor_parallel"] is None:
+        found["tensor_parallel"] = 1
+
+
+def _config(source: _Source) -> Any:
+    """The model's config.json, as transformers reads it."""
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(
+            source.id, revision=source.revision, trust_remote_code=source.trust_remote_code
+        )
+    except (OSError, ValueError, StrictDataclassError) as error:
+        reason = str(error).strip().splitlines()[0]
+        if "trust_remote_code" in str(error):
+            reason = "it is code of its own: read it, then pass model.trust_remote_code=true"
+        raise InputError(
+            f"the config.json of model={source.id} cannot be read ({reason}); check the id, the "
+            f"network and HF_TOKEN, or give {', '.join(f'model.{name}' for name in _READ)}."
+        ) from error
+
+
+def _architecture(source: _Source, config: Any) -> str:
+    """Decoder or encoder, by the head that the checkpoint was saved with."""
+    from transformers.models.auto import modeling_auto as known
+
+    names = config.architectures or []
+    masked = set(known.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
+    causal = set(known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    causal |= set(known.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())
+    if not config.is_encoder_decoder:
+        if any(name in masked for name in names):
+            return "encoder"
+        if any(name in causal or name.endswith("ForCausalLM") for name in names):
+            return "decoder"
+    raise InputError(
+        f"model={source.id} is {' or '.join(names) or 'of no architecture'} by its config.json, "
+        "which neither continues a text nor fills a mask as far as transformers knows; if it "
+        "does, give model.architecture=decoder or model.architecture=encoder."
+    )
+
+
+def _stored(source: _Source) -> _Stored:
+    """The parameters, from the headers of the safetensors."""
+    from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
+    from huggingface_hub.errors import NotASafetensorsRepoError
+
+    try:
+        if source.revision is None:
+            found = get_local_safetensors_metadata(source.id)
+        else:
+            found = get_safetensors_metadata(source.id, revision=source.revision)
+    except (NotASafetensorsRepoError, OSError, ValueError) as error:
+        raise InputError(
+            f"model={source.id} does not tell how many parameters it has, as safetensors would "
+            f"({str(error).strip().splitlines()[0]}); give model.billions_of_parameters."
+        ) from error
+    return _Stored({str(name): n for name, n in found.parameter_count.items()})
+
+
+def _context(source: _Source, text: Any, *, encoder: bool) -> int:
+    """How many tokens the model has positions for."""
+    found = [getattr(text, name, None) for name in _LENGTHS]
+    if encoder:  # some reserve positions, and only their tokenizer tells
+        found.append(_json(source, "tokenizer_config.json").get("model_max_length"))
+    lengths = [int(each) for each in found if each is not None and 0 < each < 1e9]
+    if not lengths:
+        raise InputError(
+            f"the config.json of model={source.id} does not say how long a text may be; give "
+            "model.max_model_len."
+        )
+    return min(lengths)
+
+
+def _cached_per_token(text: Any) -> float:
+    """How many numbers the cache of keys and values holds for one token."""
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return float(2 * text.num_hidden_layers * heads * width)
+
+
+def _has_chat_template(source: _Source) -> bool:
+    if _file(source, "chat_template.jinja") is not None:
+        return True
+    return "chat_template" in _json(source, "tokenizer_config.json")
+
+
+def _json(source: _Source, name: str) -> dict[str, Any]:
+    path = _file(source, name)
+    return {} if path is None else dict(json.loads(path.read_text()))
+
+
+def _file(source: _Source, name: str) -> Path | None:
+    """A file of the model; null if it has none of that name."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    if source.revision is None:
+        path = Path(source.id) / name
+        return path if path.is_file() else None
+    try:
+        return Path(hf_hub_download(source.id, name, revision=source.revision))
+    except EntryNotFoundError:
+        return None

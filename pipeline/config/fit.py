@@ -1,0 +1,64 @@
+"""How long a text and how many GPUs: the least that a model needs where nobody says.
+
+A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens (256 prompts of 128
+tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from operators.errors import InputError
+from pipeline.machine import processor
+from pipeline.machine.gpu_memory import gpu_bytes
+
+_LONGEST = 4096  # prompts here have hundreds of tokens; the cache must hold one of this length
+_TOKENS = 32_768
+_OVERHEAD = 2e9  # bytes a GPU: activations, CUDA graphs, buffers
+_ON_ONE_NODE = (1, 2, 4, 8)
+
+
+class Need(NamedTuple):
+    """Bytes of the weights, bytes of the cache per token, and attention heads to divide by."""
+
+    weights: float
+    cache_per_token: float
+    heads: int
+
+
+def width(dtype: str, device: str) -> int:
+    """Bytes of a number in memory; of `auto` on a GPU 2, and on a CPU the most that it may be."""
+    if dtype == "auto":
+        return 4 if processor.device(device) == "cpu" else 2
+    return 4 if dtype == "float32" else 2
+
+
+def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any]) -> int:
+    """The model's own context, at most 4,096; on a CPU no more than its cache holds in float32."""
+    longest = min(own, _LONGEST)
+    if processor.device(cluster["device"]) == "cpu" and cached_per_token:
+        held = cluster["cpu_kvcache_gib"] * 2**30 / (4 * cached_per_token)
+        longest = min(longest, int(held) // 128 * 128)
+    return max(1, longest)
+
+
+def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
+    """The smallest number of GPUs of one node that hold the model; 1 where none is known.
+
+    Raises:
+        InputError: eight of them are too few.
+    """
+    if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
+        return 1
+    each = gpu_bytes(cluster["hardware"])
+    if each is None:
+        return 1
+    room = each * model["gpu_memory_utilization"] - _OVERHEAD
+    held = need.weights + _TOKENS * need.cache_per_token
+    for gpus in _ON_ONE_NODE:
+        if need.heads % gpus == 0 and held <= gpus * room * model["pipeline_parallel"]:
+            return gpus
+    raise InputError(
+        f"model={model['name']} needs {held / 1e9:,.0f} GB for weights and cache, and 8 GPUs of "
+        f"{each / 1e9:,.0f} GB are too few; give model.pipeline_parallel, or model.tensor_parallel "
+        "as you know it."
+    )

@@ -1,0 +1,150 @@
+"""Described: what is read of a model that has no file in conf/model/."""
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.config.settings import load
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny_models.py"))
+Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    def made(family: str, name: str | None = None, **more: Any) -> Path:
+        folder: Path = TINY["save"](family, tmp_path_factory.mktemp("m") / (name or family), **more)
+        return folder
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "max_model_len"),
+    [
+        ("gpt-neox", "decoder", 4096),
+        ("llama", "decoder", 4096),
+        ("qwen", "decoder", 4096),
+        ("bert", "encoder", 512),
+    ],
+)
+def test_folder_of_a_model_tells_what_it_is(
+    make: Make, family: str, architecture: str, max_model_len: int
+) -> None:
+    folder = make(family)
+    model = load([f"model={folder}"]).model
+    assert (model.name, model.source, model.id) == (family, "path", str(folder))
+    assert (model.architecture, model.max_model_len) == (architecture, max_model_len)
+    assert 0 < model.billions_of_parameters < 0.001
+    assert (model.tensor_parallel, model.instruction_tuned) == (1, False)
+
+
+def test_encoder_is_asked_with_masks(make: Make) -> None:
+    run = load([f"model={make('bert')}"])
+    assert [setting.name for setting in run.settings] == ["masked"]
+    assert run.benchmark.method == "belief-masked"
+
+
+def test_folder_beside_us_is_a_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make("llama", "mine")
+    monkeypatch.chdir(folder.parent)
+    assert {load([f"model={name}"]).model.id for name in ("mine", "./mine")} == {str(folder)}
+
+
+def test_folder_with_a_space_and_a_quote_is_read(make: Make) -> None:
+    folder = make("llama", "it's mine")
+    assert load([f"model={folder}"]).model.name == "it-s-mine"
+
+
+def test_file_in_conf_wins_over_a_folder(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(make("llama", "gpt2").parent)
+    assert load(["model=gpt2"]).model.source == "hub"
+
+
+def test_field_that_is_given_is_not_read(make: Make) -> None:
+    given = ["model.name=mine", "model.max_model_len=99", "model.billions_of_parameters=9"]
+    model = load([f"model={make('llama')}", *given]).model
+    assert (model.name, model.max_model_len, model.billions_of_parameters) == ("mine", 99, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "tuned"),
+    [
+        ("mine", "{{ messages }}", True),
+        ("mine-Base", "{{ messages }}", False),
+        ("raw", None, False),
+    ],
+)
+def test_chat_template_tells_instruction_tuned_unless_it_is_a_base_model(
+    make: Make, name: str, template: str | None, tuned: bool
+) -> None:
+    model = load([f"model={make('llama', name, chat_template=template)}"]).model
+    assert (model.instruction_tuned, model.chat_template) == (tuned, False)
+
+
+def test_context_of_a_cpu_is_what_its_cache_holds(make: Make) -> None:
+    folder = make("llama")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": 64, "num_key_value_heads": 32, "head_dim": 128}
+    (folder / "config.json").write_text(json.dumps(config))
+    lengths = {
+        device: load([f"model={folder}", f"cluster.device={device}"]).model.max_model_len
+        for device in ("cpu", "cuda")
+    }
+    # 64 layers × 2 × 32 heads × 128 × 4 bytes = 2 MiB per token; 2 GiB hold 1,024 of them.
+    assert lengths == {"cpu": 1024, "cuda": 4096}
+
+
+@pytest.mark.parametrize(
+    ("family", "field"), [("bert-without-head", "architecture"), ("t5", "architecture")]
+)
+def test_model_that_does_neither_names_the_field_to_give(
+    make: Make, family: str, field: str
+) -> None:
+    with pytest.raises(InputError, match=rf"neither continues a text nor .* model\.{field}="):
+        load([f"model={make(family)}"])
+
+
+def test_model_without_safetensors_names_the_field_to_give(make: Make) -> None:
+    folder = make("llama")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"give model\.billions_of_parameters"):
+        load([f"model={folder}"])
+
+
+def test_model_without_a_length_names_the_field_to_give(make: Make) -> None:
+    with pytest.raises(InputError, match=r"how long a text may be; give model\.max_model_len"):
+        load([f"model={make('bloom')}"])
+
+
+def test_config_that_is_damaged_says_so(make: Make) -> None:
+    folder = make("llama")
+    (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": "wide"}')
+    with pytest.raises(InputError, match=r"config\.json of model=.* cannot be read .*hidden_size"):
+        load([f"model={folder}"])
+
+
+def test_code_of_the_model_is_not_run_unasked(make: Make) -> None:
+    folder = make("llama")
+    code = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.OddConfig"}}
+    (folder / "config.json").write_text(json.dumps(code))
+    (folder / "odd.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(InputError, match=r"read it, then pass model\.trust_remote_code=true"):
+        load([f"model={folder}"])
+
+
+def test_folder_without_config_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"config\.json of model={tmp_path} cannot be read"):
+        load([f"model={tmp_path}"])
+
+
+def test_name_that_is_nothing_says_what_it_could_be() -> None:
+    with pytest.raises(
+        InputError, match=r"no model 'lama3-8b' .* mean llama3-8b\? A model may also be"
+    ):
+        load(["model=lama3-8b"])

@@ -1,0 +1,67 @@
+"""Fit: the smallest number of GPUs that hold a model."""
+
+from typing import Any
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.config import fit
+from pipeline.config.fit import Need, tensor_parallel
+from pipeline.config.settings import load
+
+MODEL: dict[str, Any] = {
+    "name": "m",
+    "architecture": "decoder",
+    "gpu_memory_utilization": 0.9,
+    "pipeline_parallel": 1,
+}
+H100 = {"device": "cuda", "hardware": "NVIDIA H100 80GB HBM3"}
+# Llama 3: bytes of bfloat16 weights, of the cache per token, and heads.
+LLAMA_8B = Need(16.1e9, 131_072, 32)
+LLAMA_70B = Need(141.1e9, 327_680, 64)
+
+
+@pytest.mark.parametrize(
+    ("need", "hardware", "expected"),
+    [
+        (LLAMA_8B, "NVIDIA H100 80GB HBM3", 1),
+        (LLAMA_8B, "Tesla T4", 2),
+        (LLAMA_70B, "NVIDIA H100 80GB HBM3", 4),
+        (LLAMA_70B, "NVIDIA H200", 2),
+        (LLAMA_70B, "NVIDIA L40S", 4),
+        (LLAMA_8B, "a GPU that nobody knows", 1),
+    ],
+)
+def test_tensor_parallel_is_the_smallest_that_fits(
+    need: Need, hardware: str, expected: int
+) -> None:
+    assert tensor_parallel(MODEL, {**H100, "hardware": hardware}, need) == expected
+
+
+def test_tensor_parallel_divides_the_heads() -> None:
+    assert tensor_parallel(MODEL, H100, LLAMA_70B._replace(weights=80e9, heads=12)) == 2
+    assert tensor_parallel(MODEL, H100, LLAMA_70B._replace(heads=4)) == 4
+
+
+def test_tensor_parallel_on_a_cpu_is_one() -> None:
+    assert tensor_parallel(MODEL, {"device": "cpu", "hardware": None}, LLAMA_70B) == 1
+
+
+def test_tensor_parallel_eight_too_few_names_the_field_to_give() -> None:
+    with pytest.raises(InputError, match=r"give model\.pipeline_parallel"):
+        tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128))
+
+
+def test_tensor_parallel_pipeline_shares_the_weights() -> None:
+    two = {**MODEL, "pipeline_parallel": 2}
+    assert tensor_parallel(two, H100, LLAMA_70B) == 2
+
+
+@pytest.mark.parametrize(("own", "expected"), [(131_072, 4096), (2048, 2048)])
+def test_max_model_len_is_the_models_own_within_bounds(own: int, expected: int) -> None:
+    assert fit.max_model_len(own, 32_768, {"device": "cuda", "cpu_kvcache_gib": 2}) == expected
+
+
+def test_model_of_a_paper_keeps_its_gpus() -> None:
+    run = load(["model=llama3-70b", "cluster.device=cuda", "cluster.hardware='NVIDIA H200'"])
+    assert run.model.tensor_parallel == 4

@@ -1,0 +1,54 @@
+"""Tiny random models of several families, each a folder as the hub has it, made on the spot."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+# Heads of 32, which vLLM's attention on a CPU can compute.
+_SIZES: dict[str, Any] = {
+    "vocab_size": 257,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 8192,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+_FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt-neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {"num_key_value_heads": 1}),
+    "qwen": ("Qwen3Config", "Qwen3ForCausalLM", {"num_key_value_heads": 1, "head_dim": 32}),
+    "bert": ("BertConfig", "BertForMaskedLM", {"max_position_embeddings": 512}),
+    "bert-without-head": ("BertConfig", "BertModel", {}),
+    "bloom": ("BloomConfig", "BloomForCausalLM", {"n_head": 2, "max_position_embeddings": None}),
+    "t5": ("T5Config", "T5ForConditionalGeneration", {"d_model": 16, "d_ff": 16, "d_kv": 8}),
+}
+FAMILIES = ("gpt-neox", "llama", "qwen", "bert")
+
+
+def save(family: str, folder: Path, *, chat_template: str | None = None) -> Path:
+    """Write a model of the family, with a tokenizer that reads bytes."""
+    config, model, further = _FAMILIES[family]
+    torch.manual_seed(0)
+    given = getattr(transformers, config)(**{**_SIZES, **further})
+    getattr(transformers, model)(given).save_pretrained(folder)
+    _tokenizer(masks=family == "bert", chat_template=chat_template).save_pretrained(folder)
+    return folder
+
+
+def _tokenizer(*, masks: bool, chat_template: str | None) -> Any:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: i for i, character in enumerate(["</s>", *alphabet])}
+    bytewise = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytewise.decoder = decoders.ByteLevel()
+    special = {"mask_token": "</s>", "pad_token": "</s>"} if masks else {"eos_token": "</s>"}
+    reads = PreTrainedTokenizerFast(tokenizer_object=bytewise, **special)
+    reads.chat_template = chat_template
+    return reads
