@@ -154,7 +154,7 @@ def _alone(work: Callable[..., Rate | None], *arguments: Any) -> Rate | None:
 def through_pipeline(job: Run) -> Rate:
     """The run from facts to tables; the time is that of decoding, from the shards' footers."""
     run.run(job)
-    greedy = planned(job).branches[0].greedy
+    greedy = planned(job).branches[0].answers
     counts = greedy.counts(greedy.stage).values()
     return Rate(
         prompts=sum(int(each["prompts"]) for each in counts),

@@ -34,7 +34,8 @@ from operators.prompts.setting import MASK, Setting
 from pipeline.config import settings
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
-from pipeline.stages import expand, facts
+from pipeline.stages.expand import Expand
+from pipeline.stages.facts import ReadFacts
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.store import Store
 
@@ -64,14 +65,14 @@ def main() -> None:
         show("(rows made)", alone(make_rows, Path(folder) / "rows", scale))
         given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows"]
         benchmark = settings.load(given).benchmark
-        source = Artifact(Store(folder), facts.recipe(benchmark))
+        source = Artifact(Store(folder), ReadFacts(benchmark, catalog.entry(benchmark.data)).recipe)
         show("facts", alone(read_facts, source, benchmark))
         for setting in SETTINGS:
             _compare(source, setting, Path(folder))
 
 
 def _compare(source: Artifact, setting: Setting, folder: Path) -> None:
-    prompts = Artifact(source.store, expand.recipe(source.recipe, "belief", setting, SEED))
+    prompts = Artifact(source.store, _expand(source, setting).recipe)
     ours = alone(expand_facts, prompts, source, setting)
     holds = ours.seconds < TARGET_S and ours.peak_gib < TARGET_GIB
     target = f"target at scale 1: {TARGET_S:.0f} s, {TARGET_GIB:.0f} GiB"
@@ -107,13 +108,17 @@ def _measured(work: Callable[..., int], *arguments: Any) -> Cost:
 
 def read_facts(artifact: Artifact, benchmark: Benchmark) -> int:
     """The stage `facts`; returns the number of pairs."""
-    facts.make(artifact, benchmark)
+    ReadFacts(benchmark, catalog.entry(benchmark.data)).make(artifact)
     return artifact.rows("pairs")["all"]
+
+
+def _expand(source: Artifact, setting: Setting) -> Expand:
+    return Expand(source, "belief", setting, SEED, ROWS_PER_SHARD)
 
 
 def expand_facts(artifact: Artifact, source: Artifact, setting: Setting) -> int:
     """The stage `expand`; returns the number of prompts."""
-    expand.make(artifact, source, setting, SEED, ROWS_PER_SHARD)
+    _expand(source, setting).make(artifact)
     return sum(artifact.rows("prompts").values())
 
 

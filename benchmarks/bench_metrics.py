@@ -29,7 +29,7 @@ from operators.matching.normalise import Normaliser
 from pipeline.config import settings
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, planned
-from pipeline.stages import aggregate, expand, facts, match
+from pipeline.stages import facts
 from pipeline.storage.artifact import Artifact
 
 N_DISTINCT, N_WORDS = 36, 40_000
@@ -76,8 +76,8 @@ def _branch(run: Run) -> Branch:
 def publish(run: Run) -> int:
     """Publish facts, prompts and made-up answers; returns the number of answers."""
     branch = _branch(run)
-    facts.make(branch.facts, run.benchmark)
-    expand.make(branch.prompts, branch.facts, branch.setting, run.seed, run.cluster.rows_per_shard)
+    branch.step(branch.facts).run()
+    branch.step(branch.prompts).run()
     label = pl.col("objects").list.first().struct.field("labels").list.first()
     labels = branch.facts.read("pairs", "all").select("pair_id", right=label)
     generator = np.random.default_rng(0)
@@ -87,10 +87,10 @@ def publish(run: Run) -> int:
         answers = _answered(rows, labels, generator).with_columns(
             n_tokens=pl.lit(2), logprob=pl.lit(None), finish_reason=pl.lit("stop")
         )
-        branch.greedy.write("generations", shard, answers)
+        branch.answers.write("generations", shard, answers)
         n += answers.height
-    branch.greedy.finish(["generations", "errors"])
-    for number, block in enumerate(branch.blocks):
+    branch.answers.finish(["generations", "errors"])
+    for number, block in enumerate(branch.further):
         _sample(branch, block, number, run, labels, generator)
     return n
 
@@ -134,17 +134,14 @@ def _answered(
 def make_matched(run: Run) -> int:
     """The stage `match`; returns the number of answers."""
     branch = _branch(run)
-    given = (branch.greedy, branch.blocks, run.matching, planned(run).weights)
-    match.make(branch.matched, branch.facts, branch.prompts, *given)
+    branch.step(branch.matched).run()
     return sum(branch.matched.rows("answers").values())
 
 
 def make_metrics(run: Run) -> int:
     """The stage `aggregate`; returns the number of rows of the metrics table."""
     branch = _branch(run)
-    n_sampled = run.decoding.samples.n_prompts
-    evidence = (branch.setting, branch.facts, branch.prompts, branch.matched, n_sampled)
-    aggregate.make(branch.metrics, *evidence)
+    branch.step(branch.metrics).run()
     return sum(branch.metrics.rows("metrics").values())
 
 
@@ -152,7 +149,7 @@ def read_formulas(run: Run) -> int:
     """The peer, on the first pairs; its time grows with their number. Returns that of answers."""
     branch = _branch(run)
     prompts = branch.prompts.read("prompts", branch.prompts.shards("prompts")[0])
-    answers = branch.greedy.read("generations", branch.greedy.shards("generations")[0])
+    answers = branch.answers.read("generations", branch.answers.shards("generations")[0])
     labels = {
         pair["pair_id"]: [label for each in pair["objects"] for label in each["labels"]]
         for pair in branch.facts.read("pairs", "all").iter_rows(named=True)

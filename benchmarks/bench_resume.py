@@ -24,7 +24,7 @@ from pipeline.config import settings
 from pipeline.config.settings import Run
 from pipeline.execution import status as listing
 from pipeline.execution.plan import Branch, planned, work
-from pipeline.stages import decode, expand, facts
+from pipeline.stages import decode
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 
@@ -51,8 +51,8 @@ def main() -> None:
 def publish(run: Run) -> int:
     """Leave what a killed sweep leaves; returns the number of answers."""
     (branch,) = planned(run).branches
-    facts.make(branch.facts, run.benchmark)
-    expand.make(branch.prompts, branch.facts, branch.setting, run.seed, run.cluster.rows_per_shard)
+    branch.step(branch.facts).run()
+    branch.step(branch.prompts).run()
     shards = branch.prompts.shards("prompts")
     for shard in shards:
         branch.admitted.write("errors", shard, empty("errors"))
@@ -64,13 +64,13 @@ def _answer(branch: Branch, shards: Sequence[str]) -> int:
     n_done, n_rows = len(shards) * TENTHS_DONE // 10, 0
     for shard in shards[:n_done]:
         answers = _answers(branch, shard)
-        branch.greedy.write("generations", shard, answers, {"seconds": 1.0})
+        branch.answers.write("generations", shard, answers, {"seconds": 1.0})
         n_rows += answers.height
     part = shards[n_done]
     for number, chunk in enumerate(_answers(branch, part).iter_slices(ROWS_PER_CHUNK)):
         if number < N_CHUNKS:
             folder = f"chunks/generations/{part}"
-            branch.greedy.write_chunk("generations", folder, f"{number:016x}", chunk)
+            branch.answers.write_chunk("generations", folder, f"{number:016x}", chunk)
             n_rows += chunk.height
     return n_rows
 
@@ -99,9 +99,9 @@ def status(run: Run) -> int:
 def anti_join(run: Run) -> int:
     """The peer: all ids against all ids; returns the number of answers left."""
     (branch,) = planned(run).branches
-    where = branch.greedy.store.where
+    where = branch.answers.store.where
     prompts = pl.scan_parquet(f"{where(branch.prompts.folder)}/prompts/*.parquet")
-    folder = where(branch.greedy.folder)
+    folder = where(branch.answers.folder)
     answers = [
         pl.scan_parquet(f"{folder}/{part}/*.parquet").select("prompt_id")
         for part in ("generations", "chunks/generations/*")

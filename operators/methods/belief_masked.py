@@ -9,6 +9,7 @@ import polars as pl
 from operators.datasets.facts import Facts, sliced
 from operators.matching.masked import label_probabilities, matched
 from operators.methods import belief
+from operators.methods.ability import FILL
 from operators.methods.method import Evidence, Matcher, Method
 from operators.metrics.belief.bias_level import bias_level
 from operators.metrics.belief.calibration import bins
@@ -86,7 +87,7 @@ METHOD = Method(
     card=card,
     main_metric="acc_at_1",
     published="belief",
-    ability="fill",
+    ability=FILL,
     digest=belief.digest,
     metrics=SHOWN,
 )

@@ -6,12 +6,13 @@ this with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, Slice
+from operators.methods.ability import GENERATE, Ability
 from operators.metrics.data_set.diversity import Encode, Parse
 from operators.metrics.estimates.metric import Metric
 from operators.metrics.noise.flip_rate import flip_rate
@@ -134,10 +135,10 @@ class Method:
     `errors` are prompts that the model cannot answer, which are left out and not failed.
     `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
     `card` is the summary that a terminal shows. Every answered prompt enters `main_metric`.
-    `published` names the file of the paper's numbers. `ability` is what is needed of an engine: to
-    generate answers, to fill a mask, or to score given texts. `masked` names the method that takes
-    this one's place where the model is an encoder; null: there is none. `twice` measures how far
-    answers differ that were made twice: the first, then the second ones. `digest` is what a page
+    `published` names the file of the paper's numbers. `ability` is what is asked of an engine.
+    `masked` names the method that takes this one's place where the model is an encoder; null: there
+    is none. `twice` measures how far answers differ that were made twice: the first, then the
+    second ones. `digest` is what a page
     shows of a relation's facts, from its first matched table; null: nothing. `metrics` are those
     that have a heading or a better end.
     """
@@ -154,7 +155,7 @@ class Method:
     card: Callable[[pl.DataFrame], pl.DataFrame]
     main_metric: str
     published: str
-    ability: Literal["generate", "fill", "score"] = "generate"
+    ability: Ability = GENERATE
     masked: str | None = None
     twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
     digest: Callable[[Facts, pl.DataFrame], Digest] | None = None

@@ -7,6 +7,7 @@ import polars as pl
 
 from operators.datasets.facts import Facts, sliced
 from operators.datasets.probelm import candidates
+from operators.methods.ability import SCORE
 from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
 from operators.metrics.noise.permutation import permutation_difference
 from operators.metrics.probelm.probelm import METRICS, probelm
@@ -103,7 +104,7 @@ METHOD = Method(
     card=tables.card,
     main_metric="accuracy",
     published="probelm",
-    ability="score",
+    ability=SCORE,
     twice=_twice,
     digest=_digest,
     metrics=METRICS,

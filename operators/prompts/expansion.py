@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,9 @@ from operators.prompts import demonstrations
 from operators.prompts.demonstrations import Draw, Pool
 from operators.prompts.setting import Setting, eligible, filled, query
 from operators.schemas import empty
+
+# The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
+Source = Literal["prompts", "ranked", "content_free"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,23 @@ class Expansion:
             if rows is not None:
                 whole = pl.concat([empty(name), rows], how="diagonal_relaxed")
                 object.__setattr__(self, name, whole)
+
+    def of(self, source: Source) -> pl.DataFrame:
+        """The prompts of a source, each with its full text."""
+        if source == "ranked":
+            rows = self.prompts.filter(pl.col("calibration_rank").is_not_null())
+        elif source == "content_free":
+            rows = empty("content_free") if self.content_free is None else self.content_free
+        else:
+            rows = self.prompts
+        return with_text(rows, self.contexts)
+
+
+def with_text(prompts: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
+    """The prompts with the column `text`: the context, then the query."""
+    context = contexts.select("context_id", context="text")
+    rows = prompts.join(context, on="context_id", how="left", maintain_order="left")
+    return rows.with_columns(text=pl.concat_str("context", "query")).drop("context")
 
 
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:

@@ -1,6 +1,6 @@
 """Token ids of prompts: whole texts, with exactly one BOS where the tokenizer wants one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.errors import InputError
@@ -53,18 +53,24 @@ def _check_bos(tokenizer: Any, ids: list[int], *, expected: bool) -> None:
 
 
 def too_long(
-    tokenizer: Any, texts: Sequence[str], *, limit: int, chat_template: bool = False
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    limit: int,
+    token_ids: Callable[[Any, Sequence[str]], list[list[int]]] = encode,
+    adds_text: bool = False,
 ) -> dict[int, int]:
     """The texts of more than `limit` tokens: their index → their number of tokens.
 
-    Only texts that could be too long are tokenised: a byte-level tokenizer that rewrites nothing
-    makes at most one token of a byte.
+    `token_ids` is how the model reads them; `adds_text` says that it adds text, as a chat template
+    does. Only texts that could be too long are tokenised: a byte-level tokenizer that rewrites
+    nothing makes at most one token per byte.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    exact = backend is None or backend.normalizer is not None or chat_template
+    exact = backend is None or backend.normalizer is not None or adds_text
     spare = 8  # special tokens and a leading space
     suspects = [i for i, text in enumerate(texts) if exact or len(text.encode()) + spare > limit]
-    ids = encode(tokenizer, [texts[i] for i in suspects], chat_template=chat_template)
+    ids = token_ids(tokenizer, [texts[i] for i in suspects])
     return {i: len(each) for i, each in zip(suspects, ids, strict=True) if len(each) > limit}
 
 

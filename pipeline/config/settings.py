@@ -11,6 +11,7 @@ from operators.engines import ENGINES
 from operators.engines.kind import Ability, EngineKind
 from operators.errors import InputError
 from operators.methods import METHODS
+from operators.methods.ability import FILL
 from operators.methods.method import Asked, Method
 from operators.metrics.belief.analyses import ANALYSES
 from pipeline.config.benchmark import Benchmark
@@ -74,7 +75,7 @@ class Run:
     @property
     def engine(self) -> EngineKind:
         """The engine that does what the method asks."""
-        return self.decoding.engine_for(self.method.ability)
+        return self.decoding.engine_for(self.method.ability.name)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def load(overrides: Sequence[str]) -> Run:
         answers=given.answers,
     )
     _check(run)
-    return replace(run, decoding=_filling(run.decoding)) if run.method.ability == "fill" else run
+    return replace(run, decoding=_filling(run.decoding)) if run.method.ability == FILL else run
 
 
 def _described(overrides: Sequence[str]) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
 
 def _prompts_of(benchmark: Benchmark) -> list[str]:
     """The prompts of the benchmark's paper."""
-    fill = METHODS[benchmark.method].ability == "fill"
+    fill = METHODS[benchmark.method].ability == FILL
     plan = benchmark.paper.encoders if fill else benchmark.paper
     return [] if plan is None else list(plan.prompts or ())
 

@@ -21,10 +21,10 @@ from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cluster
 from pipeline.execution import engine as engines
-from pipeline.execution.plan import Branch, Plan, asked, planned, settled
+from pipeline.execution.plan import Branch, Plan, planned, settled
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
-from pipeline.stages.decode import Task
+from pipeline.stages.question import Task, room
 from pipeline.storage.store import Store
 
 LIMIT_S = 60.0
@@ -73,7 +73,7 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
     """The rates of each setting and stage of a plan, measured in this process."""
     with tempfile.TemporaryDirectory() as folder:
         plan = planned(replace(run, artifacts=folder))
-        facts_stage.make(plan.branches[0].facts, run.benchmark)
+        plan.steps[0].run()  # the facts
         jobs = list(_jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
         spent = [_spent(plan, job, engine, tokenizer, limit_s / len(jobs)) for job in jobs]
@@ -84,32 +84,22 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
     run = plan.run
     for branch in plan.branches:
         facts = facts_stage.load(branch.facts)
-        found: dict[str, list[pl.DataFrame]] = {}
-        stages = asked(run, branch)
+        # One question of each table: all blocks of samples are asked alike.
+        questions = {question.table: question for _, question in branch.asked()}
+        parts: dict[str, list[pl.DataFrame]] = {table: [] for table in questions}
         for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
-            context = expansion.contexts.select("context_id", context="text")
-            for stage, (task, n_ranked) in stages.items():
-                rows = expansion.content_free if stage == "priors" else expansion.prompts
-                if rows is None:
-                    continue
-                if n_ranked is not None:
-                    rows = rows.filter(pl.col("calibration_rank") < n_ranked)
-                if task.shares_answers:
-                    rows = rows.filter(pl.col("same_as").is_null())
-                some = rows.head(_ROWS).join(context, on="context_id", maintain_order="left")
-                whole = some.with_columns(text=pl.concat_str("context", "query")).drop("context")
-                found.setdefault(stage, []).append(whole)
-        for stage, parts in found.items():
-            task = stages[stage][0]
-            yield _Job(branch, stage, task, [_with_room(plan, task, rows) for rows in parts])
+            for table, question in questions.items():
+                rows = question.asked(expansion.of(question.source)).head(_ROWS)
+                parts[table].append(_with_room(plan, question.task, rows))
+        for table, question in questions.items():
+            yield _Job(branch, table, question.task, parts[table])
 
 
 def _with_room(plan: Plan, task: Task, rows: pl.DataFrame) -> pl.DataFrame:
     """The prompts that leave room for an answer."""
-    run = plan.run
     ids = task.token_ids(models.tokenizer(plan.weights), rows["text"].to_list())
-    limit = run.model.max_model_len - run.decoding.max_tokens
-    return rows.filter(pl.Series([len(each) <= limit for each in ids], dtype=pl.Boolean))
+    fits = [len(each) <= room(plan.run) for each in ids]
+    return rows.filter(pl.Series(fits, dtype=pl.Boolean))
 
 
 def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:

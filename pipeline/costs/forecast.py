@@ -16,11 +16,11 @@ from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, asked, planned, slow_dtype, tasks
+from pipeline.execution.plan import Branch, Plan, planned, slow_dtype
 from pipeline.execution.progress import clock
-from pipeline.inputs import models
+from pipeline.inputs import catalog, models
 from pipeline.stages import facts as facts_stage
-from pipeline.stages.decode import SOURCES, Task
+from pipeline.stages.question import room
 from pipeline.storage.artifact import Artifact
 
 _PROMPTS_AT_ONCE = 4096
@@ -50,7 +50,7 @@ class Forecast:
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and look what of it is there."""
     plan = planned(run)
-    facts = facts_stage.read(run.benchmark)
+    facts = facts_stage.read(run.benchmark, catalog.entry(run.benchmark.data))
     return plan, [_setting(plan, branch, facts) for branch in plan.branches]
 
 
@@ -62,57 +62,36 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         figures.duplicates += expansion.prompts["same_as"].count()
         _count(figures, expansion, tokenizer, run)
-    _look(figures, run)
+    _look(figures)
     return figures
 
 
 def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) -> None:
-    """Add the figures of a relation: the tokens of its prompts, and how many are asked for what."""
-    for stage, (task, n_ranked) in asked(run, figures.branch).items():
-        if stage == "priors":
-            rows = expansion.content_free
-            figures.asked[stage] += 0 if rows is None else rows.height
-            continue
-        rows = expansion.prompts
-        if n_ranked is not None:
-            rows = rows.filter(pl.col("calibration_rank") < n_ranked)
-        else:
-            _count_tokens(figures, expansion, task, tokenizer, run)
-        first = pl.coalesce("same_as", "prompt_id") if n_ranked else pl.col("prompt_id")
-        if task.shares_answers:
-            rows = rows.filter(pl.col("same_as").is_null())
-        texts = rows.select(first).to_series()
-        figures.asked[stage] += sum(each not in figures.too_long for each in texts)
+    """Add the figures of a relation: what is asked of it, in how many tokens, what does not fit."""
+    # One question of each table: all blocks of samples are asked alike.
+    for question in {question.table: question for _, question in figures.branch.asked()}.values():
+        rows = question.asked(expansion.of(question.source))
+        for part in rows.iter_slices(_PROMPTS_AT_ONCE):
+            ids = question.task.token_ids(tokenizer, part["text"].to_list())
+            fits = pl.Series([len(each) <= room(run) for each in ids], dtype=pl.Boolean)
+            figures.asked[question.table] += int(fits.sum())
+            if question.table == run.method.ability.answers:
+                figures.tokens += sum(map(len, ids))
+                figures.shared_tokens += n_shared(ids)
+                figures.too_long.update(part["prompt_id"].filter(~fits))
 
 
-def _count_tokens(
-    figures: Forecast, expansion: Expansion, task: Task, tokenizer: Any, run: Run
-) -> None:
-    """Add the tokens of the relation's prompts, and note which are too long."""
-    limit = run.model.max_model_len - run.decoding.max_tokens
-    context = expansion.contexts.select("context_id", context="text")
-    rows = expansion.prompts
-    decoded = rows.filter(pl.col("same_as").is_null()) if task.shares_answers else rows
-    for part in decoded.iter_slices(_PROMPTS_AT_ONCE):
-        whole = part.join(context, on="context_id", maintain_order="left")
-        texts = whole.select(pl.concat_str("context", "query")).to_series()
-        ids = task.token_ids(tokenizer, texts.to_list())
-        figures.tokens += sum(map(len, ids))
-        figures.shared_tokens += n_shared(ids)
-        long = [len(each) > limit for each in ids]
-        figures.too_long.update(part["prompt_id"].filter(pl.Series(long, dtype=pl.Boolean)))
-
-
-def _look(figures: Forecast, run: Run) -> None:
+def _look(figures: Forecast) -> None:
     """Count what of the work is not there."""
-    branch = figures.branch
-    for artifact, task, _ in tasks(run, branch):
-        missing = max(0, figures.asked[artifact.stage] - _rows_done(artifact))
-        figures.left[artifact.stage] += missing * task.answers_per_prompt
-    n = sum(figures.prompts.values())
-    for artifact in (branch.facts, branch.prompts, branch.admitted, branch.matched, branch.metrics):
-        whole = figures.pairs if artifact.stage == "facts" else n
-        figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
+    branch, n = figures.branch, sum(figures.prompts.values())
+    for step in branch.steps:
+        artifact, question = step.artifact, step.question
+        if question is not None:
+            missing = max(0, figures.asked[artifact.stage] - _rows_done(artifact))
+            figures.left[artifact.stage] += missing * question.task.answers_per_prompt
+        else:
+            whole = figures.pairs if artifact == branch.facts else n
+            figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
 
 
 def _rows_done(artifact: Artifact) -> int:
@@ -194,7 +173,7 @@ def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
     """The costs of engines by the rate that was given."""
     given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
     seconds = pl.col("answers") / given
-    engine = pl.col("stage").is_in(list(SOURCES))
+    engine = pl.col("stage").is_in(list(run.method.ability.tables))
     changed = {
         "seconds": seconds,
         "gpu_hours": seconds * gpus / 3600,

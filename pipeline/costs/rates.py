@@ -39,7 +39,7 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
 
 
 def _store(plan: Plan) -> Store:
-    return plan.branches[0].greedy.store
+    return plan.branches[0].answers.store
 
 
 def publish(plan: Plan) -> None:

@@ -32,7 +32,7 @@ def spent_so_far(plan: Plan) -> pl.DataFrame:
     rows = [
         _of_engine(branch, artifact)
         for branch in plan.branches
-        for artifact in branch.decoded()
+        for artifact in branch.answered()
         if not artifact.is_complete() and artifact.shards(artifact.stage)
     ]
     return pl.DataFrame(rows, schema=SPENT)
@@ -41,7 +41,7 @@ def spent_so_far(plan: Plan) -> pl.DataFrame:
 def _row(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     tables = artifact.manifest()["tables"]
     size = sum(shard["bytes"] for table in tables.values() for shard in table.values())
-    decoded = artifact in branch.decoded()
+    decoded = artifact in branch.answered()
     row = _of_engine(branch, artifact) if decoded else _of_processor(branch, artifact)
     return {**row, "bytes": size}
 
@@ -58,7 +58,7 @@ def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     return {
         **_named(branch, artifact),
         "model": shards[0].get("model"),
-        "dtype": artifact.recipe.fields.get("dtype"),
+        "dtype": artifact.recipe.fields.get("model", {}).get("dtype"),  # none if made elsewhere
         "hardware": machines.pop() if len(machines) == 1 else None,
         "gpus": round(sums["gpu_seconds"] / sums["seconds"]),
         "cores": round(sums["core_seconds"] / sums["seconds"]),

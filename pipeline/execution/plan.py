@@ -1,64 +1,96 @@
 """Which artifacts a run is made of; their names are known before anything is computed.
 
-facts → prompts → admitted → generations ─┬→ matched ─┬→ metrics     (once a setting)
-                          ├→ samples × n ─┘           │
-                          └→ canary ──────────────────┘
+facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics     (one branch per setting)
+                          ├→ further ─┘           │
+                          └→ again ───────────────┘
+
+`answers` are of all prompts; `further` is what is asked beside them (blocks of samples; what an
+encoder says to content-free prompts); `again` are some of the answers made a second time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from pathlib import Path
 
 from operators.methods.method import Asked
 from pipeline.config.settings import Run
 from pipeline.execution.cluster import device, hardware
-from pipeline.inputs import models
+from pipeline.execution.timing import timed
+from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 from pipeline.machine import dtype
-from pipeline.stages import admit, aggregate, expand, facts, fill, generate, likelihood, match
-from pipeline.stages.decode import SOURCES, Task, Work
-from pipeline.stages.fill import Fill
-from pipeline.stages.generate import Generate
-from pipeline.stages.likelihood import Score
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.stages.admit import Admit
+from pipeline.stages.aggregate import Aggregate
+from pipeline.stages.answer import Answer, questions
+from pipeline.stages.decode import Work
+from pipeline.stages.expand import Expand
+from pipeline.stages.facts import ReadFacts
+from pipeline.stages.given import GivenAnswers, Unanswered
+from pipeline.stages.match import Match
+from pipeline.stages.question import Question, room
+from pipeline.stages.stage import Stage
+from pipeline.storage.artifact import Artifact
 from pipeline.storage.store import Store
 
 
 @dataclass(frozen=True)
+class Step:
+    """An artifact, the steps that it waits for, and how it is made.
+
+    `make` computes and publishes it; null where engines answer `question` instead.
+    """
+
+    artifact: Artifact
+    after: tuple["Step", ...]
+    make: Callable[[Artifact], None] | None
+    question: Question | None = None
+
+    def run(self) -> None:
+        """Make the artifact in this process, unless it is complete, and note what it took."""
+        assert self.make is not None, "an engine is asked"
+        if not self.artifact.is_complete():
+            with timed(self.artifact):
+                self.make(self.artifact)
+
+
+@dataclass(frozen=True)
 class Branch:
-    """The artifacts of one setting."""
+    """The artifacts of one setting, by name, and its steps, inputs before outputs."""
 
     setting: Asked
     facts: Artifact
     prompts: Artifact
     admitted: Artifact
-    greedy: Artifact
-    canary: Artifact | None
-    blocks: tuple[Artifact, ...]
+    answers: Artifact
+    again: Artifact | None
+    further: tuple[Artifact, ...]
     matched: Artifact
     metrics: Artifact
+    steps: tuple[Step, ...]
 
     @property
     def title(self) -> str:
         """The setting, with its variant if it has one."""
         return " ".join(filter(None, (self.setting.name, self.setting.variant)))
 
+    def step(self, artifact: Artifact) -> Step:
+        """The step that makes an artifact."""
+        return next(step for step in self.steps if step.artifact == artifact)
+
     def artifacts(self) -> Iterator[Artifact]:
         """All of them, inputs before outputs."""
-        yield from (self.facts, self.prompts, self.admitted, *self.decoded())
-        yield from (self.matched, self.metrics)
+        return (step.artifact for step in self.steps)
 
-    def decoded(self) -> Iterator[Artifact]:
-        """Those that an engine writes."""
-        yield self.greedy
-        yield from self.further()
+    def asked(self) -> Iterator[tuple[Artifact, Question]]:
+        """The artifacts that an engine writes, each with what the engine is asked for it."""
+        for step in self.steps:
+            if step.question is not None:
+                yield step.artifact, step.question
 
-    def further(self) -> Iterator[Artifact]:
-        """Those that an engine writes beside the answers to all prompts."""
-        if self.canary is not None:
-            yield self.canary
-        yield from self.blocks
+    def answered(self) -> Iterator[Artifact]:
+        """What is written of the model: the answers, those made again, and further ones."""
+        yield self.answers
+        yield from (self.again, *self.further) if self.again is not None else self.further
 
 
 @dataclass(frozen=True)
@@ -69,15 +101,20 @@ class Plan:
     weights: Weights
     branches: tuple[Branch, ...]
 
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of all branches, each once, inputs before outputs."""
+        steps = (step for branch in self.branches for step in branch.steps)
+        return list({step.artifact.folder: step for step in steps}.values())
+
     def is_complete(self) -> bool:
         """Whether there is nothing left to compute.
 
         The metrics are enough: what they were made of may have been removed to save room. But an
         artifact that is open, since a damaged shard of it was set aside, is made whole again.
         """
-        artifacts = (artifact for branch in self.branches for artifact in branch.artifacts())
         return all(branch.metrics.is_complete() for branch in self.branches) and not any(
-            artifact.is_open() for artifact in artifacts
+            step.artifact.is_open() for step in self.steps
         )
 
 
@@ -92,126 +129,140 @@ def slow_dtype(run: Run) -> str | None:
 
 
 def planned(run: Run) -> Plan:
-    """The artifacts of a run.
+    """The artifacts of a run: its answers come from an engine, or from the file that `answers` is.
 
     Raises:
-        InputError: the data set or the model cannot be found.
+        InputError: the data set, the model or the file cannot be found.
     """
     run = settled(run)
-    weights = models.resolve(run.model)
-    facts_recipe = facts.recipe(run.benchmark)
-    branches = tuple(_branch(run, setting, facts_recipe, weights) for setting in run.settings)
-    return Plan(run, weights, branches)
+    if run.answers is None:
+        weights = models.resolve(run.model)
+    else:
+        weights = Weights(run.model, f"answers of {Path(run.answers).name}")
+    facts = _step(run, ReadFacts(run.benchmark, catalog.entry(run.benchmark.data)))
+    return Plan(run, weights, tuple(_branch(run, each, facts, weights) for each in run.settings))
 
 
-def _branch(run: Run, setting: Asked, facts_recipe: Recipe, weights: Weights) -> Branch:
-    method = run.benchmark.method
-    prompts = expand.recipe(facts_recipe, method, setting, run.seed)
-    admitted = admit.recipe(prompts, weights, run.decoding.max_tokens)
-    decoded = _decoded(run, admitted, weights)
-    n_prompts = run.decoding.samples.n_prompts
-    matched = match.recipe(decoded.greedy, decoded.blocks, method, run.matching, n_prompts)
-    names = (run.model.name, run.benchmark.name, setting, run.seed)
-    metrics = aggregate.recipe(matched, decoded.canary, run.metrics, *names)
-    at = partial(Artifact, Store(run.artifacts))
+def _branch(run: Run, setting: Asked, facts: Step, weights: Weights) -> Branch:
+    method, n_sampled = run.benchmark.method, _n_sampled(run)
+    size = run.cluster.rows_per_shard
+    prompts = _step(run, Expand(facts.artifact, method, setting, run.seed, size), facts)
+    said = _given(run, setting, prompts) if run.answers else _asked(run, facts, prompts, weights)
+    inputs = (facts.artifact, prompts.artifact)
+    further = tuple(step.artifact for step in said.further)
+    matched = _step(
+        run,
+        Match(method, *inputs, said.answers.artifact, further, run.matching, weights, n_sampled),
+        *(prompts, said.answers, *said.further),
+    )
+    again = None if said.again is None else said.again.artifact
+    metrics = _step(
+        run,
+        Aggregate(
+            method=method,
+            model=run.model.name,
+            benchmark=run.benchmark.name,
+            setting=setting,
+            metrics=run.metrics,
+            seed=run.seed,
+            n_sampled=n_sampled,
+            facts=facts.artifact,
+            prompts=prompts.artifact,
+            answers=said.answers.artifact,
+            again=again,
+            matched=matched.artifact,
+        ),
+        *(matched, *filter(None, [said.again])),
+    )
     return Branch(
         setting=setting,
-        facts=at(facts_recipe),
-        prompts=at(prompts),
-        admitted=at(admitted),
-        greedy=at(decoded.greedy),
-        canary=None if decoded.canary is None else at(decoded.canary),
-        blocks=tuple(map(at, decoded.blocks)),
-        matched=at(matched),
-        metrics=at(metrics),
+        facts=facts.artifact,
+        prompts=prompts.artifact,
+        admitted=said.admitted.artifact,
+        answers=said.answers.artifact,
+        again=again,
+        further=further,
+        matched=matched.artifact,
+        metrics=metrics.artifact,
+        steps=(facts, prompts, *said.steps(), matched, metrics),
     )
 
 
-class _Decoded(NamedTuple):
-    """The recipes of what an engine writes."""
+@dataclass(frozen=True)
+class _Said:
+    """The steps of what a model says to the prompts of a setting."""
 
-    greedy: Recipe
-    canary: Recipe | None
-    blocks: list[Recipe]
+    admitted: Step
+    answers: Step
+    again: Step | None = None
+    further: tuple[Step, ...] = ()
+
+    def steps(self) -> Iterator[Step]:
+        """All of them, inputs before outputs."""
+        yield from (self.admitted, self.answers)
+        yield from (*filter(None, [self.again]), *self.further)
 
 
-def _decoded(run: Run, admitted: Recipe, weights: Weights) -> _Decoded:
-    if run.method.ability == "fill":
-        masked, priors = (
-            fill.recipe(stage, admitted, weights, run.decoding) for stage in ("masked", "priors")
-        )
-        return _Decoded(masked, None, [priors])
-    decoding, samples = run.decoding, run.decoding.samples
-    if run.method.ability == "score":
-        scores, again = (
-            likelihood.recipe(stage, admitted, weights, decoding)
-            for stage in ("scores", "rescored")
-        )
-        return _Decoded(scores, again if decoding.canary_prompts else None, [])
-    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
-    n_canary = generate.n_canary(decoding)
-    return _Decoded(
-        generate.greedy_recipe(admitted, weights, decoding),
-        generate.canary_recipe(admitted, weights, decoding) if n_canary else None,
-        [
-            generate.block_recipe(admitted, weights, decoding, block, run.seed)
-            for block in range(n_blocks)
-        ],
+def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
+    """What an engine of ours is asked."""
+    found = questions(run, facts.artifact)
+    task = found.answers.task
+    admitted = _step(run, Admit(prompts.artifact, weights, task, room(run)), prompts)
+
+    def answered(question: Question) -> Step:
+        stage = Answer(question, admitted.artifact, weights, run.decoding, run.method.ability)
+        artifact = Artifact(Store(run.artifacts), stage.recipe)
+        return Step(artifact, (admitted,), make=None, question=question)
+
+    return _Said(
+        admitted,
+        answered(found.answers),
+        None if found.again is None else answered(found.again),
+        tuple(map(answered, found.further)),
     )
+
+
+def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
+    """What another system said."""
+    given = GivenAnswers(Path(str(run.answers)), run.method.ability, setting.name, prompts.artifact)
+    return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
+
+
+def _n_sampled(run: Run) -> int:
+    """How many prompts have sampled answers, beside the greedy one."""
+    samples = run.decoding.samples
+    asked = run.answers is None and run.method.ability.further == "samples"
+    return samples.n_prompts if asked and samples.n_answers else 0
+
+
+def _step(run: Run, stage: Stage, *after: Step) -> Step:
+    return Step(Artifact(Store(run.artifacts), stage.recipe), after, stage.make)
 
 
 def work(plan: Plan) -> list[Work]:
-    """The shards that have not been decoded, whose prompts must be there."""
+    """The shards that no engine has answered yet; their prompts must be there."""
     return [item for branch in plan.branches for item in _branch_work(plan.run, branch)]
 
 
 def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
-    for artifact, task, n_ranked in tasks(run, branch):
-        for shard in _missing(artifact, branch.prompts):
+    for artifact, question in branch.asked():
+        for shard in _missing(artifact, branch.prompts, question):
             yield Work(
                 artifact=artifact,
                 prompts=branch.prompts,
                 admitted=branch.admitted,
                 shard=shard,
                 model=run.model.name,
-                task=task,
+                question=question,
                 rows_per_chunk=run.cluster.rows_per_chunk,
                 max_deaths=run.cluster.max_deaths,
                 max_failed_share=run.decoding.max_failed_share,
                 hardware=hardware(run),
-                n_ranked=n_ranked,
             )
 
 
-def tasks(run: Run, branch: Branch) -> Iterator[tuple[Artifact, Task, int | None]]:
-    """What is asked for each artifact that an engine writes, and of how many ranked prompts."""
-    if run.method.ability == "fill":
-        for artifact in branch.decoded():
-            yield artifact, Fill(branch.facts), None
-        return
-    if run.method.ability == "score":
-        yield branch.greedy, Score(), None
-        if branch.canary is not None:
-            yield branch.canary, Score(backwards=True), run.decoding.canary_prompts
-        return
-    decoding, chat_template = run.decoding, run.model.chat_template
-    yield branch.greedy, Generate(generate.greedy_sampling(decoding), chat_template), None
-    if branch.canary is not None:
-        sampling = generate.canary_sampling(decoding)
-        yield branch.canary, Generate(sampling, chat_template), generate.n_canary(decoding)
-    for number, block in enumerate(branch.blocks):
-        sampling = generate.block_sampling(decoding)
-        seeded = Generate(sampling, chat_template, block=number, seed=run.seed)
-        yield block, seeded, decoding.samples.n_prompts
-
-
-def asked(run: Run, branch: Branch) -> dict[str, tuple[Task, int | None]]:
-    """The same by stage: all blocks of samples are asked alike."""
-    return {artifact.stage: (task, n) for artifact, task, n in tasks(run, branch)}
-
-
-def _missing(output: Artifact, prompts: Artifact) -> list[str]:
+def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
-    done = set(output.shards(output.stage))
-    return [shard for shard in prompts.shards(SOURCES[output.stage]) if shard not in done]
+    done = set(output.shards(question.table))
+    return [shard for shard in prompts.shards(question.source) if shard not in done]

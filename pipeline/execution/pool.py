@@ -36,7 +36,7 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run goes on from what is published.")
     for branch in plan.branches:
-        for artifact in branch.decoded():
+        for artifact in branch.answered():
             if not artifact.is_complete():
                 artifact.finish([artifact.stage, "errors"])
 
@@ -46,7 +46,7 @@ def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
     tally.announce.remote({_shard(item): _answers_left(item) for item in items})
     tokenizer = models.tokenizer(plan.weights)
     text = decode.todo(items[0])["text"].head(1).to_list()
-    for ids in items[0].task.token_ids(tokenizer, text):
+    for ids in items[0].question.task.token_ids(tokenizer, text):
         tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
 
@@ -55,7 +55,7 @@ def _shard(item: Work) -> str:
 
 
 def _answers_left(item: Work) -> int:
-    return decode.n_left(item) * item.task.answers_per_prompt
+    return decode.n_left(item) * item.question.task.answers_per_prompt
 
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:

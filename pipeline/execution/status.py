@@ -10,8 +10,7 @@ from operators.errors import DamagedFileError
 from operators.schemas import KEYS
 from pipeline.config.settings import Run
 from pipeline.execution import progress
-from pipeline.execution.plan import Branch, planned
-from pipeline.stages.decode import SOURCES
+from pipeline.execution.plan import Branch, Step, planned
 from pipeline.storage import lease
 from pipeline.storage.artifact import Artifact, Counts, decode, numbers
 
@@ -20,17 +19,18 @@ def status(settings: Run) -> Iterator[str]:
     """One line a stage and setting: done, partial or missing; how fast it is, and who is at it."""
     for branch in planned(settings).branches:
         yield branch.title
-        for artifact in branch.artifacts():
-            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(artifact, branch)}"
+        for step in branch.steps:
+            artifact = step.artifact
+            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(step, branch)}"
 
 
-def _state(artifact: Artifact, branch: Branch) -> str:
+def _state(step: Step, branch: Branch) -> str:
+    artifact, question = step.artifact, step.question
     if artifact.is_complete():
         return "done"
-    if artifact not in branch.decoded() or not branch.prompts.is_complete():
+    if question is None or not branch.prompts.is_complete():
         return "partial" if artifact.store.names(artifact.folder) else "missing"
-    source = SOURCES[artifact.stage]
-    done, shards = artifact.shards(artifact.stage), branch.prompts.rows(source)
+    done, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
     chunks = _chunks(artifact)
     if not done and not chunks:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
@@ -125,24 +125,13 @@ def _verified(artifact: Artifact, table: str, name: str, entry: dict[str, object
 def _unanswered(branch: Branch) -> Iterator[str]:
     """Decoded artifacts with prompts that have neither an answer nor an error row."""
     inputs = (branch.prompts, branch.admitted)
-    for artifact in branch.decoded():
+    for artifact, question in branch.asked():
         if all(each.is_complete() for each in (*inputs, artifact)):
             failed = pl.concat([each.read_all("errors") for each in (branch.admitted, artifact)])
             answered = artifact.read_all(artifact.stage)
-            left = _asked(branch, artifact).join(answered, on="prompt_id", how="anti")
+            left = question.asked(branch.prompts.read_all(question.source))
+            left = left.join(answered, on="prompt_id", how="anti")
             left = left.join(failed, on="prompt_id", how="anti")
             if left.height:
                 folder = artifact.store.where(artifact.folder)
                 yield f"{folder}: {left.height} prompts have neither answer nor error."
-
-
-def _asked(branch: Branch, artifact: Artifact) -> pl.DataFrame:
-    """The prompts that an engine was to answer."""
-    source = SOURCES[artifact.stage]
-    prompts = branch.prompts.read_all(source)
-    if source == "ranked":
-        n_prompts = artifact.recipe.fields["n_prompts"]
-        prompts = prompts.filter(pl.col("calibration_rank") < n_prompts)
-    if artifact.stage != "samples":
-        prompts = prompts.filter(pl.col("same_as").is_null())
-    return prompts.select("prompt_id")

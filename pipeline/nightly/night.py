@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field
 
 from operators.errors import InputError
+from operators.methods.ability import ABILITIES
 from operators.metrics.comparing.verdict import Outcome
 from pipeline.config import folders
 from pipeline.config.limits import Share, Text
@@ -44,14 +45,9 @@ EXIT_CODES: dict[Outcome, int] = {
 }
 _WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
 # What a nightly is there to measure: software that may change answers, or how they are matched.
-_SOFTWARE = tuple(
-    f"{stage} {field}"
-    for stage, *fields in (
-        ("generations", "engine:", "transformers:"),
-        ("masked", "engine:", "torch:"),
-        ("matched", "versions"),
-    )
-    for field in fields
+_SOFTWARE = (
+    *(f"{ability.answers} software." for ability in ABILITIES),
+    "matched versions",
 )
 
 _STARTED = NoNumber("it says when and where a night is started, not what it computes")

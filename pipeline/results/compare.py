@@ -10,6 +10,7 @@ from pydantic import Field
 
 from operators.errors import InputError
 from operators.methods import METHODS
+from operators.methods.ability import GENERATE
 from operators.methods.method import Report
 from operators.metrics.belief.consist import By
 from operators.metrics.belief.knowledge_state import (
@@ -36,13 +37,8 @@ from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.artifact import Artifact, differences
 
-# What a model brings along: two models may differ in it.
-_OF_THE_MODEL = {
-    *("model", "source", "revision", "gguf_file", "chat_template", "dtype", "max_model_len"),
-    *("tensor_parallel", "pipeline_parallel"),
-    "answers",  # made elsewhere: the checksum of their file
-    "repetition",
-}
+# What two models may differ in: the model itself, its answers' file, and the name of the night.
+_OF_THE_MODEL = {"model", "answers", "repetition"}
 
 _READS = NoNumber("compare reads what runs have published, and publishes nothing")
 
@@ -152,7 +148,7 @@ def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
 
 def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
     """What the two differ in, beside the model: prompts, decoding, matching."""
-    for stage in ("facts", "prompts", "generations", "masked", "matched"):
+    for stage in ("facts", "prompts", METHODS[one.method].ability.answers, "matched"):
         if stage in one.artifacts and stage in other.artifacts:
             ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
             for line in differences(ours, theirs):
@@ -163,7 +159,7 @@ def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
 def _compared(
     one: PastBranch, other: PastBranch, given: Comparison, departures: tuple[str, ...]
 ) -> Compared:
-    by: By = "match" if METHODS[one.method].ability == "generate" else "equality"
+    by: By = "match" if METHODS[one.method].ability == GENERATE else "equality"
     matched = [each.artifacts["matched"] for each in (one, other)]
     paired, changes = _by_relation(matched, given, by)
     comparison = compare(paired, seed=0, n_rounds=given.n_rounds)

@@ -8,6 +8,7 @@ import yaml
 
 from operators.datasets.facts import Facts
 from operators.methods import METHODS
+from operators.methods.ability import SCORE
 from operators.methods.method import Digest, Report, Result
 from operators.metrics.estimates.metric import headings
 from operators.pages import fact_browser, headline, page
@@ -30,8 +31,6 @@ _FIGURE_BYTES = 1_000_000
 _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
-# The column of what was said to a prompt, by the table that holds it; scored texts say nothing.
-_SAID = {"generations": "text", "masked": "token"}
 
 
 def results_page(branches: Sequence[PastBranch], result: Result, report: Report) -> bytes:
@@ -189,7 +188,9 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
     said = branch.answers
-    if said.stage not in _SAID or not (said.is_complete() and prompts.is_complete()):
+    ability = METHODS[branch.method].ability
+    # To a text that is scored nothing is said.
+    if ability == SCORE or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
@@ -198,7 +199,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
         prompts.read("prompts", shard)
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .select("prompt_id", "pair_id", "template_id", prompt="query", answer=_SAID[said.stage])
+        .select("prompt_id", "pair_id", "template_id", prompt="query", answer=ability.column)
         for shard in shards
     ]
     found = pl.concat(rows)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from operators.errors import InputError
+from operators.methods import METHODS
 from pipeline.storage.artifact import Artifact, opened
 from pipeline.storage.store import Store
 
 Record = Mapping[str, Any]
-_ANSWERS = ("generations", "masked", "scores")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PastBranch:
     @property
     def answers(self) -> Artifact:
         """The answers to all its prompts, or the scores of their texts."""
-        return next(self.artifacts[stage] for stage in _ANSWERS if stage in self.artifacts)
+        return self.artifacts[METHODS[self.method].ability.answers]
 
     @property
     def incomplete(self) -> Artifact | None:

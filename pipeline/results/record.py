@@ -82,7 +82,7 @@ def _artifacts(plan: Plan) -> dict[str, list[str]]:
 def _cost(plan: Plan) -> dict[str, dict[str, float]]:
     """What the answers cost, by stage: hours, prompts and tokens, whichever run decoded them."""
     cost: dict[str, Counter[str]] = {}
-    for artifact in (each for branch in plan.branches for each in branch.decoded()):
+    for artifact in (each for branch in plan.branches for each in branch.answered()):
         for counts in artifact.counts(artifact.stage).values():
             cost.setdefault(artifact.stage, Counter()).update(numbers(counts))
     return {stage: _in_hours(sums) for stage, sums in cost.items()}

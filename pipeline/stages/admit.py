@@ -3,51 +3,59 @@
 They are found here, where a sentence says so, and not on the GPU.
 """
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from operators.prompts.tokens import too_long
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.stages.expand import with_text
+from pipeline.stages.question import Task
 from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 
 
-def recipe(prompts: Recipe, weights: Weights, max_tokens: int) -> Recipe:
-    """The prompts, the tokenizer and the room that is left for them."""
-    fields = {
-        "tokenizer": weights.model.id,
-        "revision": weights.revision,
-        "chat_template": weights.model.chat_template,
-        "limit": _limit(weights, max_tokens),
-    }
-    return Recipe("admitted", VERSION, fields, {"prompts": prompts.fingerprint})
+@dataclass(frozen=True)
+class Admit:
+    """Finds the prompts of more than `limit` tokens, as `task` puts them to the model."""
 
+    prompts: Artifact
+    weights: Weights
+    task: Task
+    limit: int
 
-def _limit(weights: Weights, max_tokens: int) -> int:
-    return weights.model.max_model_len - max_tokens
+    @property
+    def recipe(self) -> Recipe:
+        """The prompts, the tokenizer and the room that is left for them."""
+        fields = {
+            "tokenizer": self.weights.model.id,
+            "revision": self.weights.revision,
+            "chat_template": self.weights.model.chat_template,
+            "limit": self.limit,
+        }
+        return Recipe("admitted", VERSION, fields, {"prompts": self.prompts.fingerprint})
 
+    def make(self, artifact: Artifact) -> None:
+        """Publish an error row for each prompt that leaves no room for an answer."""
+        artifact.begin()
+        tokenizer = models.tokenizer(self.weights)
+        for shard in self.prompts.shards("prompts"):
+            rows = with_text(self.prompts, "prompts", shard)
+            found = too_long(
+                tokenizer,
+                rows["text"].to_list(),
+                limit=self.limit,
+                token_ids=self.task.token_ids,
+                adds_text=self.weights.model.chat_template,
+            )
+            artifact.write("errors", shard, self._errors(rows, found))
+        artifact.finish(["errors"])
 
-def make(artifact: Artifact, prompts: Artifact, weights: Weights, max_tokens: int) -> None:
-    """Publish an error row for each prompt that leaves no room for an answer."""
-    artifact.begin()
-    tokenizer, limit = models.tokenizer(weights), _limit(weights, max_tokens)
-    for shard in prompts.shards("prompts"):
-        rows = with_text(prompts, "prompts", shard)
-        found = too_long(
-            tokenizer,
-            rows["text"].to_list(),
-            limit=limit,
-            chat_template=weights.model.chat_template,
-        )
-        artifact.write("errors", shard, _errors(rows, found, limit))
-    artifact.finish(["errors"])
-
-
-def _errors(rows: pl.DataFrame, found: dict[int, int], limit: int) -> pl.DataFrame:
-    ids = rows["prompt_id"].gather(list(found))
-    details = [f"{length} tokens, room for {limit}" for length in found.values()]
-    return pl.DataFrame(
-        {"prompt_id": ids, "detail": pl.Series(details, dtype=pl.String)}
-    ).with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))
+    def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
+        ids = rows["prompt_id"].gather(list(found))
+        details = [f"{length} tokens, room for {self.limit}" for length in found.values()]
+        return pl.DataFrame(
+            {"prompt_id": ids, "detail": pl.Series(details, dtype=pl.String)}
+        ).with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))

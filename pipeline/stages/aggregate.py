@@ -1,7 +1,7 @@
 """aggregate: matched answers → the metrics of a setting, and what its figures show."""
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import reduce
 
 import polars as pl
@@ -17,91 +17,80 @@ from pipeline.storage.artifact import Artifact, Recipe
 VERSION = 2
 
 
-def recipe(
-    matched: Recipe,
-    canary: Recipe | None,
-    metrics: Metrics,
-    model: str,
-    benchmark: str,
-    setting: Asked,
-    seed: int,
-) -> Recipe:
-    """The matched answers, the canary's, what is drawn, and the names that stand in the table."""
-    fields = {
-        **asdict(metrics),
-        "seed": seed,
-        "model": model,
-        "benchmark": benchmark,
-        "setting": setting.name,
-        "variant": setting.variant,
-    }
-    inputs = {"matched": matched.fingerprint}
-    if canary is not None:
-        inputs["canary"] = canary.fingerprint
-    return Recipe("metrics", VERSION, fields, inputs)
+@dataclass(frozen=True)
+class Aggregate:
+    """Measures a setting from its matched answers; `again` are the answers made a second time."""
 
+    method: str
+    model: str
+    benchmark: str
+    setting: Asked
+    metrics: Metrics
+    seed: int
+    n_sampled: int
+    facts: Artifact
+    prompts: Artifact
+    answers: Artifact
+    again: Artifact | None
+    matched: Artifact
 
-def make(
-    artifact: Artifact,
-    setting: Asked,
-    facts: Artifact,
-    prompts: Artifact,
-    matched: Artifact,
-    n_sampled: int,
-    greedy: Artifact | None = None,
-    canary: Artifact | None = None,
-) -> None:
-    """Publish the metrics and what stands beside them, each table as one shard."""
-    artifact.begin()
-    method = METHODS[matched.recipe.fields["method"]]
-    again = None if canary is None else canary.read_all(canary.stage)
-    evidence = _evidence(artifact, setting, facts, prompts, matched, n_sampled, again)
-    measured = dict(method.measure(evidence))
-    if greedy is not None and again is not None:
-        noise = method.twice(_first(greedy, again), again)
-        measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
-    for table, rows in measured.items():
-        artifact.write(table, "all", _named(rows, artifact.recipe))
-    artifact.finish(method.measured)
+    @property
+    def recipe(self) -> Recipe:
+        """The matched answers, those made again, what is drawn, and the names in the table."""
+        fields = {
+            **asdict(self.metrics),
+            "seed": self.seed,
+            "model": self.model,
+            "benchmark": self.benchmark,
+            "setting": self.setting.name,
+            "variant": self.setting.variant,
+        }
+        inputs = {"matched": self.matched.fingerprint}
+        if self.again is not None:
+            inputs[self.again.stage] = self.again.fingerprint
+        return Recipe("metrics", VERSION, fields, inputs)
 
+    def make(self, artifact: Artifact) -> None:
+        """Publish the metrics and what stands beside them, each table as one shard."""
+        artifact.begin()
+        method = METHODS[self.method]
+        again = None if self.again is None else self.again.read_all(self.again.stage)
+        measured = dict(method.measure(self._evidence(again)))
+        if again is not None:
+            noise = method.twice(_first(self.answers, again), again)
+            measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
+        for table, rows in measured.items():
+            artifact.write(table, "all", _named(rows, artifact.recipe))
+        artifact.finish(method.measured)
 
-def _evidence(
-    artifact: Artifact,
-    setting: Asked,
-    facts: Artifact,
-    prompts: Artifact,
-    matched: Artifact,
-    n_sampled: int,
-    canary: pl.DataFrame | None,
-) -> Evidence:
-    fields = artifact.recipe.fields
-    method = METHODS[matched.recipe.fields["method"]]
-    tables = {table: matched.read_all(table) for table in method.matched}
-    expected = Counter[str]()
-    for shard, rows in prompts.rows("prompts").items():
-        expected[relation_of(shard)] += rows
-    sampled = (_sampled(shard, n_sampled) for shard in prompts.each("ranked"))
-    answers, *calibration = tables.values()
-    if "errors" in tables:  # what the model cannot say: left out, not failed
-        expected -= Counter(map(relation_of, tables["errors"]["prompt_id"]))
-    n_failed_samples = (
-        _missing(reduce(Counter.__add__, sampled, Counter[str]()), calibration[0])
-        if n_sampled
-        else None
-    )
-    return Evidence(
-        facts=facts_stage.load(facts),
-        setting=setting,
-        tables=tables,
-        n_failed=_missing(expected, answers),
-        n_failed_samples=n_failed_samples,
-        canary=canary,
-        analyses=tuple(fields["analyses"]),
-        seed=int(fields["seed"]),
-        n_draws=int(fields["n_draws"]),
-        n_rounds=int(fields["n_rounds"]),
-        n_bins=int(fields["n_bins"]),
-    )
+    def _evidence(self, again: pl.DataFrame | None) -> Evidence:
+        method = METHODS[self.method]
+        tables = {table: self.matched.read_all(table) for table in method.matched}
+        expected = Counter[str]()
+        for shard, rows in self.prompts.rows("prompts").items():
+            expected[relation_of(shard)] += rows
+        answers, *calibration = tables.values()
+        if "errors" in tables:  # what the model cannot say: left out, not failed
+            expected -= Counter(map(relation_of, tables["errors"]["prompt_id"]))
+        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked"))
+        n_failed_samples = (
+            _missing(reduce(Counter.__add__, sampled, Counter[str]()), calibration[0])
+            if self.n_sampled
+            else None
+        )
+        return Evidence(
+            facts=facts_stage.load(self.facts),
+            setting=self.setting,
+            tables=tables,
+            n_failed=_missing(expected, answers),
+            n_failed_samples=n_failed_samples,
+            canary=again,
+            analyses=self.metrics.analyses,
+            seed=self.seed,
+            n_draws=self.metrics.n_draws,
+            n_rounds=self.metrics.n_rounds,
+            n_bins=self.metrics.n_bins,
+        )
 
 
 def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
@@ -116,10 +105,10 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
-def _first(greedy: Artifact, again: pl.DataFrame) -> pl.DataFrame:
+def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:
     """The first answers to the prompts that were answered twice."""
-    found = [each.join(again, on="prompt_id", how="semi") for each in greedy.each(greedy.stage)]
-    return pl.concat([empty(greedy.stage), *found])
+    found = [each.join(again, on="prompt_id", how="semi") for each in answers.each(answers.stage)]
+    return pl.concat([empty(answers.stage), *found])
 
 
 def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:

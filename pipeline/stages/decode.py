@@ -6,9 +6,9 @@ become the shard. What is published is done, and is never decoded again.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -18,53 +18,14 @@ from operators.schemas import empty
 from pipeline.machine import processor
 from pipeline.stages import trial
 from pipeline.stages.expand import relation_of, with_text
+from pipeline.stages.question import Question
 from pipeline.storage.artifact import Artifact, Counts, numbers
 
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
 
-# What is decoded, by its stage, and the table of the prompts that it answers.
-SOURCES: Mapping[str, str] = {
-    "generations": "prompts",
-    "canary": "ranked",
-    "samples": "ranked",
-    "masked": "prompts",
-    "priors": "content_free",
-    "scores": "prompts",
-    "rescored": "ranked",
-}
-
 # Told what was done since the last time; says whether to stop.
 Report = Callable[[dict[str, float]], bool]
-
-
-class Answered(NamedTuple):
-    """A row of the table that is written, and what it counts for."""
-
-    row: dict[str, Any]
-    counts: Mapping[str, float]
-
-
-class Task(Protocol):
-    """What is asked of an engine about each prompt."""
-
-    @property
-    def answers_per_prompt(self) -> int:
-        """How many answers a prompt gets."""
-        ...
-
-    @property
-    def shares_answers(self) -> bool:
-        """Whether prompts of the same text get the same answer, so that one of them is asked."""
-        ...
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The prompts as the model reads them."""
-        ...
-
-    def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
-        """An answer for each row (a prompt with its text), in whatever order they are finished."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,22 +48,18 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Work:
-    """A shard to decode: what an engine is handed, in place of the rows themselves.
-
-    `n_ranked` is null for all prompts, else how many of those that are ranked are decoded.
-    """
+    """A shard to decode: what an engine is handed, in place of the rows themselves."""
 
     artifact: Artifact
     prompts: Artifact
     admitted: Artifact
     shard: str
     model: str
-    task: Task
+    question: Question
     rows_per_chunk: int
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
-    n_ranked: int | None = None
 
     @property
     def table(self) -> str:
@@ -112,7 +69,7 @@ class Work:
     @property
     def source(self) -> str:
         """The table of prompts that the shard is one of."""
-        return SOURCES[self.artifact.stage]
+        return self.question.source
 
     @property
     def open_name(self) -> str:
@@ -126,11 +83,7 @@ class Work:
 
 
 def todo(work: Work) -> pl.DataFrame:
-    """The prompts of the shard that need an answer, with their text, in prefix order.
-
-    Left out are prompts without room for an answer, and those whose text stands earlier, if they
-    share its answer: it is joined back when they are matched.
-    """
+    """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
     rows = with_text(work.prompts, work.source, work.shard)
     refused = pl.concat(
         [
@@ -139,11 +92,8 @@ def todo(work: Work) -> pl.DataFrame:
             if work.shard in (shard, relation_of(shard))
         ]
     )
-    rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
-    if work.task.shares_answers:
-        rows = rows.filter(pl.col("same_as").is_null())
-    return (
-        rows if work.n_ranked is None else rows.filter(pl.col("calibration_rank") < work.n_ranked)
+    return work.question.asked(
+        rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
     )
 
 
@@ -170,7 +120,7 @@ def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
     while not (left := shard.left()).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
-        for row, counts in work.task.answered(group, engine, tokenizer):
+        for row, counts in work.question.task.answered(group, engine, tokenizer):
             asked_to_stop = tally.count(counts)
             shard.keep(row)
             if asked_to_stop:

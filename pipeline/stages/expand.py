@@ -7,12 +7,13 @@ contexts/<any of these>       the contexts that the shards of that name use
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
 from operators.methods import METHODS
 from operators.methods.method import Asked
+from operators.prompts import expansion
 from operators.prompts.expansion import Expansion
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.artifact import Artifact, Recipe
@@ -21,38 +22,47 @@ VERSION = 2
 TABLES = ("prompts", "ranked", "contexts", "content_free")
 
 
-def recipe(facts: Recipe, method: str, setting: Asked, seed: int) -> Recipe:
-    """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
-    fields = {"method": method, "setting": asdict(setting), "seed": seed}  # type: ignore[call-overload]
-    return Recipe("prompts", VERSION, fields, {"facts": facts.fingerprint})
+@dataclass(frozen=True)
+class Expand:
+    """Writes facts as prompts, `rows_per_shard` of them a shard."""
+
+    facts: Artifact
+    method: str
+    setting: Asked
+    seed: int
+    rows_per_shard: int
+
+    @property
+    def recipe(self) -> Recipe:
+        """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
+        setting = asdict(self.setting)  # type: ignore[call-overload]
+        fields = {"method": self.method, "setting": setting, "seed": self.seed}
+        return Recipe("prompts", VERSION, fields, {"facts": self.facts.fingerprint})
+
+    def make(self, artifact: Artifact) -> None:
+        """Publish the prompts, a relation at a time."""
+        artifact.begin()
+        # An artifact that was left half made keeps the size of shard that it was begun with.
+        rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
+        facts = facts_stage.load(self.facts)
+        for each in METHODS[self.method].expand(facts, self.setting, seed=self.seed):
+            _publish(artifact, each, rows_per_shard)
+        artifact.finish(TABLES)
 
 
-def make(
-    artifact: Artifact, facts: Artifact, setting: Asked, seed: int, rows_per_shard: int
-) -> None:
-    """Publish the prompts, a relation at a time."""
-    artifact.begin()
-    # An artifact that was left half made keeps the size of shard that it was begun with.
-    rows_per_shard = artifact.settled("rows_per_shard", rows_per_shard)
-    expand = METHODS[artifact.recipe.fields["method"]].expand
-    for expansion in expand(facts_stage.load(facts), setting, seed=seed):
-        _publish(artifact, expansion, rows_per_shard)
-    artifact.finish(TABLES)
-
-
-def _publish(artifact: Artifact, expansion: Expansion, rows_per_shard: int) -> None:
-    relation_id, prompts = expansion.relation_id, expansion.prompts
-    for number, rows in enumerate(_shards(prompts, expansion.together, rows_per_shard)):
+def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
+    relation_id, prompts = found.relation_id, found.prompts
+    for number, rows in enumerate(_shards(prompts, found.together, rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
-        artifact.write("contexts", shard, _used(expansion, rows))
+        artifact.write("contexts", shard, _used(found, rows))
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
-    further = [ranked] if expansion.content_free is None else [ranked, expansion.content_free]
+    further = [ranked] if found.content_free is None else [ranked, found.content_free]
     used = pl.concat([rows.select("context_id") for rows in further])
-    artifact.write("contexts", relation_id, _used(expansion, used))
+    artifact.write("contexts", relation_id, _used(found, used))
     artifact.write("ranked", relation_id, ranked)
-    if expansion.content_free is not None:
-        artifact.write("content_free", relation_id, expansion.content_free)
+    if found.content_free is not None:
+        artifact.write("content_free", relation_id, found.content_free)
 
 
 def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.DataFrame]:
@@ -66,8 +76,8 @@ def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.Data
         yield shard.select(prompts.columns)
 
 
-def _used(expansion: Expansion, rows: pl.DataFrame) -> pl.DataFrame:
-    return expansion.contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
+def _used(found: Expansion, rows: pl.DataFrame) -> pl.DataFrame:
+    return found.contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
 
 
 def relation_of(shard: str) -> str:
@@ -77,7 +87,4 @@ def relation_of(shard: str) -> str:
 
 def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     """The prompts of a shard with their full text: context, then query."""
-    prompts, contexts = artifact.read(table, shard), artifact.read("contexts", shard)
-    context = contexts.select("context_id", context="text")
-    rows = prompts.join(context, on="context_id", how="left", maintain_order="left")
-    return rows.with_columns(text=pl.concat_str("context", "query")).drop("context")
+    return expansion.with_text(artifact.read(table, shard), artifact.read("contexts", shard))

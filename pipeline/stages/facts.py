@@ -1,6 +1,7 @@
 """facts: a data set's files → relations, templates, pairs."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from operators.datasets.facts import Facts, Slice, counts
 from operators.datasets.readers import READERS
@@ -14,41 +15,48 @@ VERSION = 1
 TABLES = ("relations", "templates", "pairs")
 
 
+@dataclass(frozen=True)
+class ReadFacts:
+    """Reads the part of a data set that a benchmark takes.
+
+    The entry comes along: a worker may not see the folder that it stands in.
+    """
+
+    benchmark: Benchmark
+    entry: Entry
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The reader, the content of the files, and which part of them is taken."""
+        version, mapped = READERS[self.entry.reader].version, catalog.mapping(self.entry)
+        files = catalog.files(self.entry, self.benchmark.path)
+        fields = {
+            "reader": self.entry.reader if version == 1 else f"{self.entry.reader} {version}",
+            **({"columns": mapped} if mapped else {}),
+            "sha256": catalog.checksum(files),
+            "relations": self.entry.relations,
+            "method": self.benchmark.method,
+            "slice": asdict(part(self.benchmark)),
+        }
+        return Recipe("facts", VERSION, fields)
+
+    def make(self, artifact: Artifact) -> None:
+        """Read the files, check them, and publish the tables, each as one shard."""
+        facts = read(self.benchmark, self.entry)
+        artifact.begin()
+        for table in TABLES:
+            artifact.write(table, "all", getattr(facts, table))
+        artifact.finish(TABLES, counts(facts))
+
+
 def part(benchmark: Benchmark) -> Slice:
     """The part of the data set that the benchmark takes."""
     return Slice(benchmark.relations, benchmark.pairs_per_relation, benchmark.names_per_subject)
 
 
-def recipe(benchmark: Benchmark) -> Recipe:
-    """The reader, the content of the files, and which part of them is taken."""
-    entry = catalog.entry(benchmark.data)
-    version, mapped = READERS[entry.reader].version, catalog.mapping(entry)
-    fields = {
-        "reader": entry.reader if version == 1 else f"{entry.reader} {version}",
-        **({"columns": mapped} if mapped else {}),
-        "sha256": catalog.checksum(catalog.files(entry, benchmark.path)),
-        "relations": entry.relations,
-        "method": benchmark.method,
-        "slice": asdict(part(benchmark)),
-    }
-    return Recipe("facts", VERSION, fields)
-
-
-def make(artifact: Artifact, benchmark: Benchmark, entry: Entry | None = None) -> None:
-    """Read the files, check them, and publish the tables, each as one shard.
-
-    `entry` is that of the data set, for a worker that cannot see the folder that it stands in.
-    """
-    facts = read(benchmark, entry)
-    artifact.begin()
-    for table in TABLES:
-        artifact.write(table, "all", getattr(facts, table))
-    artifact.finish(TABLES, counts(facts))
-
-
-def read(benchmark: Benchmark, entry: Entry | None = None) -> Facts:
+def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
-    everything = catalog.read(entry or catalog.entry(benchmark.data), benchmark.path)
+    everything = catalog.read(entry, benchmark.path)
     return METHODS[benchmark.method].sliced(everything, part(benchmark))
 
 

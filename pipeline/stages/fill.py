@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import polars as pl
@@ -10,28 +9,18 @@ import polars as pl
 from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
 from operators.prompts.candidates import candidates, label_tokens
 from operators.prompts.masked import encode
-from pipeline.config.settings import Decoding
-from pipeline.inputs.models import Weights
+from pipeline.config.settings import Run
 from pipeline.stages import facts as facts_stage
-from pipeline.stages.decode import Answered
-from pipeline.storage.artifact import Artifact, Recipe
-
-VERSION = 1
+from pipeline.stages.question import Answered, Question, Questions
+from pipeline.storage.artifact import Artifact
 
 
-def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """The predictions for all prompts (`masked`), or for those that name no subject (`priors`)."""
-    model = weights.model
-    fields = {
-        "model": model.id,
-        "source": model.source,
-        "revision": weights.revision,
-        "dtype": model.dtype,
-        "engine": decoding.engine_for("fill").version(),
-        "torch": metadata.version("torch"),
-        **decoding.anew(),
-    }
-    return Recipe(stage, VERSION, fields, {"admitted": admitted.fingerprint})
+def questions(run: Run, facts: Artifact) -> Questions:
+    """The predictions for all prompts, and for those that name no subject."""
+    anew = run.decoding.anew()
+    masked = Question("masked", Fill(facts), fields=anew)
+    priors = Question("priors", Fill(facts), "content_free", fields=anew)
+    return Questions(masked, None, (priors,))
 
 
 @dataclass(frozen=True)

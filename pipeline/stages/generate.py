@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from typing import Any
 
 import polars as pl
@@ -10,84 +9,45 @@ import polars as pl
 from operators import seeds
 from operators.engines.protocol import Answer, Engine, Request, Sampling
 from operators.prompts.tokens import encode
-from pipeline.config.settings import Decoding
-from pipeline.inputs.models import Weights
-from pipeline.stages.decode import Answered
-from pipeline.storage.artifact import Recipe
-
-VERSION = 1
+from pipeline.config.settings import Run
+from pipeline.stages.question import Answered, Question, Questions
 
 
-def greedy_sampling(decoding: Decoding) -> Sampling:
-    """Temperature 0: the one answer that Acc@1 looks at."""
-    return Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
+def questions(run: Run) -> Questions:
+    """Greedy answers to all prompts; some of them once more; blocks of samples of some.
 
-
-def canary_sampling(decoding: Decoding) -> Sampling:
-    """Greedy, with log-probabilities: asked of all prompts they would halve vLLM's throughput."""
-    return replace(greedy_sampling(decoding), logprobs=True)
-
-
-def n_canary(decoding: Decoding) -> int:
-    """How many of the ranked prompts are decoded once more: all that are sampled, at least."""
-    return max(decoding.canary_prompts, decoding.samples.n_prompts)
-
-
-def block_sampling(decoding: Decoding) -> Sampling:
-    """Multinomial over the entire vocabulary: the answers that confidence is made of."""
-    samples = decoding.samples
-    return replace(
-        greedy_sampling(decoding),
-        n=samples.block_size,
-        temperature=samples.temperature,
-        top_p=samples.top_p,
-    )
-
-
-def _fields(weights: Weights, decoding: Decoding, sampling: Sampling) -> dict[str, Any]:
-    """Everything about the model and the engine that can change a token."""
-    model = weights.model
-    return {
-        "model": model.id,
-        "source": model.source,
-        "revision": weights.revision,
-        "gguf_file": model.gguf_file,
-        "chat_template": model.chat_template,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
-        "pipeline_parallel": model.pipeline_parallel,
-        "determinism": decoding.determinism,
-        "engine": decoding.engine_for("generate").version(),
-        "transformers": metadata.version("transformers"),
-        "sampling": asdict(sampling),
-        **decoding.anew(),
-    }
-
-
-def greedy_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """The greedy answers of all prompts."""
-    fields = _fields(weights, decoding, greedy_sampling(decoding))
-    return Recipe("generations", VERSION, fields, {"admitted": admitted.fingerprint})
-
-
-def canary_recipe(admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """Ranked prompts decoded once more, with log-probabilities.
-
-    How many answers differ from the first time is the noise floor of the hardware.
+    How many of the second answers differ is the noise floor of the hardware. They alone have
+    log-probabilities: asked of all prompts those would halve vLLM's throughput.
     """
-    fields = _fields(weights, decoding, canary_sampling(decoding))
-    fields |= {"n_prompts": n_canary(decoding), **decoding.anew(canary=True)}
-    return Recipe("canary", VERSION, fields, {"admitted": admitted.fingerprint})
+    decoding, samples = run.decoding, run.decoding.samples
+    greedy = Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
+    canary = replace(greedy, logprobs=True)
+    block = replace(
+        greedy, n=samples.block_size, temperature=samples.temperature, top_p=samples.top_p
+    )
+    n_canary = max(decoding.canary_prompts, samples.n_prompts)
+    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
 
+    def task(sampling: Sampling, number: int | None = None) -> Generate:
+        return Generate(sampling, run.model.chat_template, number, run.seed)
 
-def block_recipe(
-    admitted: Recipe, weights: Weights, decoding: Decoding, block: int, seed: int
-) -> Recipe:
-    """One seeded block of sampled answers: more answers are more blocks, and these stay."""
-    fields = _fields(weights, decoding, block_sampling(decoding))
-    fields |= {"block": block, "seed": seed, "n_prompts": decoding.samples.n_prompts}
-    return Recipe("samples", VERSION, fields, {"admitted": admitted.fingerprint})
+    once = {"sampling": asdict(greedy), **decoding.anew()}
+    again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.anew(canary=True)}
+    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts}
+    return Questions(
+        Question("generations", task(greedy), fields=once),
+        Question("canary", task(canary), "ranked", n_canary, again) if n_canary else None,
+        tuple(
+            Question(
+                "samples",
+                task(block, number),
+                "ranked",
+                samples.n_prompts,
+                {**drawn, "block": number, **decoding.anew()},
+            )
+            for number in range(n_blocks)
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -123,8 +83,9 @@ class Generate:
             ids = self.token_ids(tokenizer, part["text"].to_list())
             for prompt_id, token_ids in zip(part["prompt_id"], ids, strict=True):
                 # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
-                greedy = self.block is None
-                seed = None if greedy else seeds.key(self.seed, prompt_id, self.block) >> 2
+                seed = (
+                    None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
+                )
                 yield Request(prompt_id, token_ids, self.sampling, seed)
 
     def _row(self, answer: Answer) -> dict[str, Any]:

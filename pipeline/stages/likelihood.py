@@ -9,32 +9,19 @@ import polars as pl
 from operators.engines.protocol import Scored, Scorer, ScoreRequest
 from operators.prompts.score_requests import score_requests
 from operators.prompts.tokens import encode
-from pipeline.config.settings import Decoding
-from pipeline.inputs.models import Weights
-from pipeline.stages.decode import Answered
-from pipeline.storage.artifact import Recipe
-
-VERSION = 1
+from pipeline.config.settings import Run
+from pipeline.stages.question import Answered, Question, Questions
 
 
-def recipe(stage: str, admitted: Recipe, weights: Weights, decoding: Decoding) -> Recipe:
-    """The scores of all texts (`scores`), or of some in another order (`rescored`)."""
-    model = weights.model
-    fields: dict[str, Any] = {
-        "model": model.id,
-        "source": model.source,
-        "revision": weights.revision,
-        "gguf_file": model.gguf_file,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "tensor_parallel": model.tensor_parallel,
-        "pipeline_parallel": model.pipeline_parallel,
-        "engine": decoding.engine_for("score").version(),
-        **decoding.anew(canary=stage == "rescored"),
-    }
-    if stage == "rescored":
-        fields["n_prompts"] = decoding.canary_prompts
-    return Recipe(stage, VERSION, fields, {"admitted": admitted.fingerprint})
+def questions(run: Run) -> Questions:
+    """The scores of all texts, and of some in another order, which must not change them."""
+    decoding, n = run.decoding, run.decoding.canary_prompts
+    again = {"n_prompts": n, **decoding.anew(canary=True)}
+    return Questions(
+        Question("scores", Score(), fields=decoding.anew()),
+        Question("rescored", Score(backwards=True), "ranked", n, again) if n else None,
+        (),
+    )
 
 
 @dataclass(frozen=True)

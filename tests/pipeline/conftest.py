@@ -19,9 +19,9 @@ from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
-from pipeline.execution.plan import Branch, Plan, planned, work
+from pipeline.execution.plan import Plan, planned, work
 from pipeline.inputs.models import tokenizer
-from pipeline.stages import admit, aggregate, decode, expand, facts, match
+from pipeline.stages.decode import decode
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -128,41 +128,19 @@ def compute_here() -> Compute:
 
     def compute(settings: Run, engine: Engine | None = None) -> Plan:
         plan = planned(settings)
-        for branch in plan.branches:
-            _prepare(plan, branch)
-        for item in work(plan):
-            item.artifact.begin()
-            decode.decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
-        for branch in plan.branches:
-            _measure(plan, branch)
+        for step in plan.steps:
+            if step.artifact.is_complete():
+                continue
+            if step.make is not None:
+                step.make(step.artifact)
+                continue
+            step.artifact.begin()
+            for item in (each for each in work(plan) if each.artifact == step.artifact):
+                decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
+            step.artifact.finish([step.artifact.stage, "errors"])
         return plan
 
     return compute
-
-
-def _prepare(plan: Plan, branch: Branch) -> None:
-    run = plan.run
-    if not branch.facts.is_complete():
-        facts.make(branch.facts, run.benchmark)
-    if not branch.prompts.is_complete():
-        size = run.cluster.rows_per_shard
-        expand.make(branch.prompts, branch.facts, branch.setting, run.seed, size)
-    if not branch.admitted.is_complete():
-        admit.make(branch.admitted, branch.prompts, plan.weights, run.decoding.max_tokens)
-
-
-def _measure(plan: Plan, branch: Branch) -> None:
-    run, prompts = plan.run, branch.prompts
-    for artifact in branch.decoded():
-        if not artifact.is_complete():
-            artifact.finish([artifact.stage, "errors"])
-    if not branch.matched.is_complete():
-        answers = (branch.greedy, branch.blocks, run.matching, plan.weights)
-        match.make(branch.matched, branch.facts, prompts, *answers)
-    if not branch.metrics.is_complete():
-        n_sampled = run.decoding.samples.n_prompts if branch.blocks else 0
-        evidence = (branch.setting, branch.facts, prompts, branch.matched, n_sampled)
-        aggregate.make(branch.metrics, *evidence, branch.greedy, branch.canary)
 
 
 @pytest.fixture(scope="session")

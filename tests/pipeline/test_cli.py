@@ -177,7 +177,7 @@ def test_verify_finished_run_is_0(finished: Plan, cli: Cli) -> None:
 
 
 def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     path = Path(greedy.store.where(f"{greedy.folder}/generations/P30.0000.parquet"))
     path.write_bytes(b"damaged")
     code, out, err = cli("verify")
@@ -187,7 +187,7 @@ def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) ->
 
 
 def test_verify_mend_between_overrides_sets_the_file_aside(finished: Plan, cli: Cli) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations/P30.0000.parquet", b"damaged")
     code, _, err = cli("verify", "--mend", "seed=0")
     assert code == 1
@@ -203,7 +203,7 @@ def test_main_unknown_option_exits_with_2(cli: Cli, option: str) -> None:
 
 
 def test_score_own_answers_prints_the_card(finished: Plan, cli: Cli, tmp_path: Path) -> None:
-    answers = finished.branches[0].greedy.read_all("generations")
+    answers = finished.branches[0].answers.read_all("generations")
     answers.write_parquet(tmp_path / "answers.parquet")
     code, out, _ = cli("score", f"answers={tmp_path}/answers.parquet")
     assert code == 0
@@ -217,7 +217,7 @@ def test_why_two_runs_names_what_differs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = compute_here(small_settings("decoding.max_tokens=9", "seed=0"))
-    names = [plan.branches[0].greedy.fingerprint for plan in (finished, other)]
+    names = [plan.branches[0].answers.fingerprint for plan in (finished, other)]
     assert main(["why", *names, "--store", finished.run.artifacts]) == 0
     header, *fields = capsys.readouterr().out.splitlines()
     assert header == f"generations/{names[0]} → generations/{names[1]}"
@@ -226,7 +226,7 @@ def test_why_two_runs_names_what_differs(
 
 
 def test_why_same_artifact_says_so(finished: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    name = planned(finished.run).branches[0].greedy.fingerprint[:8]
+    name = planned(finished.run).branches[0].answers.fingerprint[:8]
     assert main(["why", name, name, "--store", finished.run.artifacts]) == 0
     assert capsys.readouterr().out.endswith("  the same recipe\n")
 

@@ -82,7 +82,7 @@ def value(metrics: pl.DataFrame, metric: str, variant: str | None = None) -> flo
 def test_encoder_predictions_are_those_of_the_fill_mask_pipeline(
     branch: Branch, tiny_bert: Any
 ) -> None:
-    found = branch.greedy.read_all("masked").sample(60, seed=0)
+    found = branch.answers.read_all("masked").sample(60, seed=0)
     rows = texts(branch).join(found, on="prompt_id", maintain_order="right")
     peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
     for row in rows.iter_rows(named=True):
@@ -96,7 +96,7 @@ def test_encoder_candidates_probabilities_stand_in_their_order(
 ) -> None:
     tokens = candidates(label_tokens(facts.load(branch.facts), tiny_bert.tokenizer))
     prompt = texts(branch).filter(pl.col("prompt_id").str.starts_with("P30.")).head(1)
-    (row,) = branch.greedy.read_all("masked").join(prompt, on="prompt_id").to_dicts()
+    (row,) = branch.answers.read_all("masked").join(prompt, on="prompt_id").to_dicts()
     ids = tokens.filter(relation_id="P30")["token_id"].to_list()
     peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
     scores = {each["token"]: each["score"] for each in peer(row["text"], top_k=len(peer.tokenizer))}
@@ -113,7 +113,7 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
     prompts = branch.prompts.read_all("prompts").with_columns(
         decoded=pl.coalesce("same_as", "prompt_id")
     )
-    tokens = branch.greedy.read_all("masked").select(decoded="prompt_id", token="token")
+    tokens = branch.answers.read_all("masked").select(decoded="prompt_id", token="token")
     hits: dict[str, list[bool]] = {}
     for pair_id, token in prompts.join(tokens, on="decoded").select("pair_id", "token").rows():
         if right[pair_id]:
@@ -133,7 +133,7 @@ def test_encoder_bias_level_is_between_none_and_one(branch: Branch) -> None:
     assert 0 < value(metrics, "bias_level", "prompts=multi") < 1
     asked = branch.prompts.read_all("content_free")
     assert (
-        branch.blocks[0].read_all("priors")["prompt_id"].to_list() == asked["prompt_id"].to_list()
+        branch.further[0].read_all("priors")["prompt_id"].to_list() == asked["prompt_id"].to_list()
     )
 
 
@@ -161,7 +161,7 @@ def test_encoder_that_died_goes_on_from_its_chunks(
     with pytest.raises(RuntimeError, match="died"):
         compute_here(settings, first)
     (again,) = compute_here(settings, second).branches
-    n = branch.greedy.read_all("masked").height + branch.blocks[0].read_all("priors").height
+    n = branch.answers.read_all("masked").height + branch.further[0].read_all("priors").height
     assert len(second.seen) <= n - 250 + 32  # of the last chunk, what was in flight
     one, other = again.metrics.read_all("metrics"), branch.metrics.read_all("metrics")
     assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)

@@ -78,7 +78,7 @@ def test_kamel_score_own_answers_give_the_runs_own_numbers(
     kamel_settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:
     (branch,) = compute_here(kamel_settings()).branches
-    branch.greedy.read_all("generations").write_parquet(tmp_path / "answers.parquet")
+    branch.answers.read_all("generations").write_parquet(tmp_path / "answers.parquet")
     own = branch.metrics.read_all("metrics").filter(pl.col("metric") != "flip_rate")
     assert_frame_equal(score(kamel_settings(f"answers={tmp_path}/answers.parquet")), own)
 

@@ -57,7 +57,7 @@ def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: 
 @pytest.mark.usefixtures("shared_ray")
 def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
-    greedy = planned(settings).branches[0].greedy
+    greedy = planned(settings).branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations", b"a file where a folder should be")
     with pytest.raises(InputError, match=r"generations/P3.* cannot be written"):
         run(settings)
@@ -69,10 +69,10 @@ def test_run_damaged_chunk_is_set_aside_and_decoded_again(
 ) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
     (branch,) = planned(settings).branches
-    chunk = f"{branch.greedy.folder}/chunks/generations/P30.0000"
-    branch.greedy.store.put(f"{chunk}/c0.parquet", b"half a chunk")
+    chunk = f"{branch.answers.folder}/chunks/generations/P30.0000"
+    branch.answers.store.put(f"{chunk}/c0.parquet", b"half a chunk")
     metrics = run(settings).filter(pl.col("slice").is_null())
-    assert branch.greedy.store.get(f"{chunk}/damaged/c0.parquet") == b"half a chunk"
+    assert branch.answers.store.get(f"{chunk}/damaged/c0.parquet") == b"half a chunk"
     assert metrics.filter(metric="acc_at_1")["n"].to_list()[0] == 72
 
 
@@ -92,7 +92,7 @@ def test_run_inputs_removed_to_save_room_are_not_made_again(finished: Plan) -> N
     record = Path(finished.run.results) / finished.run.name / "run.json"
     cost = json.loads(record.read_text())["cost"]
     assert cost["generations"]["prompts"] > 0
-    for artifact in (branch.prompts, *branch.decoded()):
+    for artifact in (branch.prompts, *branch.answered()):
         for path in sorted(Path(artifact.store.where(artifact.folder)).rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
     assert run(finished.run).equals(branch.metrics.read_all("metrics"))

@@ -18,7 +18,7 @@ Settings = Callable[..., Run]
 @pytest.fixture
 def answers(finished: Plan) -> pl.DataFrame:
     """The finished run's own greedy answers."""
-    return finished.branches[0].greedy.read_all("generations").select("prompt_id", "text")
+    return finished.branches[0].answers.read_all("generations").select("prompt_id", "text")
 
 
 @pytest.fixture

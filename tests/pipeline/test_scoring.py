@@ -97,7 +97,7 @@ def test_scores_are_those_of_the_plain_model(branch: Branch, model: Path, done: 
     tokenizer = models.tokenizer(done.weights)
     shard = branch.prompts.shards("prompts")[0]
     rows = with_text(branch.prompts, "prompts", shard)
-    found = dict(branch.greedy.read("scores", shard).select("prompt_id", "logprob").iter_rows())
+    found = dict(branch.answers.read("scores", shard).select("prompt_id", "logprob").iter_rows())
     for prompt_id, text in rows.select("prompt_id", "text").iter_rows():
         ids = torch.tensor([tokenizer(text).input_ids])
         with torch.inference_mode():
@@ -147,9 +147,9 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
     with pytest.raises(RuntimeError, match="died"):
         compute_here(settings, first)
     (again,) = compute_here(settings, second).branches
-    n = branch.greedy.read_all("scores").height + 4 * 11 * 3
+    n = branch.answers.read_all("scores").height + 4 * 11 * 3
     assert len(second.seen) <= n - 128 + 5  # of the last chunk, what was in flight
-    assert again.greedy.read_all("scores")["prompt_id"].is_unique().all()
+    assert again.answers.read_all("scores")["prompt_id"].is_unique().all()
     value = again.metrics.read_all("metrics")["value"]
     assert value.to_list() == pytest.approx(branch.metrics.read_all("metrics")["value"].to_list())
 

@@ -1,5 +1,6 @@
 """Token ids: one BOS where the tokenizer wants one, and no prompt that does not fit."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,7 +87,8 @@ def naive_too_long(
 def test_too_long_any_texts_equals_tokenising_all(
     tokenizer: Any, texts: list[str], limit: int, chat_template: bool
 ) -> None:
-    found = too_long(tokenizer, texts, limit=limit, chat_template=chat_template)
+    token_ids = partial(encode, chat_template=chat_template)
+    found = too_long(tokenizer, texts, limit=limit, token_ids=token_ids, adds_text=chat_template)
     assert found == naive_too_long(tokenizer, texts, limit, chat_template)
 
 

@@ -66,7 +66,7 @@ def test_forecast_tokens_are_those_that_engines_counted(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     run = small_settings()
-    greedy = compute_here(run).branches[0].greedy
+    greedy = compute_here(run).branches[0].answers
     footers = greedy.counts("generations").values()
     assert figures(run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
 
@@ -99,10 +99,10 @@ def test_forecast_left_before_is_what_the_run_decodes(
     run = small_settings(*overrides)
     before = figures(run)
     (branch,) = compute_here(run).branches
-    assert before.left["generations"] == branch.greedy.read_all("generations").height
-    assert branch.canary is not None
-    assert before.left["canary"] == branch.canary.read_all("canary").height
-    sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.blocks]
+    assert before.left["generations"] == branch.answers.read_all("generations").height
+    assert branch.again is not None
+    assert before.left["canary"] == branch.again.read_all("canary").height
+    sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
     assert before.left["samples"] == sum(sampled)
 
 
@@ -158,7 +158,7 @@ def test_lines_rate_measured_is_that_of_the_same_model(
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
     (branch,) = finished.branches
-    branch.greedy.set_aside(f"{branch.greedy.folder}/generations/P30.0000.parquet")
+    branch.answers.set_aside(f"{branch.answers.folder}/generations/P30.0000.parquet")
     *_, table, _ = lines(*forecast(small_settings()))
     (row,) = [line for line in table.splitlines() if "generations" in line]
     assert "16" in row

@@ -47,9 +47,9 @@ def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan)
     rows = spent(finished)
     assert rows["fingerprint"].to_list() == [each.fingerprint for each in branch.artifacts()]
     (greedy,) = rows.filter(stage="generations").iter_rows(named=True)
-    assert greedy["answers"] == branch.greedy.read_all("generations").height
+    assert greedy["answers"] == branch.answers.read_all("generations").height
     assert (greedy["hardware"], greedy["model"], greedy["gpus"]) == ("fake engine", "tiny", 0)
-    files = Path(branch.greedy.store.root, branch.greedy.folder).rglob("*.parquet")
+    files = Path(branch.answers.store.root, branch.answers.folder).rglob("*.parquet")
     assert greedy["bytes"] == sum(path.stat().st_size for path in files)
     (prompts,) = rows.filter(stage="prompts").iter_rows(named=True)
     assert (prompts["answers"], prompts["seconds"]) == (72, None)
@@ -74,10 +74,10 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     finished: Plan, small_settings: Settings
 ) -> None:
     (branch,) = finished.branches
-    frame = branch.greedy.read("generations", "P30.0000")
-    counts = dict(branch.greedy.counts("generations")["P30.0000"])
-    branch.greedy.write("generations", "P30.0000", frame, {**counts, "hardware": "another"})
-    branch.greedy.finish(["generations", "errors"])
+    frame = branch.answers.read("generations", "P30.0000")
+    counts = dict(branch.answers.counts("generations")["P30.0000"])
+    branch.answers.write("generations", "P30.0000", frame, {**counts, "hardware": "another"})
+    branch.answers.finish(["generations", "errors"])
     (row,) = spent(finished).filter(stage="generations").iter_rows(named=True)
     assert row["seconds"] > 0
     assert row["hardware"] is None

@@ -59,8 +59,8 @@ def test_work_more_samples_reuse_the_blocks_there_are(
     (few,) = compute_here(small_settings("decoding.samples.n_answers=50")).branches
     plan = planned(small_settings("decoding.samples.n_answers=100"))
     (many,) = plan.branches
-    assert (many.greedy, many.blocks[:2]) == (few.greedy, few.blocks)
-    assert {(item.table, getattr(item.task, "block", None)) for item in work(plan)} == {
+    assert (many.answers, many.further[:2]) == (few.answers, few.further)
+    assert {(item.table, getattr(item.question.task, "block", None)) for item in work(plan)} == {
         ("samples", 2),
         ("samples", 3),
     }
@@ -107,7 +107,7 @@ def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) ->
 
 
 def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     shard = greedy.shards("generations")[0]
     greedy.set_aside(f"{greedy.folder}/generations/{shard}.parquet")
     assert not finished.is_complete()
@@ -117,7 +117,7 @@ def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
 def test_set_aside_shard_alone_is_made_anew(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
-    greedy, before = finished.branches[0].greedy, files(finished)
+    greedy, before = finished.branches[0].answers, files(finished)
     name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
     content = greedy.store.get(name)
     greedy.set_aside(name)

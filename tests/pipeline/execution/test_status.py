@@ -94,14 +94,14 @@ def test_verify_unfinished_run_names_what_is_not_complete(small_settings: Settin
 
 
 def test_verify_missing_shard_is_named(finished: Plan) -> None:
-    path = shard_path(finished.branches[0].greedy)
+    path = shard_path(finished.branches[0].answers)
     path.unlink()
     _, problems = verify(finished.run)
     assert any(problem.startswith(f"{path} is gone") for problem in problems)
 
 
 def test_verify_truncated_shard_is_named(finished: Plan) -> None:
-    path = shard_path(finished.branches[0].greedy)
+    path = shard_path(finished.branches[0].answers)
     path.write_bytes(path.read_bytes()[:-50])
     _, problems = verify(finished.run)
     assert any(problem.startswith(f"{path} is no whole Parquet file") for problem in problems)
@@ -121,14 +121,14 @@ def test_verify_shard_of_another_artifact_is_named(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
     (other,) = compute_here(small_settings("decoding.max_tokens=9")).branches
-    path = shard_path(finished.branches[0].greedy)
-    path.write_bytes(shard_path(other.greedy).read_bytes())
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(shard_path(other.answers).read_bytes())
     _, problems = verify(finished.run)
     assert any(problem.startswith(f"{path} belongs elsewhere") for problem in problems)
 
 
 def test_verify_whole_shard_with_other_content_is_named(finished: Plan) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     shard = greedy.shards("generations")[0]
     changed = greedy.read("generations", shard).with_columns(text=pl.lit("Paris"))
     greedy.write("generations", shard, changed)
@@ -139,7 +139,7 @@ def test_verify_whole_shard_with_other_content_is_named(finished: Plan) -> None:
 
 
 def test_verify_prompt_answered_twice_is_counted(finished: Plan) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     first, second, *_ = greedy.shards("generations")
     rows = [greedy.read("generations", shard) for shard in (first, second)]
     greedy.write("generations", second, pl.concat([rows[1], rows[0][:1]]))
@@ -149,7 +149,7 @@ def test_verify_prompt_answered_twice_is_counted(finished: Plan) -> None:
 
 
 def test_verify_prompt_without_an_answer_is_counted(finished: Plan) -> None:
-    greedy = finished.branches[0].greedy
+    greedy = finished.branches[0].answers
     shard = greedy.shards("generations")[0]
     greedy.write("generations", shard, greedy.read("generations", shard)[2:])
     greedy.finish(["generations", "errors"])
@@ -158,7 +158,7 @@ def test_verify_prompt_without_an_answer_is_counted(finished: Plan) -> None:
 
 
 def test_verify_sampled_prompt_without_samples_is_counted(finished: Plan) -> None:
-    block = finished.branches[0].blocks[2]
+    block = finished.branches[0].further[2]
     shard = block.shards("samples")[0]
     block.write("samples", shard, block.read("samples", shard)[1:])
     block.finish(["samples", "errors"])
@@ -177,7 +177,7 @@ def test_verify_refused_prompts_are_no_problem(
 def test_verify_mend_sets_aside_what_the_next_run_makes_anew(
     finished: Plan, compute_here: Compute
 ) -> None:
-    path = shard_path(finished.branches[0].greedy)
+    path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
     verify(finished.run, mend=True)
     assert not path.exists()
@@ -186,8 +186,8 @@ def test_verify_mend_sets_aside_what_the_next_run_makes_anew(
 
 
 def test_verify_without_mend_touches_nothing(finished: Plan) -> None:
-    path = shard_path(finished.branches[0].greedy)
+    path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
     verify(finished.run)
     assert path.read_bytes() == b"damaged"
-    assert finished.branches[0].greedy.is_complete()
+    assert finished.branches[0].answers.is_complete()

@@ -46,5 +46,5 @@ def test_tensor_parallel_2_answers_every_prompt(tiny_llama: Path, tmp_path: Path
     )
     metrics = runner.run(run)
     assert metrics.filter(metric="acc_at_1")["n_failed"].max() == 0
-    (counts,) = planned(run).branches[0].greedy.counts("generations").values()
+    (counts,) = planned(run).branches[0].answers.counts("generations").values()
     assert counts["prompts at tensor_parallel=2"] == counts["prompts"]

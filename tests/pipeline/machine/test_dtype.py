@@ -155,7 +155,8 @@ def test_planned_auto_is_the_same_plan_as_its_type_by_name(
     found = planned(small_settings())
     named = planned(small_settings(f"model.dtype={found.run.model.dtype}"))
     assert found == named
-    assert found.branches[0].greedy.recipe.fields["dtype"] == found.weights.model.dtype != "auto"
+    assert found.branches[0].answers.recipe.fields["model"]["dtype"] == found.weights.model.dtype
+    assert found.weights.model.dtype != "auto"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pipeline.execution.plan import Plan, planned
 from pipeline.nightly import night as nightly
 from pipeline.results import report
 from pipeline.results.compare import compared, settings
-from pipeline.stages import expand, facts
+from pipeline.stages import facts
 
 Nightly = Callable[..., str]
 Answers = Callable[..., str]
@@ -77,8 +77,8 @@ def answers(slice_of: Callable[[int], list[str]], tmp_path: Path) -> Answers:
     def answers(pairs: int = 10, damaged: str | None = None) -> str:
         run = load([*slice_of(pairs), f"artifacts={tmp_path}/artifacts"])
         branch = planned(run).branches[0]
-        facts.make(branch.facts, run.benchmark)
-        expand.make(branch.prompts, branch.facts, branch.setting, run.seed, 512)
+        branch.step(branch.facts).run()
+        branch.step(branch.prompts).run()
         right = facts.load(branch.facts).pairs.select(
             "pair_id",
             text=pl.col("objects").list.first().struct.field("labels").list.first(),
@@ -245,8 +245,8 @@ def test_judge_noisy_decoding_is_no_evidence_of_no_change(
 
 def fingerprints(run: Run) -> dict[str, str]:
     (branch, *_) = planned(run).branches
-    assert branch.canary is not None
-    artifacts = (branch.prompts, branch.greedy, branch.blocks[0], branch.canary, branch.metrics)
+    assert branch.again is not None
+    artifacts = (branch.prompts, branch.answers, branch.further[0], branch.again, branch.metrics)
     return {each.stage: each.fingerprint for each in artifacts}
 
 

@@ -33,7 +33,7 @@ def results_once(
     report.write(first, {"total": 0})
     twin = [f"model.id={make_model('twin')}", "model.name=twin", "run_name=twin"]
     report.write(compute_here(load([*common, *twin])), {"total": 0})
-    answers = first.branches[0].greedy.read_all("generations").select("prompt_id", "text")
+    answers = first.branches[0].answers.read_all("generations").select("prompt_id", "text")
     damaged = pl.col("prompt_id").str.starts_with("P36.")
     answers.with_columns(text=pl.when(damaged).then(pl.lit("-")).otherwise("text")).write_parquet(
         folder / "damaged.parquet"

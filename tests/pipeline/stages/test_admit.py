@@ -39,7 +39,7 @@ def test_admit_long_prompts_are_error_rows_with_their_length(tight: Branch) -> N
 
 def test_admit_long_prompts_are_not_decoded(tight: Branch) -> None:
     refused = set(long_prompts(tight)["prompt_id"])
-    for artifact in tight.decoded():
+    for artifact in tight.answered():
         answered = artifact.read_all(artifact.stage)["prompt_id"]
         assert len(answered) > 0
         assert refused.isdisjoint(answered)

@@ -63,9 +63,9 @@ def test_aggregate_lost_answers_count_as_failed(
     (branch,) = finished.branches
     for artifact in (branch.matched, branch.metrics):
         artifact.store.drop(f"{artifact.folder}/manifest.json")
-    shard = branch.greedy.shards("generations")[0]
-    answers = branch.greedy.read("generations", shard)
-    branch.greedy.write("generations", shard, answers[2:])
+    shard = branch.answers.shards("generations")[0]
+    answers = branch.answers.read("generations", shard)
+    branch.answers.write("generations", shard, answers[2:])
     metrics = compute_here(small_settings()).branches[0].metrics.read_all("metrics")
     row = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
     assert row.select("n", "n_failed").row(0) == (70, 2)

@@ -52,7 +52,7 @@ class Backwards(FakeEngine):
 def prepared(finished: Plan) -> Plan:
     """The small run when its prompts are there and nothing is decoded."""
     for branch in finished.branches:
-        for artifact in (*branch.decoded(), branch.matched, branch.metrics):
+        for artifact in (*branch.answered(), branch.matched, branch.metrics):
             artifact.store.drop(f"{artifact.folder}/manifest.json")
             for shard in artifact.shards(artifact.stage):
                 artifact.store.drop(f"{artifact.folder}/{artifact.stage}/{shard}.parquet")
@@ -145,9 +145,9 @@ def test_decode_logprobs_are_asked_of_the_canary_alone(
     ranked = plan.branches[0].prompts.read_all("ranked")
     assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
     (branch,) = plan.branches
-    assert branch.greedy.read_all("generations")["logprob"].is_null().all()
-    assert branch.canary is not None
-    canary = branch.canary.read_all("canary")
+    assert branch.answers.read_all("generations")["logprob"].is_null().all()
+    assert branch.again is not None
+    canary = branch.again.read_all("canary")
     assert set(canary["prompt_id"]) == asked
     assert canary["logprob"].is_not_null().all()
 
@@ -155,7 +155,7 @@ def test_decode_logprobs_are_asked_of_the_canary_alone(
 def test_decode_samples_are_of_the_lowest_ranks(finished: Plan) -> None:
     (branch,) = finished.branches
     ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
-    for block in branch.blocks:
+    for block in branch.further:
         assert set(block.read_all("samples")["prompt_id"]) == set(ranked["prompt_id"])
         assert set(block.read_all("samples")["texts"].list.len()) == {25}
 
@@ -197,7 +197,7 @@ def test_recipe_whatever_changes_a_token_is_another(
     small_settings: Settings, override: str
 ) -> None:
     one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
-    for a, b in zip(one.decoded(), other.decoded(), strict=True):
+    for a, b in zip(one.answered(), other.answered(), strict=True):
         assert a.fingerprint != b.fingerprint
 
 
@@ -207,8 +207,8 @@ def test_recipe_sampling_changed_keeps_the_greedy_answers(
 ) -> None:
     settings = (small_settings(), small_settings(f"decoding.samples.{change}"))
     one, other = (planned(run).branches[0] for run in settings)
-    assert one.greedy == other.greedy
-    assert {b.fingerprint for b in one.blocks}.isdisjoint(b.fingerprint for b in other.blocks)
+    assert one.answers == other.answers
+    assert {b.fingerprint for b in one.further}.isdisjoint(b.fingerprint for b in other.further)
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_recipe_sampling_changed_keeps_the_greedy_answers(
 )
 def test_recipe_what_changes_no_token_is_the_same(small_settings: Settings, override: str) -> None:
     one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
-    assert list(one.decoded()) == list(other.decoded())
+    assert list(one.answered()) == list(other.answered())

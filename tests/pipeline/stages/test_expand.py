@@ -18,9 +18,8 @@ SIZES = [7, 100, 10_000]
 
 def made(run: Run) -> Branch:
     (branch,) = planned(run).branches
-    if not branch.facts.is_complete():
-        facts.make(branch.facts, run.benchmark)
-    expand.make(branch.prompts, branch.facts, branch.setting, run.seed, run.cluster.rows_per_shard)
+    branch.step(branch.facts).run()
+    branch.step(branch.prompts).make(branch.prompts)  # also what is complete, as two at once do
     return branch
 
 

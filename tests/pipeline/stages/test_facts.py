@@ -9,12 +9,17 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import InputError
-from pipeline.config.settings import Run
+from pipeline.config.settings import Benchmark, Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.inputs import catalog
 from pipeline.stages import facts
+from pipeline.stages.facts import ReadFacts
 
 Settings = Callable[..., Run]
+
+
+def reading(benchmark: Benchmark) -> ReadFacts:
+    return ReadFacts(benchmark, catalog.entry(benchmark.data))
 
 
 def test_make_published_facts_are_the_data_sets(finished: Plan) -> None:
@@ -34,7 +39,7 @@ def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
     overrides = ("relations=[P36]", "pairs_per_relation=3", "names_per_subject=1")
     run = small_settings(*(f"benchmark.{override}" for override in overrides))
     artifact = planned(run).branches[0].facts
-    facts.make(artifact, run.benchmark)
+    reading(run.benchmark).make(artifact)
     pairs = facts.load(artifact).pairs
     assert pairs["subjects"].to_list() == [["France"], ["Georgia"], ["Georgia"]]
 
@@ -45,14 +50,14 @@ def test_make_given_its_entry_looks_for_none(
     run = small_settings()
     artifact, entry = planned(run).branches[0].facts, catalog.entry(run.benchmark.data)
     monkeypatch.setattr(catalog, "entry", None)  # a worker elsewhere has not the user's folder
-    facts.make(artifact, run.benchmark, entry)
+    ReadFacts(run.benchmark, entry).make(artifact)
     assert artifact.is_complete()
 
 
 def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -> None:
     run = small_settings("benchmark.relations=[P36,P1]")
     with pytest.raises(InputError, match=r"benchmark\.relations names P1; this set has P30, P36"):
-        facts.make(planned(run).branches[0].facts, run.benchmark)
+        reading(run.benchmark).make(planned(run).branches[0].facts)
 
 
 def test_recipe_same_rows_at_another_path_is_the_same(
@@ -61,7 +66,7 @@ def test_recipe_same_rows_at_another_path_is_the_same(
     benchmark = small_settings().benchmark
     small_rows.write_parquet(tmp_path / "copy.parquet")
     moved = replace(benchmark, path=f"{tmp_path}/copy.parquet", name="other")
-    assert facts.recipe(moved).fingerprint == facts.recipe(benchmark).fingerprint
+    assert reading(moved).recipe.fingerprint == reading(benchmark).recipe.fingerprint
 
 
 def test_recipe_one_row_changed_is_another(
@@ -70,14 +75,14 @@ def test_recipe_one_row_changed_is_another(
     benchmark = small_settings().benchmark
     small_rows[1:].write_parquet(tmp_path / "copy.parquet")
     changed = replace(benchmark, path=f"{tmp_path}/copy.parquet")
-    assert facts.recipe(changed).fingerprint != facts.recipe(benchmark).fingerprint
+    assert reading(changed).recipe.fingerprint != reading(benchmark).recipe.fingerprint
 
 
 def test_recipe_changes_with_the_columns_that_the_entry_maps(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmark = small_settings().benchmark
-    entry, plain = catalog.entry(benchmark.data), facts.recipe(benchmark)
+    entry, plain = catalog.entry(benchmark.data), reading(benchmark).recipe
     mapped = replace(entry, columns={**entry.columns, "sub_ent": {"from": "rel_uri"}})
     monkeypatch.setattr(catalog, "entry", lambda _: mapped)
-    assert facts.recipe(benchmark) != plain
+    assert reading(benchmark).recipe != plain

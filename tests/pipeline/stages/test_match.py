@@ -15,7 +15,7 @@ Compute = Callable[..., Plan]
 
 def answered(branch: Branch) -> dict[str, str]:
     """The text that stands for each prompt, looked up one by one."""
-    texts = dict(branch.greedy.read_all("generations").select("prompt_id", "text").iter_rows())
+    texts = dict(branch.answers.read_all("generations").select("prompt_id", "text").iter_rows())
     prompts = branch.prompts.read_all("prompts").select("prompt_id", "same_as")
     return {prompt: texts[same_as or prompt] for prompt, same_as in prompts.iter_rows()}
 
@@ -64,7 +64,7 @@ def test_match_no_samples_leave_no_calibration(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     (branch,) = compute_here(small_settings("decoding.samples.n_prompts=0")).branches
-    assert branch.blocks == ()
+    assert branch.further == ()
     assert branch.matched.read_all("calibration").is_empty()
 
 
@@ -84,5 +84,5 @@ def test_recipe_another_normaliser_keeps_what_was_decoded(small_settings: Settin
     one, other = (
         planned(small_settings(f"decoding.samples.n_prompts={n}")).branches[0] for n in (8, 9)
     )
-    assert one.greedy == other.greedy
+    assert one.answers == other.answers
     assert one.matched != other.matched

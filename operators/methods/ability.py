@@ -1,0 +1,32 @@
+"""Abilities: what a method asks of an engine, and the tables that hold what the engine says."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Ability:
+    """One thing that an engine can do.
+
+    `answers` is the table with one row per answered prompt, and `column` its column that holds the
+    answer. `again` is the table of the prompts that are answered a second time, `further` that of
+    what is asked beside the answers; null: there is none.
+    """
+
+    name: Literal["generate", "fill", "score"]
+    answers: str
+    column: str
+    again: str | None
+    further: str | None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that an engine writes."""
+        return tuple(filter(None, (self.answers, self.again, self.further)))
+
+
+GENERATE = Ability("generate", "generations", "text", again="canary", further="samples")
+FILL = Ability("fill", "masked", "token", again=None, further="priors")
+SCORE = Ability("score", "scores", "logprob", again="rescored", further=None)
+
+ABILITIES = (GENERATE, FILL, SCORE)

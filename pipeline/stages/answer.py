@@ -1,0 +1,68 @@
+"""answer: what determines the answers of an engine; the pool of engines makes them (`decode`)."""
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from operators.methods.ability import FILL, SCORE, Ability
+from pipeline.config.settings import Decoding, Run
+from pipeline.inputs.models import Weights
+from pipeline.stages import fill, generate, likelihood
+from pipeline.stages.question import Question, Questions
+from pipeline.storage.artifact import Artifact, Recipe
+
+# 2: the recipes of all abilities hold the same fields of model and engine.
+VERSION = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an engine answers to a question about a setting's prompts."""
+
+    question: Question
+    admitted: Artifact
+    weights: Weights
+    decoding: Decoding
+    ability: Ability
+
+    @property
+    def recipe(self) -> Recipe:
+        """The prompts, the model, the engine, and what is asked."""
+        fields = {
+            "model": _model(self.weights, self.decoding),
+            "software": _software(self.ability, self.decoding),
+            "determinism": self.decoding.determinism,
+            **self.question.fields,
+        }
+        inputs = {"admitted": self.admitted.fingerprint}
+        return Recipe(self.question.table, VERSION, fields, inputs)
+
+
+def questions(run: Run, facts: Artifact) -> Questions:
+    """All that an engine is asked in each setting of a run."""
+    if run.method.ability == FILL:
+        return fill.questions(run, facts)
+    return likelihood.questions(run) if run.method.ability == SCORE else generate.questions(run)
+
+
+def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
+    """The weights, and how they are loaded."""
+    model = weights.model
+    return {
+        "id": model.id,
+        "source": model.source,
+        "revision": weights.revision,
+        "gguf_file": model.gguf_file,
+        "chat_template": model.chat_template,
+        "dtype": model.dtype,
+        "max_model_len": model.max_model_len,
+        "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
+        "pipeline_parallel": model.pipeline_parallel,
+        "trust_remote_code": model.trust_remote_code,
+    }
+
+
+def _software(ability: Ability, decoding: Decoding) -> dict[str, str]:
+    """The engine that answers, and what it computes with, each with its version."""
+    libraries = {name: metadata.version(name) for name in ("torch", "transformers")}
+    return {"engine": decoding.engine_for(ability.name).version(), **libraries}

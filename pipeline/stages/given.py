@@ -1,0 +1,138 @@
+"""given: answers of another system, in place of those that an engine of ours would write."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.methods.ability import SCORE, Ability
+from operators.prompts.plausibility import PROMPT_TYPES
+from operators.schemas import empty
+from pipeline.inputs import catalog
+from pipeline.inputs.files import scan
+from pipeline.storage.artifact import Artifact, Recipe
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class GivenAnswers:
+    """Takes the answers of a file, by prompt_id.
+
+    The file has one row per prompt: prompt_id and text. Where texts are scored (PRobELM), it has
+    candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
+    prompt type) if several are asked; entity_logprob and entity_n_tokens may be there.
+    """
+
+    path: Path
+    ability: Ability
+    setting: str
+    prompts: Artifact
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The content of the file, and the prompts."""
+        inputs = {"prompts": self.prompts.fingerprint}
+        fields = {"answers": catalog.checksum([self.path])}
+        return Recipe(self.ability.answers, VERSION, fields, inputs)
+
+    def make(self, artifact: Artifact) -> None:
+        """Publish the answers as the shards of an answered artifact.
+
+        Raises:
+            InputError: a missing column, or a prompt_id that is unknown or stands twice.
+        """
+        artifact.begin()
+        table, column = self.ability.answers, self.ability.column
+        for shard, rows in self.by_shard():
+            given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
+            artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
+        artifact.finish([table])
+
+    def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none."""
+        answers = self._answers()
+        for shard in self.prompts.shards("prompts"):
+            ids = self.prompts.read("prompts", shard).select("prompt_id", "same_as")
+            yield shard, ids.join(answers, on="prompt_id", how="left", maintain_order="left")
+
+    def _answers(self) -> pl.DataFrame:
+        """The answers by prompt_id, with the columns that they have of their table."""
+        rows, scored = scan([self.path]), self.ability == SCORE
+        answers = self._scores(rows) if scored else _texts(self.path, rows)
+        if answers.is_empty():
+            raise InputError(f"{self.path} has no answers; give one row for each that there is.")
+        named = "candidate_id and setting" if scored else "prompt_id"
+        known = pl.concat([each.select("prompt_id") for each in self.prompts.each("prompts")])
+        column = self.ability.column
+        problems = {
+            f"its {column} is null; give one or leave the row out": pl.col(column).is_null(),
+            f"its {named} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
+            "it is no prompt of this benchmark, setting and seed; check prompt= and seed=": ~pl.col(
+                "prompt_id"
+            ).is_in(known["prompt_id"].implode()),
+        }
+        answers = answers.with_row_index("row")
+        for problem, wrong in problems.items():
+            for row, name in answers.filter(wrong).select("row", "prompt_id").head(1).iter_rows():
+                raise InputError(f"{self.path}, row {row} (counted from 0), {name!r}: {problem}.")
+        return answers.drop("row")
+
+    def _scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
+        several = self.setting not in PROMPT_TYPES
+        _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
+        given = pl.col("setting") if several else pl.lit(self.setting)
+        further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
+        return rows.select(
+            pl.format("{}.{}", "candidate_id", given).alias("prompt_id"),
+            "logprob",
+            "n_tokens",
+            *further,
+        ).collect()
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Finds the prompts to which no answer was given, as error rows."""
+
+    given: GivenAnswers
+
+    @property
+    def recipe(self) -> Recipe:
+        """The content of the file, and the prompts."""
+        taken = self.given.recipe
+        return Recipe("admitted", VERSION, taken.fields, taken.inputs)
+
+    def make(self, artifact: Artifact) -> None:
+        """Publish an error row for each prompt without an answer of its own or of its text."""
+        artifact.begin()
+        column = pl.col(self.given.ability.column)
+        for shard, rows in self.given.by_shard():
+            absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
+            errors = absent.select("prompt_id").with_columns(
+                stage=pl.lit("score"),
+                reason=pl.lit("no_answer_given"),
+                detail=pl.lit(None, pl.String),
+            )
+            artifact.write("errors", shard, errors)
+        artifact.finish(["errors"])
+
+
+def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
+    _check_columns(path, rows, {"prompt_id": "text", "text": "text"})
+    return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+
+
+def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> None:
+    schema = rows.collect_schema()
+    for column, kind in kinds.items():
+        found = schema.get(column)
+        text = found in (pl.String, pl.Null)
+        number = found is not None and (found.is_numeric() or found == pl.Null)
+        if not (text if kind == "text" else number):
+            found_as = "nothing" if found is None else found
+            raise InputError(f"{path}: column {column} must be {kind}, found {found_as}; add it.")

@@ -1,0 +1,86 @@
+"""A question: which prompts an engine is asked, with what text, and whether they fit its context.
+
+Deciding what to decode, planning it, measuring its rate and checking it all ask here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import polars as pl
+
+from operators.prompts.expansion import Source
+from pipeline.config.settings import Run
+
+
+class Answered(NamedTuple):
+    """A row of the table that is written, and what it counts for."""
+
+    row: dict[str, Any]
+    counts: Mapping[str, float]
+
+
+class Task(Protocol):
+    """How an engine is asked about each prompt."""
+
+    @property
+    def answers_per_prompt(self) -> int:
+        """How many answers a prompt gets."""
+        ...
+
+    @property
+    def shares_answers(self) -> bool:
+        """Whether prompts of the same text get the same answer, so that one of them is asked."""
+        ...
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        ...
+
+    def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
+        """An answer for each row (a prompt with its text), in whatever order they are finished."""
+        ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an engine is asked, and the table that its answers are written to.
+
+    `source` names the table of prompts. `n_ranked` is how many of the ranked prompts are asked;
+    null: every prompt of the source. `fields` are what the recipe of the answers holds beside the
+    model, the engine and the prompts.
+    """
+
+    table: str
+    task: Task
+    source: Source = "prompts"
+    n_ranked: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Those of the source's rows that an engine is asked.
+
+        Prompts whose text stands earlier are left out if they share its answer: it is joined back
+        when answers are matched.
+        """
+        if self.task.shares_answers:
+            rows = rows.filter(pl.col("same_as").is_null())
+        if self.n_ranked is not None:
+            rows = rows.filter(pl.col("calibration_rank") < self.n_ranked)
+        return rows
+
+
+class Questions(NamedTuple):
+    """All that an engine is asked in a setting: the answers, and what stands beside them.
+
+    `again` asks some prompts a second time, for the noise; null: none.
+    """
+
+    answers: Question
+    again: Question | None
+    further: tuple[Question, ...]
+
+
+def room(run: Run) -> int:
+    """The most tokens a prompt may have, so that an answer fits behind it."""
+    return run.model.max_model_len - run.decoding.max_tokens
