@@ -23,7 +23,7 @@ def submit(plan: Plan, tally: Any) -> list[Any]:
 
     def future(step: Step) -> Any:
         folder = step.artifact.folder
-        if folder not in futures and step.make is None:
+        if folder not in futures and step.stage is None:
             # All questions are one task: it waits for what any of them waits for.
             inputs = {each.artifact.folder: each for one in asked for each in one.after}
             beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())

@@ -8,7 +8,7 @@ facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics  
 encoder says to content-free prompts); `again` are some of the answers made a second time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,20 +37,20 @@ from pipeline.storage.store import Store
 class Step:
     """An artifact, the steps that it waits for, and how it is made.
 
-    `make` computes and publishes it; null where engines answer `question` instead.
+    `stage` computes and publishes it; null where engines answer `question` instead.
     """
 
     artifact: Artifact
     after: tuple["Step", ...]
-    make: Callable[[Artifact], None] | None
+    stage: Stage | None
     question: Question | None = None
 
     def run(self) -> None:
         """Make the artifact in this process, unless it is complete, and note what it took."""
-        assert self.make is not None, "an engine is asked"
+        assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
             with timed(self.artifact):
-                self.make(self.artifact)
+                self.stage.make(self.artifact)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
     def answered(question: Question) -> Step:
         stage = Answer(question, admitted.artifact, weights, run.decoding, run.method.ability)
         artifact = Artifact(Store(run.artifacts), stage.recipe)
-        return Step(artifact, (admitted,), make=None, question=question)
+        return Step(artifact, (admitted,), stage=None, question=question)
 
     return _Said(
         admitted,
@@ -236,7 +236,7 @@ def _n_sampled(run: Run) -> int:
 
 
 def _step(run: Run, stage: Stage, *after: Step) -> Step:
-    return Step(Artifact(Store(run.artifacts), stage.recipe), after, stage.make)
+    return Step(Artifact(Store(run.artifacts), stage.recipe), after, stage)
 
 
 def work(plan: Plan) -> list[Work]:

@@ -5,6 +5,7 @@ from importlib import metadata
 from typing import Any
 
 from operators.methods.ability import FILL, SCORE, Ability
+from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Decoding, Run
 from pipeline.inputs.models import Weights
 from pipeline.stages import fill, generate, likelihood
@@ -47,19 +48,8 @@ def questions(run: Run, facts: Artifact) -> Questions:
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
     """The weights, and how they are loaded."""
-    model = weights.model
-    return {
-        "id": model.id,
-        "source": model.source,
-        "revision": weights.revision,
-        "gguf_file": model.gguf_file,
-        "chat_template": model.chat_template,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "tensor_parallel": "any" if decoding.mix_tensor_parallel else model.tensor_parallel,
-        "pipeline_parallel": model.pipeline_parallel,
-        "trust_remote_code": model.trust_remote_code,
-    }
+    found = {**in_recipe(weights.model), "revision": weights.revision}
+    return found | ({"tensor_parallel": "any"} if decoding.mix_tensor_parallel else {})
 
 
 def _software(ability: Ability, decoding: Decoding) -> dict[str, str]:

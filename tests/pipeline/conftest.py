@@ -131,8 +131,8 @@ def compute_here() -> Compute:
         for step in plan.steps:
             if step.artifact.is_complete():
                 continue
-            if step.make is not None:
-                step.make(step.artifact)
+            if step.stage is not None:
+                step.stage.make(step.artifact)
                 continue
             step.artifact.begin()
             for item in (each for each in work(plan) if each.artifact == step.artifact):

@@ -61,12 +61,6 @@ SILENT = {
         *("decoding.mix_tensor_parallel", "model.tensor_parallel", "model.pipeline_parallel"),
     },
 }
-# Parts that a recipe has yet to hold.
-HOLES = {
-    *((ability, "model.trust_remote_code") for ability in RUNS),
-    ("score", "decoding.determinism"),
-    ("fill", "model.gguf_file"),
-}
 
 
 def leaves(thing: Any, path: str = "") -> Iterator[tuple[str, bool]]:
@@ -143,11 +137,7 @@ def with_another(run: Run, path: str) -> Run:
 
 LEAVES = list(leaves(load([])))
 PARTS = [
-    pytest.param(
-        ability,
-        path,
-        marks=pytest.mark.xfail((ability, path) in HOLES, reason="a hole", strict=False),
-    )
+    (ability, path)
     for ability in RUNS
     for path, part in LEAVES
     if part and path != "settings" and path not in SILENT[ability]

@@ -19,7 +19,9 @@ SIZES = [7, 100, 10_000]
 def made(run: Run) -> Branch:
     (branch,) = planned(run).branches
     branch.step(branch.facts).run()
-    branch.step(branch.prompts).make(branch.prompts)  # also what is complete, as two at once do
+    stage = branch.step(branch.prompts).stage
+    assert stage is not None
+    stage.make(branch.prompts)  # also what is complete, as two at once do
     return branch
 
 
