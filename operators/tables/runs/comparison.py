@@ -228,12 +228,9 @@ def _interval() -> pl.Expr:
 
 
 def _p_holm() -> pl.Expr:
-    return pl.col("p_holm").map_elements(_p_value, return_dtype=pl.String).alias("p (Holm)")
+    p = pl.col("p_holm")
+    return pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p)).alias("p (Holm)")
 
 
 def _number(name: str, *, signed: bool = False) -> pl.Expr:
     return SHARE.column(pl.col(name), signed=signed)
-
-
-def _p_value(p: float) -> str:
-    return "<.0001" if p < 0.00005 else SHARE.text(p)
