@@ -17,7 +17,7 @@ RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
 # Two processes: one has Ray and the engine, and all of their tests; the other has the rest.
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
 
 .PHONY: help setup demo test test-rest test-all check format sweep plan status verify nightly chaos bench clean need-model
 

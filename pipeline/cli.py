@@ -1,11 +1,13 @@
 """The command `factsweep`: a verb, then Hydra overrides."""
 
 import argparse
+import atexit
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from typing import NoReturn
 
 from operators.errors import FactsweepError
 from pipeline.commands import (
@@ -26,6 +28,7 @@ from pipeline.commands import (
 from pipeline.config import folders
 from pipeline.machine import secrets
 from pipeline.machine.checkout import commit
+from pipeline.machine.ending import end
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
@@ -43,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(secrets.Formatter("factsweep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     try:
-        return int(asked.run(asked))
+        code = int(asked.run(asked))
+        sys.stdout.flush()
+        return code
     except FactsweepError as error:
         print(f"factsweep: {secrets.hidden(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -96,5 +101,12 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def command() -> NoReturn:
+    """The command line of this process; ends the process with the exit code."""
+    code = main()
+    atexit._run_exitfuncs()  # what the interpreter would run: Ray's, logging's and the like
+    end(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -1,6 +1,13 @@
 """What many tests share: real facts, a real tokenizer, a real engine."""
 
+import atexit
 import os
+
+from pipeline.machine.ending import end
+
+_exit_codes: list[int] = []
+# Registered before what registers more is imported, and so run last.
+atexit.register(lambda: end(_exit_codes[-1]) if _exit_codes else None)
 
 # Read when these libraries are imported. Two workers share the cores, and the tables are small.
 for name, value in {
@@ -13,14 +20,17 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
+import re
 import runpy
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from operators.datasets.facts import Facts
 from operators.engines.kind import Start
@@ -38,21 +48,39 @@ settings.register_profile("many", deadline=None, max_examples=100)
 settings.load_profile("few")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests for pytest-xdist; the longest group comes first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: _group(item) != "engines")
+class ByModule(LoadScopeScheduling):
+    """A module goes to one worker; all that use Ray or the engine go to the same one.
 
-
-def _group(item: pytest.Item) -> str:
-    """The tests that one worker runs: all with Ray or real weights, or else those of a module.
-
-    So Ray is started once, and the weights are converted and loaded once.
+    So Ray is started once, and the weights are loaded once. (`--dist loadgroup` does not group with
+    pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
     """
-    fixtures = getattr(item, "fixturenames", ())
-    return "engines" if {"_ray", "smollm2"} & set(fixtures) else item.path.stem
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return "engines" if uses_engines(ROOT / module) else module
+
+
+@cache
+def uses_engines(module: Path) -> bool:
+    """Whether the tests of a module ask for the session's Ray, weights or engine."""
+    asked = r"\b(shared_ray|ray_address)\b|\bsmollm2: Weights\b"
+    return bool(re.search(asked, module.read_text()))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
+    """With `-n 2`, share the tests out by module."""
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep the code that the process ends with, whatever the libraries do at its end."""
+    _exit_codes.append(int(session.exitstatus))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first, so that no worker begins with it when the other is done."""
+    items.sort(key=lambda item: not uses_engines(item.path))
 
 
 @pytest.fixture(scope="session")

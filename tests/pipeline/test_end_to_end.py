@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,12 +116,10 @@ def test_verify_finds_nothing(done: Finished) -> None:
     assert process.returncode == 0
 
 
-def test_run_second_time_decodes_nothing_and_is_quick(done: Finished) -> None:
+def test_run_second_time_decodes_nothing(done: Finished) -> None:
     paths = [path for path in (done.folder / "artifacts").rglob("*") if path.is_file()]
     before = {path: path.stat().st_mtime_ns for path in paths}
-    started = time.monotonic()
     process = factsweep("run", done.overrides)
     assert process.returncode == 0
     assert {path: path.stat().st_mtime_ns for path in paths} == before
     assert process.stdout == done.process.stdout
-    assert time.monotonic() - started < 60

@@ -81,6 +81,7 @@ def test_wheel_has_what_ships_and_nothing_else(wheel: Path) -> None:
     assert {"factsweep/py.typed", "factsweep/data_catalog/rates.csv"} < {*names}
 
 
+@pytest.mark.slow
 def test_wheel_runs_a_users_own_model_and_data_in_an_empty_folder(
     installed: Path, hers: Path
 ) -> None:

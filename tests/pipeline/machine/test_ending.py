@@ -1,0 +1,49 @@
+"""end: the exit code is that of the work, whatever the libraries do when they are torn down."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# The smallest set of tests that loads all that leaves threads behind.
+LOADING = (
+    "tests/operators/engines/test_vllm.py::test_answers_no_requests_is_no_answers",
+    "tests/pipeline/test_run.py::test_run_damaged_chunk_is_set_aside_and_decoded_again",
+    "tests/pipeline/storage/test_store_s3.py::test_store_lists_and_reads_what_was_put",
+)
+TIMES = int(os.environ.get("FACTSWEEP_EXITS", "2"))
+# C's exit handlers are where the destructors of Ray, Arrow and the like run: this one crashes.
+CRASH = "import ctypes; libc = ctypes.CDLL(None); libc.on_exit(libc.abort, None)"
+
+
+def python(*lines: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "\n".join([CRASH, *lines])]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_end_library_that_crashes_at_exit_changes_nothing(code: int) -> None:
+    assert python("print(1)").returncode == -signal.SIGABRT
+    done = python(f"from pipeline.machine.ending import end; print(1); end({code})")
+    assert (done.returncode, done.stdout) == (code, "1\n")
+
+
+def test_command_library_that_crashes_at_exit_changes_nothing() -> None:
+    registered = "import atexit; atexit.register(print, 'last')"
+    called = "import sys; sys.argv = ['factsweep', 'report', '--results', '/nowhere']"
+    done = python(registered, called, "from pipeline.cli import command; command()")
+    assert (done.returncode, done.stdout) == (2, "last\n")
+    assert done.stderr.startswith("factsweep: ")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 * TIMES)
+def test_tests_that_load_every_library_exit_with_0() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LOADING]
+    for _ in range(TIMES):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
