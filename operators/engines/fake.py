@@ -113,4 +113,5 @@ KIND = EngineKind(
     install="it is a part of factsweep",
     hardware="fake engine",
     variables=(WISH,),
+    arguments=lambda: None,
 )

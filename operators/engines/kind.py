@@ -13,7 +13,8 @@ NOT_INSTALLED = "none"
 class Start:
     """What an engine is started with: a model on a device, and what is asked of it.
 
-    `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine.
+    `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine;
+    `arguments` are further ones, by the names that the engine has for them.
     """
 
     model: str
@@ -28,6 +29,7 @@ class Start:
     trust_remote_code: bool = False
     seed: int = 0
     place: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class EngineKind:
     `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
     or none. `hardware` stands in the place of the machine's name where the engine's speed says
     nothing about the machine. `variables` are environment variables that it reads.
+
+    `arguments` gives the names of the further arguments that it takes; null: any. `fields` are
+    those that other fields of the configuration set.
     """
 
     name: str
@@ -51,6 +56,8 @@ class EngineKind:
     gpus: Literal["parallel", "one", "none"] = "parallel"
     hardware: str | None = None
     variables: tuple[str, ...] = ()
+    arguments: Callable[[], frozenset[str] | None] = frozenset
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def installed(*names: str) -> str:

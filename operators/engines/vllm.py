@@ -1,7 +1,10 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
+import ast
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from operators.engines.kind import EngineKind, Start, installed
@@ -92,17 +95,18 @@ def _load(start: Start) -> "LLM":
     from vllm import LLM
     from vllm.platforms import current_platform
 
-    options: dict[str, Any] = {"gpu_memory_utilization": start.gpu_memory_utilization}
+    options: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": True}
     if current_platform.is_cpu():
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.
-        options = {"enforce_eager": True, "block_size": 32}
+        options |= {"enforce_eager": True, "block_size": 32}
         # A prompt is read whole: of one that is read in parts, vLLM turns back the generator of a
         # seeded request, which those of a CPU do not know how to.
         options |= {"enable_chunked_prefill": False}
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
+    options |= start.arguments
     return LLM(
         model=start.model,
         revision=start.revision,
@@ -113,8 +117,7 @@ def _load(start: Start) -> "LLM":
         pipeline_parallel_size=start.pipeline_parallel,
         trust_remote_code=start.trust_remote_code,
         seed=start.seed,
-        enable_prefix_caching=True,
-        disable_log_stats=True,
+        gpu_memory_utilization=start.gpu_memory_utilization,
         **options,
     )
 
@@ -174,6 +177,21 @@ def _completion(output: Any) -> Completion:
     return Completion(output.text, length, logprob, str(output.finish_reason))
 
 
+def arguments() -> frozenset[str] | None:
+    """The arguments of vLLM's engine; null where vLLM is not installed.
+
+    Read from its source: importing it takes many seconds.
+    """
+    spec = find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    source = Path(spec.submodule_search_locations[0], "engine/arg_utils.py").read_text()
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    (body,) = (node.body for node in classes if node.name == "EngineArgs")
+    fields = (node.target for node in body if isinstance(node, ast.AnnAssign))
+    return frozenset(field.id for field in fields if isinstance(field, ast.Name))
+
+
 KIND = EngineKind(
     name="vllm",
     # The CPU and the CUDA build are distributions of their own, and their answers may differ.
@@ -182,4 +200,17 @@ KIND = EngineKind(
     abilities=frozenset({"generate", "score"}),
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
     "with 'factsweep[cpu]'",
+    arguments=arguments,
+    fields={
+        "model": "model.id",
+        "revision": "model.revision",
+        "tokenizer_revision": "model.revision",
+        "dtype": "model.dtype",
+        "max_model_len": "model.max_model_len",
+        "tensor_parallel_size": "model.tensor_parallel",
+        "pipeline_parallel_size": "model.pipeline_parallel",
+        "gpu_memory_utilization": "model.gpu_memory_utilization",
+        "trust_remote_code": "model.trust_remote_code",
+        "seed": "seed",
+    },
 )

@@ -56,6 +56,8 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
 def _named(override: str) -> list[str]:
     """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
+    if group.startswith("model.engine."):
+        return [f"++{override}"]  # an argument of the engine: conf/ need not have it
     if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:
         return [override]
     place = Path(name.strip("'\"")).expanduser()

@@ -1,24 +1,35 @@
 """The model that is asked, and what an engine needs to load it (conf/model/)."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from pipeline.config.limits import Text
-from pipeline.config.recipe import InRecipe, InTables, NoNumber
+from pipeline.config.recipe import InRecipe, InTables, NoNumber, Part
 
 _HOW_MANY = NoNumber("it says how many engines share the work, not what any of them computes")
 Replica = Annotated[int, Field(ge=1, le=10_000), _HOW_MANY]
+# Arguments of an engine that change no answer, and why; every other one is part of a recipe.
+_NO_ANSWER = {
+    "max_num_seqs": "how many prompts run at once, which differs between any two runs",
+    "max_num_batched_tokens": "how many tokens run at once, likewise",
+    "cpu_offload_gb": "where weights wait, not what they are",
+    "download_dir": "where files lie",
+    "safetensors_load_strategy": "how files are read",
+    "use_tqdm_on_load": "what is printed",
+    "disable_log_stats": "what is printed",
+}
 Parallel = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many engines of the model run side by side."""
+    """How many engines of the model run side by side, and how many of them share a GPU."""
 
     min: Replica
     max: Replica
+    per_gpu: Annotated[int, Field(ge=1, le=16), _HOW_MANY]
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,9 @@ class Model:
     pipeline_parallel: InRecipe[Parallel]
     replicas: Replicas
     trust_remote_code: InRecipe[bool]
+    engine: Annotated[dict[str, Any], Part("answers", but=tuple(_NO_ANSWER))] = field(
+        hash=False  # a dict has none; whatever differs in it alone is still unequal
+    )
     gpu_memory_utilization: Annotated[
         float,
         Field(gt=0, le=1),

@@ -16,9 +16,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Part:
-    """A field that can change a number, and so is part of a recipe."""
+    """A field that can change a number, and so is part of a recipe.
+
+    `but` are the keys of a mapping that cannot.
+    """
 
     of: Literal["answers", "tables"]
+    but: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,9 @@ def in_recipe(thing: Any) -> dict[str, Any]:
     found = {}
     for name, declared in declarations(type(thing)).items():
         value = getattr(thing, name)
-        if declared == Part("answers"):
-            found[name] = _plain(value)
+        if isinstance(declared, Part) and declared.of == "answers":
+            left = [key for key in value if key not in declared.but] if declared.but else []
+            found[name] = {key: value[key] for key in left} if declared.but else _plain(value)
         elif declared is None and is_dataclass(value):
             found |= {name: inner} if (inner := in_recipe(value)) else {}
         elif declared is None:

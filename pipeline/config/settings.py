@@ -216,6 +216,18 @@ def _check_engines(decoding: Decoding) -> None:
             )
 
 
+def _check_arguments(model: Model, engine: EngineKind) -> None:
+    known = engine.arguments() if model.engine else None
+    for name in model.engine:
+        if name in engine.fields:
+            raise InputError(f"model.engine.{name} is what {engine.fields[name]} says; give that.")
+        if known is not None and name not in known:
+            raise InputError(
+                f"model.engine.{name} is no argument of the engine {engine.name}."
+                f"{suggestion(name, known)}"
+            )
+
+
 def _check(run: Run) -> None:
     """Refuse values that do not go with each other.
 
@@ -223,6 +235,7 @@ def _check(run: Run) -> None:
         InputError: it names both fields.
     """
     _check_engines(run.decoding)
+    _check_arguments(run.model, run.engine)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
     if samples.n_answers % samples.block_size:
         raise InputError(
@@ -233,6 +246,12 @@ def _check(run: Run) -> None:
         raise InputError(
             f"model.replicas.max={model.replicas.max}; it must be at least model.replicas.min="
             f"{model.replicas.min}."
+        )
+    if model.replicas.per_gpu > 1 and model.tensor_parallel * model.pipeline_parallel > 1:
+        raise InputError(
+            f"model.replicas.per_gpu={model.replicas.per_gpu}, and a replica is spread over "
+            f"{model.tensor_parallel * model.pipeline_parallel} GPUs; only engines that fit one "
+            "GPU can share it, so set one of them to 1."
         )
     if model.max_model_len <= decoding.max_tokens:
         raise InputError(

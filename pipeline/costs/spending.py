@@ -6,6 +6,7 @@
 import io
 import json
 from collections import Counter
+from math import ceil
 from typing import Any
 
 import polars as pl
@@ -60,7 +61,7 @@ def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
         "model": shards[0].get("model"),
         "dtype": artifact.recipe.fields.get("model", {}).get("dtype"),  # none if made elsewhere
         "hardware": machines.pop() if len(machines) == 1 else None,
-        "gpus": round(sums["gpu_seconds"] / sums["seconds"]),
+        "gpus": ceil(round(sums["gpu_seconds"] / sums["seconds"], 2)),  # engines may share one
         "cores": round(sums["core_seconds"] / sums["seconds"]),
         **{name: int(sums[name]) for name in tokens},
         "seconds": sums["seconds"],

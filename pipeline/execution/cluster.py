@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import ceil
 from typing import Any
 
 from operators.engines.kind import NOT_INSTALLED
@@ -47,11 +48,17 @@ def gpus_per_engine(run: Run) -> int:
     return run.model.tensor_parallel * run.model.pipeline_parallel
 
 
+def sets_of_gpus(run: Run, replicas: int) -> int:
+    """How many times the GPUs of an engine that many replicas need, some of which may share."""
+    return ceil(replicas / run.model.replicas.per_gpu)
+
+
 def hardware(run: Run) -> Hardware:
     """What one replica of the model is paid for: its GPUs, or else the cores."""
     gpus = gpus_per_engine(run)
     cores = 0 if gpus else _cores(run.cluster)
-    return Hardware(gpus, cores, run.model.tensor_parallel, run.engine.hardware)
+    shared = run.model.replicas.per_gpu if gpus else 1
+    return Hardware(gpus, cores, run.model.tensor_parallel, run.engine.hardware, shared)
 
 
 def _cores(cluster: Cluster) -> int:
@@ -148,7 +155,7 @@ def _check_room(run: Run, nodes: Sequence[int]) -> None:
 
     The GPUs of one replica are on one node, unless it is pipeline-parallel.
     """
-    each, replicas = gpus_per_engine(run), run.model.replicas.min
+    each, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
     there = sum(nodes)
     mend = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."
     if each * replicas > there:
@@ -201,7 +208,7 @@ def placement(run: Run) -> dict[str, Any]:
     its workers itself.
     """
     if run.model.pipeline_parallel == 1 or run.engine.gpus != "parallel":
-        return {"num_cpus": 1, "num_gpus": gpus_per_engine(run)}
+        return {"num_cpus": 1, "num_gpus": gpus_per_engine(run) / run.model.replicas.per_gpu}
     return {"num_cpus": 1, "ray_remote_args_fn": partial(_in_new_group, gpus_per_engine(run))}
 
 

@@ -22,9 +22,10 @@ def load(run: Run, weights: Weights) -> Any:
             device=device(run.cluster),
             tensor_parallel=model.tensor_parallel,
             pipeline_parallel=model.pipeline_parallel,
-            gpu_memory_utilization=model.gpu_memory_utilization,
+            gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,
             trust_remote_code=model.trust_remote_code,
             place=_place(),
+            arguments=model.engine,
         )
     )
 

@@ -10,7 +10,7 @@ import yaml
 from operators.errors import InputError
 from pipeline.config.launch import KubeRay, Pod
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import gpus_per_engine
+from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from pipeline.launchers import order, tool
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
@@ -77,7 +77,9 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     gpus, parts = gpus_per_engine(run), 1
     if run.model.pipeline_parallel > 1 and gpus:  # the parts of such a replica may lie apart
         gpus, parts = run.model.tensor_parallel, run.model.pipeline_parallel
-    pods = {"min": run.model.replicas.min * parts, "max": run.model.replicas.max * parts}
+    replicas = run.model.replicas
+    least, most = (sets_of_gpus(run, n) if gpus else n for n in (replicas.min, replicas.max))
+    pods = {"min": least * parts, "max": most * parts}
     place = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
     worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
     return {

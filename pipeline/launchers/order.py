@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from operators.errors import InputError
 from pipeline.config import folders
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import gpus_per_engine
+from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 
 
 def command(overrides: Sequence[str]) -> str:
@@ -89,4 +89,4 @@ def nodes(run: Run, gpus_per_node: int) -> int:
             f"cluster.launch.gpus_per_node={gpus_per_node}; raise one, or set "
             "model.tensor_parallel lower."
         )
-    return -(-replicas // (gpus_per_node // each))
+    return -(-sets_of_gpus(run, replicas) // (gpus_per_node // each))

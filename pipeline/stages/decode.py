@@ -39,6 +39,7 @@ class Hardware:
     cores: int
     tensor_parallel: int
     named: str | None = None
+    per_gpu: int = 1
 
     @property
     def name(self) -> str:
@@ -266,7 +267,7 @@ class _Tally:
         return {
             **taken,
             "seconds": seconds,
-            "gpu_seconds": seconds * self._hardware.gpus,
+            "gpu_seconds": seconds * self._hardware.gpus / self._hardware.per_gpu,
             "core_seconds": seconds * self._hardware.cores,
             f"prompts at tensor_parallel={self._hardware.tensor_parallel}": taken["prompts"],
         }

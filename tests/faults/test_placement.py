@@ -6,6 +6,7 @@ sweep.py.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path)
     engines = places(tmp_path)
     assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
     assert len({engine["node"] for engine in engines}) == 2
+
+
+def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
+    shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
+    four = ("model.replicas.min=4", "model.replicas.max=4")
+    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.005).finish()
+    assert done.returncode == 0, done.stderr
+    held = Counter((engine["node"], *engine["gpus"]) for engine in places(tmp_path))
+    assert sum(held.values()) == 4
+    assert max(held.values()) == 2
 
 
 def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:

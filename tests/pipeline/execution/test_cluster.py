@@ -110,3 +110,12 @@ def test_started_without_vllm_says_what_to_install(
         cluster.started(load(overrides)),
     ):
         pass
+
+
+def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
+    given = ["cluster.device=cuda", "model.replicas.per_gpu=4"]
+    replicas = ["model.replicas.min=8", "model.replicas.max=8"]
+    run = load([*given, *replicas])
+    assert cluster.placement(run)["num_gpus"] == 0.25
+    assert cluster.sets_of_gpus(run, 8) == 2
+    assert (cluster.hardware(run).gpus, cluster.hardware(run).per_gpu) == (1, 4)

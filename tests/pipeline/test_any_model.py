@@ -1,0 +1,42 @@
+"""Any model: a folder without a file in conf/model/ runs on a slice, through the real engines."""
+
+import runpy
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.cli import main
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny_models.py"))
+SLICE = (
+    "benchmark.relations=[P36]",
+    "benchmark.pairs_per_relation=3",
+    "benchmark.names_per_subject=1",
+    "decoding.samples.n_prompts=0",
+    "decoding.canary_prompts=0",
+    "metrics.n_draws=20",
+    "metrics.n_rounds=2",
+    "cluster.num_cpus=2",
+    "cluster.cpu_kvcache_gib=1",
+)
+
+
+def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
+    """The answers of `factsweep run` with the model in the folder."""
+    places = (f"artifacts={folder}/artifacts", f"results={folder}/results")
+    assert main(["run", f"model={folder}/mine", *SLICE, *places, *overrides]) == 0
+    return pl.read_parquet(f"{folder}/artifacts/{stage}/*/{stage}/*.parquet")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("family", ["llama", "qwen", "gpt-neox"])
+def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> None:
+    TINY["save"](family, tmp_path / "mine")
+    given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
+    assert answered(tmp_path, "generations", *given)["text"].null_count() == 0
+
+
+def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> None:
+    TINY["save"]("bert", tmp_path / "mine")
+    assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()
