@@ -159,7 +159,7 @@ def main() -> None:
             costs=metrics.clear(),
             published=catalog.published("belief"),
         )
-        content = results_page(branches, result, METHODS["belief"].report(result))
+        content = results_page(branches, result, METHODS["belief"].show.report(result))
         seconds = time.monotonic() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     print(f"{n_settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB")

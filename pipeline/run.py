@@ -175,7 +175,7 @@ def check_failed(plan: Plan) -> None:
 
 def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
     """How many prompts of a setting have an answer, and how many have none."""
-    row = metrics.filter(metric=method.main_metric).filter(pl.col("slice").is_null())
+    row = metrics.filter(metric=method.measure.main_metric).filter(pl.col("slice").is_null())
     n, failed = row.select("n", "n_failed").row(0)
     return int(n), int(failed)
 

@@ -38,7 +38,7 @@ def score(run: Run) -> pl.DataFrame:
 def _check(run: Run) -> None:
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
-    if run.method.ability == FILL:
+    if run.method.ask.ability == FILL:
         raise InputError(f"score measures no encoder's answers; model={run.model.name} is one.")
     if len(run.settings) != 1:
         raise InputError("score measures one setting; name it with prompt=….")

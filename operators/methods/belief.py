@@ -1,17 +1,29 @@
 """BELIEF and BELIEF-ICL: many prompts a fact, matched by lemmas, with confidence from samples."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import polars as pl
 from matplotlib.figure import Figure
 from polars import selectors
+from pydantic import Field
 
 from operators.datasets.facts import Facts, sliced, with_right_labels
 from operators.matching.lemmas import correct, key, words
 from operators.matching.normalise import Normaliser
-from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
-from operators.metrics.belief.analyses import analyses
+from operators.methods.method import (
+    Ask,
+    Digest,
+    Evidence,
+    Matcher,
+    Measure,
+    Method,
+    Report,
+    Result,
+    Show,
+)
+from operators.metrics.belief.analyses import Analysis, analyses
 from operators.metrics.belief.belief import belief
 from operators.metrics.belief.calibration import bins
 from operators.metrics.belief.confidence import confidence
@@ -47,6 +59,16 @@ TITLES: Mapping[str, str] = {
     "template-examples": "Templates, a few of each relation",
     "missing": "Numbers of the papers' tables that are missing, and why",
 }
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much is drawn for fluctuation and intervals, and what is analysed (conf/metrics/)."""
+
+    n_draws: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    n_rounds: Annotated[int, Field(ge=1, le=1_000_000)]
+    n_bins: Annotated[int, Field(ge=1, le=1_000)]
+    analyses: tuple[Analysis, ...]
 
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
@@ -86,7 +108,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     calibration = evidence.tables["calibration"]
     return {
         "metrics": core(evidence, calibration if sampled else None, by="match"),
-        "bins": bins(calibration, evidence.n_bins),
+        "bins": bins(calibration, evidence.options.n_bins),
     }
 
 
@@ -98,21 +120,21 @@ def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.
         calibration,
         n_failed,
         seed=evidence.seed,
-        n_draws=evidence.n_draws,
-        n_rounds=evidence.n_rounds,
-        n_bins=evidence.n_bins,
+        n_draws=evidence.options.n_draws,
+        n_rounds=evidence.options.n_rounds,
+        n_bins=evidence.options.n_bins,
         by=by,
         n_failed_samples=evidence.n_failed_samples,
     )
     further = analyses(
-        evidence.analyses,
+        evidence.options.analyses,
         answers,
         evidence.facts.templates,
         n_failed,
-        evidence.canary,
+        evidence.again,
         by=by,
         seed=evidence.seed,
-        n_rounds=evidence.n_rounds,
+        n_rounds=evidence.options.n_rounds,
     )
     return pl.concat([metrics, further])
 
@@ -216,19 +238,29 @@ def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
 
 
 METHOD = Method(
-    setting=Setting,
-    sliced=sliced,
-    expand=expand,
-    matched=("answers", "calibration", "sampled"),
-    matcher=_matcher,
-    versions=lambda pipeline: Normaliser(pipeline).versions,
-    measured=("metrics", "bins"),
-    measure=_measure,
-    report=report,
-    card=card,
-    main_metric="acc_at_1",
-    published="belief",
-    masked="belief-masked",
-    digest=digest,
-    metrics=SHOWN,
+    ask=Ask(
+        setting=Setting,
+        sliced=sliced,
+        expand=expand,
+        masked="belief-masked",
+    ),
+    measure=Measure(
+        version=1,
+        answers="answers",
+        matcher=_matcher,
+        versions=lambda pipeline: Normaliser(pipeline).versions,
+        compute=_measure,
+        main_metric="acc_at_1",
+        options=Options,
+        calibration="calibration",
+        beside=("sampled",),
+        measured=("metrics", "bins"),
+        metrics=SHOWN,
+    ),
+    show=Show(
+        report=report,
+        card=card,
+        published="belief",
+        digest=digest,
+    ),
 )

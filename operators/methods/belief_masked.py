@@ -10,7 +10,7 @@ from operators.datasets.facts import Facts, sliced
 from operators.matching.masked import label_probabilities, matched
 from operators.methods import belief
 from operators.methods.ability import FILL
-from operators.methods.method import Evidence, Matcher, Method
+from operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show
 from operators.metrics.belief.bias_level import bias_level
 from operators.metrics.belief.calibration import bins
 from operators.metrics.belief.extended_entities import extended_entities, gains
@@ -64,30 +64,41 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     # Every prompt has a confidence: what failed, failed for both.
     every = replace(evidence, n_failed_samples=evidence.n_failed)
     found = belief.core(every, calibration, by="equality")
-    drawn = {"seed": evidence.seed, "n_rounds": evidence.n_rounds}
+    drawn = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     rows = [
         found.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
         bias_level(evidence.tables["biases"]),
         extended_entities(evidence.tables["gains"], **drawn),
         left_out(evidence.tables["left_out"]),
     ]
-    return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.n_bins)}
+    return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.options.n_bins)}
 
 
 METHOD = Method(
-    setting=Masked,
-    sliced=sliced,
-    expand=expand,
-    matched=("answers", "calibration", "errors", "biases", "gains", "left_out"),
-    matcher=_matcher,
-    versions=lambda _pipeline: {},
-    measured=("metrics", "bins"),
-    measure=_measure,
-    report=belief.report,
-    card=card,
-    main_metric="acc_at_1",
-    published="belief",
-    ability=FILL,
-    digest=belief.digest,
-    metrics=SHOWN,
+    ask=Ask(
+        setting=Masked,
+        sliced=sliced,
+        expand=expand,
+        ability=FILL,
+    ),
+    measure=Measure(
+        version=1,
+        answers="answers",
+        matcher=_matcher,
+        versions=lambda _pipeline: {},
+        compute=_measure,
+        main_metric="acc_at_1",
+        options=belief.Options,
+        calibration="calibration",
+        left_out="errors",
+        beside=("biases", "gains", "left_out"),
+        measured=("metrics", "bins"),
+        metrics=SHOWN,
+    ),
+    show=Show(
+        report=belief.report,
+        card=card,
+        published="belief",
+        digest=belief.digest,
+    ),
 )

@@ -8,7 +8,17 @@ from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, with_right_labels
 from operators.datasets.kamel import sliced
-from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
+from operators.methods.method import (
+    Ask,
+    Digest,
+    Evidence,
+    Matcher,
+    Measure,
+    Method,
+    Report,
+    Result,
+    Show,
+)
 from operators.metrics.kamel.kamel import kamel
 from operators.metrics.kamel.precision_recall import precision_recall
 from operators.prompts.few_shot import FewShot, expand
@@ -38,7 +48,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         evidence.facts.pairs,
         seed=evidence.seed,
         split=evidence.setting.split,
-        n_rounds=evidence.n_rounds,
+        n_rounds=evidence.options.n_rounds,
     )
     return {"metrics": metrics}
 
@@ -96,18 +106,24 @@ def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
 
 
 METHOD = Method(
-    setting=FewShot,
-    sliced=sliced,
-    expand=expand,
-    matched=("given",),
-    matcher=_matcher,
-    versions=lambda _pipeline: {},
-    measured=("metrics",),
-    measure=_measure,
-    report=_report,
-    card=tables.card,
-    main_metric="f1",
-    published="kamel",
-    digest=_digest,
-    metrics=tables.SHOWN,
+    ask=Ask(
+        setting=FewShot,
+        sliced=sliced,
+        expand=expand,
+    ),
+    measure=Measure(
+        version=1,
+        answers="given",
+        matcher=_matcher,
+        versions=lambda _pipeline: {},
+        compute=_measure,
+        main_metric="f1",
+        metrics=tables.SHOWN,
+    ),
+    show=Show(
+        report=_report,
+        card=tables.card,
+        published="kamel",
+        digest=_digest,
+    ),
 )

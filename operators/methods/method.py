@@ -6,10 +6,11 @@ this with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import polars as pl
 from matplotlib.figure import Figure
+from pydantic import Field
 
 from operators.datasets.facts import Facts, Slice
 from operators.methods.ability import GENERATE, Ability
@@ -61,8 +62,8 @@ class Evidence:
 
     `tables` are the matched ones, of all relations. `n_failed` (relation_id, n_failed) counts the
     prompts without an answer, `n_failed_samples` those without samples; null if none were asked.
-    `canary` are the greedy answers with log-probabilities; null if none were decoded twice.
-    `analyses` are the names of those that are wanted beside the metrics (conf/metrics/).
+    `again` are the answers that were made a second time, those of decoders with log-probabilities;
+    null if none were. `options` are those of the method (conf/metrics/).
     """
 
     facts: Facts
@@ -70,12 +71,9 @@ class Evidence:
     tables: Mapping[str, pl.DataFrame]
     n_failed: pl.DataFrame
     n_failed_samples: pl.DataFrame | None
-    canary: pl.DataFrame | None
-    analyses: tuple[str, ...]
+    again: pl.DataFrame | None
+    options: Any
     seed: int
-    n_draws: int
-    n_rounds: int
-    n_bins: int
 
 
 @dataclass(frozen=True)
@@ -126,37 +124,83 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Method:
-    """A benchmark's own way.
+class Rounds:
+    """The options of a method that draws nothing but the rounds of its intervals."""
 
-    `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
-    `versions` says what it depends on beside its code. `matched` names the tables that it gives:
-    the first has a row an answered prompt, the second, if there is one, a row a sampled prompt;
-    `errors` are prompts that the model cannot answer, which are left out and not failed.
-    `measured` names those that `measure` gives: `metrics`, and what figures show beside it.
-    `card` is the summary that a terminal shows. Every answered prompt enters `main_metric`.
-    `published` names the file of the paper's numbers. `ability` is what is asked of an engine.
-    `masked` names the method that takes this one's place where the model is an encoder; null: there
-    is none. `twice` measures how far answers differ that were made twice: the first, then the
-    second ones. `digest` is what a page
-    shows of a relation's facts, from its first matched table; null: nothing. `metrics` are those
-    that have a heading or a better end.
+    n_rounds: Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How facts are asked.
+
+    `setting` is the frozen dataclass of a section of conf/prompt/. `ability` is what is asked of an
+    engine. `masked` names the method that takes this one's place where the model is an encoder;
+    null: there is none.
     """
 
     setting: type[Any]
     sliced: Callable[[Facts, Slice], Facts]
     expand: Expand
-    matched: tuple[str, ...]
-    matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
-    versions: Callable[[str], Mapping[str, str]]
-    measured: tuple[str, ...]
-    measure: Callable[[Evidence], Mapping[str, pl.DataFrame]]
-    report: Callable[[Result], Report]
-    card: Callable[[pl.DataFrame], pl.DataFrame]
-    main_metric: str
-    published: str
     ability: Ability = GENERATE
     masked: str | None = None
-    twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
-    digest: Callable[[Facts, pl.DataFrame], Digest] | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How answers are compared with facts, and what is computed of them.
+
+    `version` rises when the same answers give other numbers. `matcher` is made of the facts, the
+    name of a spaCy pipeline and what loads the tokenizer; `versions` says what it depends on beside
+    its code. It gives the tables `answers` (one row per answered prompt), `calibration` (one row
+    per sampled prompt), `left_out` (prompts that the model cannot answer, which have not failed)
+    and those `beside` them; null: there is none.
+    `compute` gives the tables that `measured` names: `metrics`, and what figures show beside it.
+    `options` is the frozen dataclass of what it reads of conf/metrics/. `main_metric` is defined
+    over every answered prompt; failures are counted from it. `metrics` are those that have a
+    heading or a better end. `twice` measures how far the answers that were made twice
+    differ: the first, then the second ones.
+    """
+
+    version: int
+    answers: str
+    matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
+    versions: Callable[[str], Mapping[str, str]]
+    compute: Callable[[Evidence], Mapping[str, pl.DataFrame]]
+    main_metric: str
+    options: type[Any] = Rounds
+    calibration: str | None = None
+    left_out: str | None = None
+    beside: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ("metrics",)
     metrics: tuple[Metric, ...] = ()
+    twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The tables that the matcher gives."""
+        named = (self.answers, self.calibration, self.left_out)
+        return (*(table for table in named if table is not None), *self.beside)
+
+
+@dataclass(frozen=True)
+class Show:
+    """How results are shown.
+
+    `card` is the summary that a terminal shows. `published` names the file of the paper's numbers.
+    `digest` is what a page shows of a relation's facts, from its answers; null: nothing.
+    """
+
+    report: Callable[[Result], Report]
+    card: Callable[[pl.DataFrame], pl.DataFrame]
+    published: str
+    digest: Callable[[Facts, pl.DataFrame], Digest] | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A benchmark's own way: to ask, to measure, to show."""
+
+    ask: Ask
+    measure: Measure
+    show: Show

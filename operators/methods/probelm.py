@@ -8,7 +8,17 @@ import polars as pl
 from operators.datasets.facts import Facts, sliced
 from operators.datasets.probelm import candidates
 from operators.methods.ability import SCORE
-from operators.methods.method import Digest, Evidence, Matcher, Method, Report, Result
+from operators.methods.method import (
+    Ask,
+    Digest,
+    Evidence,
+    Matcher,
+    Measure,
+    Method,
+    Report,
+    Result,
+    Show,
+)
 from operators.metrics.noise.permutation import permutation_difference
 from operators.metrics.probelm.probelm import METRICS, probelm
 from operators.prompts.plausibility import Plausibility, expand
@@ -38,7 +48,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         evidence.tables["scored"],
         candidates(evidence.facts.pairs),
         seed=evidence.seed,
-        n_rounds=evidence.n_rounds,
+        n_rounds=evidence.options.n_rounds,
     )
     return {"metrics": metrics}
 
@@ -92,20 +102,26 @@ def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
 
 
 METHOD = Method(
-    setting=Plausibility,
-    sliced=sliced,
-    expand=expand,
-    matched=("scored",),
-    matcher=_matcher,
-    versions=lambda _pipeline: {},
-    measured=("metrics",),
-    measure=_measure,
-    report=_report,
-    card=tables.card,
-    main_metric="accuracy",
-    published="probelm",
-    ability=SCORE,
-    twice=_twice,
-    digest=_digest,
-    metrics=METRICS,
+    ask=Ask(
+        setting=Plausibility,
+        sliced=sliced,
+        expand=expand,
+        ability=SCORE,
+    ),
+    measure=Measure(
+        version=1,
+        answers="scored",
+        matcher=_matcher,
+        versions=lambda _pipeline: {},
+        compute=_measure,
+        main_metric="accuracy",
+        metrics=METRICS,
+        twice=_twice,
+    ),
+    show=Show(
+        report=_report,
+        card=tables.card,
+        published="probelm",
+        digest=_digest,
+    ),
 )

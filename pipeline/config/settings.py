@@ -13,14 +13,13 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.ability import FILL
 from operators.methods.method import Asked, Method
-from operators.metrics.belief.analyses import ANALYSES
 from pipeline.config.benchmark import Benchmark
 from pipeline.config.cluster import Cluster
 from pipeline.config.compose import choices, composed
 from pipeline.config.decoding import Decoding, Samples
 from pipeline.config.described import OPEN, described
 from pipeline.config.limits import Text
-from pipeline.config.measuring import Matching, Metrics
+from pipeline.config.measuring import Matching
 from pipeline.config.model import Model, Replicas
 from pipeline.config.recipe import InRecipe, NoNumber
 from pipeline.config.suggestion import suggestion
@@ -33,7 +32,6 @@ __all__ = [
     "Config",
     "Decoding",
     "Matching",
-    "Metrics",
     "Model",
     "Replicas",
     "Run",
@@ -59,7 +57,7 @@ class Run:
     settings: InRecipe[tuple[Asked, ...]]
     decoding: Decoding
     matching: Matching
-    metrics: Metrics
+    metrics: InRecipe[Any]
     cluster: Cluster
     seed: Seed
     name: Where
@@ -75,7 +73,7 @@ class Run:
     @property
     def engine(self) -> EngineKind:
         """The engine that does what the method asks."""
-        return self.decoding.engine_for(self.method.ability.name)
+        return self.decoding.engine_for(self.method.ask.ability.name)
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Config:
     prompt: InRecipe[dict[str, Any]]
     decoding: Decoding
     matching: Matching
-    metrics: Metrics
+    metrics: InRecipe[dict[str, Any]]
     cluster: Cluster
     sweep: Sweep
     seed: Seed
@@ -113,7 +111,7 @@ def load(overrides: Sequence[str]) -> Run:
         settings=settings,
         decoding=given.decoding,
         matching=given.matching,
-        metrics=given.metrics,
+        metrics=_options(given.metrics, benchmark),
         cluster=given.cluster,
         seed=given.seed,
         name=given.run_name or _default_name(given, settings),
@@ -122,7 +120,7 @@ def load(overrides: Sequence[str]) -> Run:
         answers=given.answers,
     )
     _check(run)
-    return replace(run, decoding=_filling(run.decoding)) if run.method.ability == FILL else run
+    return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
 
 def _described(overrides: Sequence[str]) -> dict[str, Any]:
@@ -169,7 +167,7 @@ def _benchmark(given: Config) -> Benchmark:
         )
     if model.architecture == "decoder":
         return benchmark
-    masked = METHODS[benchmark.method].masked
+    masked = METHODS[benchmark.method].ask.masked
     if masked is None:
         raise InputError(
             f"model={model.name} is an encoder, and benchmark={benchmark.name} asks for answers "
@@ -179,7 +177,7 @@ def _benchmark(given: Config) -> Benchmark:
 
 
 def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
-    kind = METHODS[benchmark.method].setting
+    kind = METHODS[benchmark.method].ask.setting
     unknown = [name for name in prompt if name not in {each.name for each in fields(kind)}]
     if unknown:
         raise InputError(
@@ -190,9 +188,18 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
     return setting
 
 
+def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
+    """What the benchmark's method reads of conf/metrics/; the rest is what others read."""
+    kind = METHODS[benchmark.method].measure.options
+    own = {field.name for field in fields(kind)}
+    others = {f.name for method in METHODS.values() for f in fields(method.measure.options)} - own
+    mine = {name: value for name, value in metrics.items() if name not in others}
+    return build(kind, mine, "metrics")
+
+
 def _prompts_of(benchmark: Benchmark) -> list[str]:
     """The prompts of the benchmark's paper."""
-    fill = METHODS[benchmark.method].ability == FILL
+    fill = METHODS[benchmark.method].ask.ability == FILL
     plan = benchmark.paper.encoders if fill else benchmark.paper
     return [] if plan is None else list(plan.prompts or ())
 
@@ -258,9 +265,3 @@ def _check(run: Run) -> None:
             f"model.max_model_len={model.max_model_len}; it must be more than "
             f"decoding.max_tokens={decoding.max_tokens}."
         )
-    for name in run.metrics.analyses:
-        if name not in ANALYSES:
-            known = ", ".join(ANALYSES)
-            raise InputError(
-                f"metrics.analyses names {name}; there are {known}.{suggestion(name, ANALYSES)}"
-            )

@@ -87,7 +87,7 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
         # One question of each table: all blocks of samples are asked alike.
         questions = {question.table: question for _, question in branch.asked()}
         parts: dict[str, list[pl.DataFrame]] = {table: [] for table in questions}
-        for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
+        for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
             for table, question in questions.items():
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
                 parts[table].append(_with_room(plan, question.task, rows))

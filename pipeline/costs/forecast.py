@@ -57,7 +57,7 @@ def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
 def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
     figures, tokenizer = Forecast(branch, pairs=facts.pairs.height), models.tokenizer(plan.weights)
     run = plan.run
-    for expansion in run.method.expand(facts, branch.setting, seed=run.seed):
+    for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         figures.prompts[expansion.relation_id] = expansion.prompts.height
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         figures.duplicates += expansion.prompts["same_as"].count()
@@ -75,7 +75,7 @@ def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) ->
             ids = question.task.token_ids(tokenizer, part["text"].to_list())
             fits = pl.Series([len(each) <= room(run) for each in ids], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
-            if question.table == run.method.ability.answers:
+            if question.table == run.method.ask.ability.answers:
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
@@ -173,7 +173,7 @@ def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
     """The costs of engines by the rate that was given."""
     given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
     seconds = pl.col("answers") / given
-    engine = pl.col("stage").is_in(list(run.method.ability.tables))
+    engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
     changed = {
         "seconds": seconds,
         "gpu_hours": seconds * gpus / 3600,

@@ -18,7 +18,7 @@ def load(run: Run, weights: Weights) -> Any:
             revision=weights.revision if model.source == "hub" else None,
             dtype=model.dtype,
             max_model_len=model.max_model_len,
-            ability=run.method.ability.name,
+            ability=run.method.ask.ability.name,
             device=device(run.cluster),
             tensor_parallel=model.tensor_parallel,
             pipeline_parallel=model.pipeline_parallel,

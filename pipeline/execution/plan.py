@@ -163,7 +163,7 @@ def _branch(run: Run, setting: Asked, facts: Step, weights: Weights) -> Branch:
             model=run.model.name,
             benchmark=run.benchmark.name,
             setting=setting,
-            metrics=run.metrics,
+            options=run.metrics,
             seed=run.seed,
             n_sampled=n_sampled,
             facts=facts.artifact,
@@ -210,7 +210,7 @@ def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
     admitted = _step(run, Admit(prompts.artifact, weights, task, room(run)), prompts)
 
     def answered(question: Question) -> Step:
-        stage = Answer(question, admitted.artifact, weights, run.decoding, run.method.ability)
+        stage = Answer(question, admitted.artifact, weights, run.decoding, run.method.ask.ability)
         artifact = Artifact(Store(run.artifacts), stage.recipe)
         return Step(artifact, (admitted,), stage=None, question=question)
 
@@ -224,14 +224,16 @@ def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
     """What another system said."""
-    given = GivenAnswers(Path(str(run.answers)), run.method.ability, setting.name, prompts.artifact)
+    given = GivenAnswers(
+        Path(str(run.answers)), run.method.ask.ability, setting.name, prompts.artifact
+    )
     return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
 
 
 def _n_sampled(run: Run) -> int:
     """How many prompts have sampled answers, beside the greedy one."""
     samples = run.decoding.samples
-    asked = run.answers is None and run.method.ability.further == "samples"
+    asked = run.answers is None and run.method.ask.ability.further == "samples"
     return samples.n_prompts if asked and samples.n_answers else 0
 
 

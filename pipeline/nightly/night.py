@@ -150,7 +150,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
         measured = baseline.measured(run.model.name, run.benchmark.name)
         if measured in found:
             raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
-        if "answers" not in run.method.matched:
+        if run.method.measure.answers != "answers":
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         found[measured] = _named(run, given, folder, str(day))

@@ -78,7 +78,7 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
     """With the column `correct`, where the matched table has one."""
-    first, *_ = METHODS[branch.method].matched
+    first = METHODS[branch.method].measure.answers
     matched = branch.artifacts["matched"].read_all(first)
     if not {"prompt_id", "correct"} <= {*matched.columns}:
         return rows

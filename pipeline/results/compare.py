@@ -139,7 +139,7 @@ def relations(branch: PastBranch) -> set[str]:
 
 
 def _is_comparable(branch: PastBranch) -> bool:
-    return "answers" in METHODS[branch.method].matched
+    return METHODS[branch.method].measure.answers == "answers"
 
 
 def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
@@ -148,7 +148,7 @@ def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
 
 def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
     """What the two differ in, beside the model: prompts, decoding, matching."""
-    for stage in ("facts", "prompts", METHODS[one.method].ability.answers, "matched"):
+    for stage in ("facts", "prompts", METHODS[one.method].ask.ability.answers, "matched"):
         if stage in one.artifacts and stage in other.artifacts:
             ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
             for line in differences(ours, theirs):
@@ -159,7 +159,7 @@ def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
 def _compared(
     one: PastBranch, other: PastBranch, given: Comparison, departures: tuple[str, ...]
 ) -> Compared:
-    by: By = "match" if METHODS[one.method].ability == GENERATE else "equality"
+    by: By = "match" if METHODS[one.method].ask.ability == GENERATE else "equality"
     matched = [each.artifacts["matched"] for each in (one, other)]
     paired, changes = _by_relation(matched, given, by)
     comparison = compare(paired, seed=0, n_rounds=given.n_rounds)

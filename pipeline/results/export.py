@@ -59,7 +59,7 @@ def _parquet(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, by
 def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, bytes]:
     started = _started(record)
     method = METHODS[record["run"]["benchmark"]["method"]]
-    found = harness_results(metrics, record, started, higher_is_better(method.metrics))
+    found = harness_results(metrics, record, started, higher_is_better(method.measure.metrics))
     content = json.dumps(found, indent=2, allow_nan=False)
     # The harness writes a time without its zone into the name.
     return harness_path(record, started.replace(tzinfo=None)), content.encode()

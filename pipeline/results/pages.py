@@ -36,10 +36,11 @@ _MOST_SHARDS = 8
 def results_page(branches: Sequence[PastBranch], result: Result, report: Report) -> bytes:
     """The page of what was measured on one benchmark, by one run or several."""
     method = METHODS[branches[0].method]
+    measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
     facts = _all_facts(branches)
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
-    overall = headline.headline(result.tables["metrics"], method.card)
+    overall = headline.headline(result.tables["metrics"], method.show.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
     figures, left_out = _drawings(report)
     browser = _browser(asked, facts, len(branches)) if asked else None
@@ -48,13 +49,13 @@ def results_page(branches: Sequence[PastBranch], result: Result, report: Report)
         title=_title(branches),
         lead=_lead(branches, facts, asked),
         warnings=list(_warnings(branches)),
-        main_metric=headings(method.metrics).get(method.main_metric, method.main_metric),
-        tiles=list(headline.tiles(metrics, method.main_metric)),
+        main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
+        tiles=list(headline.tiles(metrics, measure.main_metric)),
         headline=overall,
         published=published,
-        terms=terms_of((row[0] for row in overall.rows), method.metrics),
+        terms=terms_of((row[0] for row in overall.rows), measure.metrics),
         figures=figures,
-        heat_map=heat_map(metrics, method.main_metric, labels),
+        heat_map=heat_map(metrics, measure.main_metric, labels),
         templates=templates,
         browser=browser,
         tables=[
@@ -138,7 +139,7 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
     asked: list[Asked] = []
     templates = []
     for branch in branches:
-        digest = METHODS[branch.method].digest
+        digest = METHODS[branch.method].show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
         digests, examples = [], []
@@ -156,12 +157,12 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
 
 
 def _relations(branch: PastBranch) -> list[str]:
-    first, *_ = METHODS[branch.method].matched
+    first = METHODS[branch.method].measure.answers
     return branch.artifacts["matched"].shards(first)
 
 
 def _matched(branch: PastBranch, relation: str) -> pl.DataFrame:
-    first, *_ = METHODS[branch.method].matched
+    first = METHODS[branch.method].measure.answers
     return branch.artifacts["matched"].read(first, relation)
 
 
@@ -188,7 +189,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
     prompts = branch.artifacts["prompts"]
     said = branch.answers
-    ability = METHODS[branch.method].ability
+    ability = METHODS[branch.method].ask.ability
     # To a text that is scored nothing is said.
     if ability == SCORE or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()

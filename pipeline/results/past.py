@@ -35,7 +35,7 @@ class PastBranch:
     @property
     def answers(self) -> Artifact:
         """The answers to all its prompts, or the scores of their texts."""
-        return self.artifacts[METHODS[self.method].ability.answers]
+        return self.artifacts[METHODS[self.method].ask.ability.answers]
 
     @property
     def incomplete(self) -> Artifact | None:

@@ -57,7 +57,7 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         result = replace(result, n_tokens=_token_counter(plan))
     metrics = result.tables["metrics"]
     store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    found = _with_cost(plan.run.method.report(result), branches[0].record)
+    found = _with_cost(plan.run.method.show.report(result), branches[0].record)
     write_report(store, found)
     store.put(PAGE, results_page(branches, result, found))
     store.put("run.json", content.encode())
@@ -106,13 +106,13 @@ def write_past(
     together: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in past.branches(results, names):
         _check_whole(branch)
-        family = METHODS[branch.method].published
+        family = METHODS[branch.method].show.published
         together.setdefault((family, branch.benchmark), []).append(branch)
     entries = []
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
         result = replace(_result(branches), answers=_answers(branches), parse=parse, encode=encode)
-        report = METHODS[branches[0].method].report(result)
+        report = METHODS[branches[0].method].show.report(result)
         write_report(store, report)
         store.put(PAGE, results_page(branches, result, report))
         runs = ", ".join(sorted({f"{each.run}{_trusted(each)}" for each in branches}))
@@ -148,7 +148,7 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
 
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    report = METHODS[branches[0].method].report(_result(branches))
+    report = METHODS[branches[0].method].show.report(_result(branches))
     return _with_cost(report, branches[0].record)
 
 
@@ -179,11 +179,11 @@ def _result(branches: Sequence[PastBranch]) -> Result:
         facts_stage.load(branches[0].artifacts["facts"]),
         {
             table: pl.concat([branch.metrics.read_all(table) for branch in branches])
-            for table in method.measured
+            for table in method.measure.measured
         },
         costs=pl.DataFrame(costs, schema=empty("metrics").schema),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
-        published=catalog.published(method.published),
+        published=catalog.published(method.show.published),
     )
 
 
@@ -202,7 +202,7 @@ def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.Dat
     for branch in branches:
         matched, fields = branch.artifacts["matched"], branch.metrics.recipe.fields
         run = Asking(fields["model"], fields["setting"], fields["variant"])
-        found[run] = partial(matched.read_all, METHODS[branch.method].matched[0])
+        found[run] = partial(matched.read_all, METHODS[branch.method].measure.answers)
     return found
 
 

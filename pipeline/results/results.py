@@ -40,7 +40,7 @@ class Results:
     @property
     def card(self) -> pl.DataFrame:
         """The main numbers, one column per setting."""
-        return METHODS[self._benchmark["method"]].card(self.metrics)
+        return METHODS[self._benchmark["method"]].show.card(self.metrics)
 
     @cached_property
     def facts(self) -> Facts:

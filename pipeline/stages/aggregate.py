@@ -1,15 +1,16 @@
 """aggregate: matched answers → the metrics of a setting, and what its figures show."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
+from typing import Any
 
 import polars as pl
 
 from operators.methods import METHODS
 from operators.methods.method import Asked, Evidence
 from operators.schemas import empty
-from pipeline.config.settings import Metrics
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact, Recipe
@@ -25,7 +26,7 @@ class Aggregate:
     model: str
     benchmark: str
     setting: Asked
-    metrics: Metrics
+    options: Any
     seed: int
     n_sampled: int
     facts: Artifact
@@ -38,7 +39,8 @@ class Aggregate:
     def recipe(self) -> Recipe:
         """The matched answers, those made again, what is drawn, and the names in the table."""
         fields = {
-            **asdict(self.metrics),
+            **asdict(self.options),
+            "version": METHODS[self.method].measure.version,
             "seed": self.seed,
             "model": self.model,
             "benchmark": self.benchmark,
@@ -53,44 +55,41 @@ class Aggregate:
     def make(self, artifact: Artifact) -> None:
         """Publish the metrics and what stands beside them, each table as one shard."""
         artifact.begin()
-        method = METHODS[self.method]
+        measure = METHODS[self.method].measure
         again = None if self.again is None else self.again.read_all(self.again.stage)
-        measured = dict(method.measure(self._evidence(again)))
+        measured = dict(measure.compute(self._evidence(again)))
         if again is not None:
-            noise = method.twice(_first(self.answers, again), again)
+            noise = measure.twice(_first(self.answers, again), again)
             measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
-        artifact.finish(method.measured)
+        artifact.finish(measure.measured)
 
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
-        method = METHODS[self.method]
-        tables = {table: self.matched.read_all(table) for table in method.matched}
+        measure = METHODS[self.method].measure
+        tables = {table: self.matched.read_all(table) for table in measure.matched}
         expected = Counter[str]()
         for shard, rows in self.prompts.rows("prompts").items():
             expected[relation_of(shard)] += rows
-        answers, *calibration = tables.values()
-        if "errors" in tables:  # what the model cannot say: left out, not failed
-            expected -= Counter(map(relation_of, tables["errors"]["prompt_id"]))
-        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked"))
-        n_failed_samples = (
-            _missing(reduce(Counter.__add__, sampled, Counter[str]()), calibration[0])
-            if self.n_sampled
-            else None
-        )
+        if measure.left_out is not None:  # what the model cannot say has not failed
+            expected -= Counter(map(relation_of, tables[measure.left_out]["prompt_id"]))
         return Evidence(
             facts=facts_stage.load(self.facts),
             setting=self.setting,
             tables=tables,
-            n_failed=_missing(expected, answers),
-            n_failed_samples=n_failed_samples,
-            canary=again,
-            analyses=self.metrics.analyses,
+            n_failed=_missing(expected, tables[measure.answers]),
+            n_failed_samples=self._failed_samples(tables),
+            again=again,
+            options=self.options,
             seed=self.seed,
-            n_draws=self.metrics.n_draws,
-            n_rounds=self.metrics.n_rounds,
-            n_bins=self.metrics.n_bins,
         )
+
+    def _failed_samples(self, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+        calibration = METHODS[self.method].measure.calibration
+        if calibration is None or not self.n_sampled:
+            return None
+        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked"))
+        return _missing(reduce(Counter.__add__, sampled, Counter[str]()), tables[calibration])
 
 
 def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:

@@ -41,9 +41,9 @@ class Answer:
 
 def questions(run: Run, facts: Artifact) -> Questions:
     """All that an engine is asked in each setting of a run."""
-    if run.method.ability == FILL:
+    if run.method.ask.ability == FILL:
         return fill.questions(run, facts)
-    return likelihood.questions(run) if run.method.ability == SCORE else generate.questions(run)
+    return likelihood.questions(run) if run.method.ask.ability == SCORE else generate.questions(run)
 
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:

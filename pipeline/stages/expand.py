@@ -45,7 +45,7 @@ class Expand:
         # An artifact that was left half made keeps the size of shard that it was begun with.
         rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
         facts = facts_stage.load(self.facts)
-        for each in METHODS[self.method].expand(facts, self.setting, seed=self.seed):
+        for each in METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed):
             _publish(artifact, each, rows_per_shard)
         artifact.finish(TABLES)
 

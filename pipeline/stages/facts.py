@@ -57,7 +57,7 @@ def part(benchmark: Benchmark) -> Slice:
 def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
     everything = catalog.read(entry, benchmark.path)
-    return METHODS[benchmark.method].sliced(everything, part(benchmark))
+    return METHODS[benchmark.method].ask.sliced(everything, part(benchmark))
 
 
 def load(artifact: Artifact) -> Facts:

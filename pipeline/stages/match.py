@@ -34,10 +34,12 @@ class Match:
     @property
     def recipe(self) -> Recipe:
         """The answers, and how they are matched."""
+        measure = METHODS[self.method].measure
         fields = {
             "method": self.method,
+            "version": measure.version,
             "pipeline": self.matching.pipeline,
-            "versions": METHODS[self.method].versions(self.matching.pipeline),
+            "versions": measure.versions(self.matching.pipeline),
             "n_prompts": self.n_sampled,
         }
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}
@@ -47,16 +49,16 @@ class Match:
     def make(self, artifact: Artifact) -> None:
         """Publish the matched tables of each relation."""
         artifact.begin()
-        method = METHODS[self.method]
+        measure = METHODS[self.method].measure
         tokenizer = partial(models.tokenizer, self.weights)
         facts = facts_stage.load(self.facts)
-        match = method.matcher(facts, self.matching.pipeline, tokenizer)
+        match = measure.matcher(facts, self.matching.pipeline, tokenizer)
         originals = _originals(self.prompts, self.answers)
         for relation_id in self.prompts.shards("ranked"):
             answers = _answers(self.prompts, self.answers, originals, relation_id)
             for table, rows in match(answers, _further(self.further, relation_id)).items():
                 artifact.write(table, relation_id, rows)
-        artifact.finish(method.matched)
+        artifact.finish(measure.matched)
 
 
 def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from operators.datasets.facts import Facts, sliced
 from operators.datasets.readers import READERS, Reader
 from operators.matching.answer_set import END, SEPARATOR
 from operators.methods import METHODS
-from operators.methods.method import Evidence, Method, Report
+from operators.methods.method import Ask, Evidence, Measure, Method, Report, Show
 from operators.metrics.estimates.rows import ROWS
 from operators.prompts.expansion import Expansion
 from operators.schemas import empty
@@ -148,18 +148,20 @@ def _measure(evidence: Evidence) -> dict[str, pl.DataFrame]:
 
 
 TOY = Method(
-    setting=Plain,
-    sliced=sliced,
-    expand=_expand,
-    matched=("given",),
-    matcher=lambda *_: lambda answers, _further: {"given": answers},
-    versions=lambda _pipeline: {},
-    measured=("metrics",),
-    measure=_measure,
-    report=lambda result: Report({"headline": result.tables["metrics"]}),
-    card=lambda metrics: metrics.select("metric", "value"),
-    main_metric="answered",
-    published="toy",
+    Ask(setting=Plain, sliced=sliced, expand=_expand),
+    Measure(
+        version=1,
+        answers="given",
+        matcher=lambda *_: lambda answers, _further: {"given": answers},
+        versions=lambda _pipeline: {},
+        compute=_measure,
+        main_metric="answered",
+    ),
+    Show(
+        report=lambda result: Report({"headline": result.tables["metrics"]}),
+        card=lambda metrics: metrics.select("metric", "value"),
+        published="toy",
+    ),
 )
 
 

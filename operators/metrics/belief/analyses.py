@@ -1,6 +1,7 @@
 """BELIEF's analyses of a single run, by name: those that conf/metrics/ asks for."""
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Literal
 
 import polars as pl
 
@@ -11,11 +12,11 @@ from operators.metrics.belief.subject_template import subject_template
 from operators.metrics.belief.template_spread import template_spread
 from operators.metrics.estimates.rows import ROWS
 
-ANALYSES = ("template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length")
+Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]
 
 
 def analyses(
-    names: Collection[str],
+    names: Collection[Analysis],
     answers: pl.DataFrame,
     templates: pl.DataFrame,
     n_failed: pl.DataFrame,
@@ -25,7 +26,7 @@ def analyses(
     seed: int,
     n_rounds: int,
 ) -> pl.DataFrame:
-    """Make those of ANALYSES that are named, as rows of the table ROWS.
+    """Make those analyses that are named, as rows of the table ROWS.
 
     `answers` and `templates` are the canonical tables, `n_failed` has relation_id and n_failed,
     `canary` the log-probabilities of greedy answers: null, and with it no row by length, where none

@@ -36,10 +36,10 @@ rows = belief(answers, None, failed, seed=1, n_draws=10, n_rounds=10)
 run = {"model": "m", "benchmark": "b", "setting": "zero-shot"}
 metrics = rows.with_columns(pl.lit(text).alias(name) for name, text in run.items())
 method = METHODS["belief"]
-print(*method.card(metrics).filter(metric="empty").row(0))
+print(*method.show.card(metrics).filter(metric="empty").row(0))
 print(*headline(metrics).select("one-word", "empty", "oracle").row(0))
-print(terms_of(["empty"], method.metrics)["empty"].meaning)
-print(higher_is_better(method.metrics)["empty_ratio"])
+print(terms_of(["empty"], method.measure.metrics)["empty"].meaning)
+print(higher_is_better(method.measure.metrics)["empty_ratio"])
 """
 
 

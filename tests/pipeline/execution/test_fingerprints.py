@@ -45,6 +45,7 @@ VALUES: Mapping[str, Callable[[Run], Any]] = {
     "decoding.scorer": lambda _: "transformers",
     "decoding.samples.n_answers": lambda run: 2 * run.decoding.samples.n_answers,  # whole blocks
     "benchmark.paper": lambda run: replace(run.benchmark.paper, prompts=("zero-shot",)),
+    "metrics": lambda run: replace(run.metrics, n_rounds=run.metrics.n_rounds + 1),
     "cluster.launch": lambda _: RayJob("ray", None),
 }
 
