@@ -129,6 +129,8 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
     An encoder is asked with masks, unless a prompt is named.
     """
     config = composed(overrides)
+    if "model" not in config:
+        return config  # `build` says that it is missing
     known = {name: value for name, value in config["model"].items() if value is not None}
     build(Config, {**config, "model": {**config["model"], **OPEN, **known}}, "")
     config["model"] = described(config["model"], config["cluster"])

@@ -1,6 +1,7 @@
 """From YAML's and JSON's mappings to frozen dataclasses: pydantic checks, a sentence refuses."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from types import NoneType
@@ -104,7 +105,9 @@ def _sentence(place: _Place, error: Mapping[str, Any]) -> str:
         return f"{place.name}={_as_yaml(given)}: {error['msg']}."
     expected = _EXPECTED[kind].format(**limits).replace("'", "")
     null = ", or null" if place.or_null else ""
-    return f"{place.name}={_as_yaml(given)}; it must be {expected}{null}."
+    choices = re.findall(r"'([^']*)'", limits.get("expected", ""))
+    meant = suggestion(given, choices) if isinstance(given, str) else ""
+    return f"{place.name}={_as_yaml(given)}; it must be {expected}{null}.{meant}"
 
 
 def _as_yaml(value: Any) -> str:
