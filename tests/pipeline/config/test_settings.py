@@ -150,7 +150,7 @@ def test_load_model_of_just_8b_has_the_whole_plan() -> None:
 def test_load_demo_keeps_to_the_promised_slice() -> None:
     run = load(["sweep=demo"])
     assert len(run.benchmark.relations or ()) >= 8
-    assert run.decoding.samples.n_prompts >= 30
+    assert run.decoding.samples.n_prompts >= 20
     assert [setting.name for setting in run.settings] == ["zero-shot", "4-template"]
 
 

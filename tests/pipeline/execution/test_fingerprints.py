@@ -200,4 +200,4 @@ def test_fingerprints_any_field_of_a_setting_changed_are_others(
 
 
 def test_settings_are_those_of_all_methods() -> None:
-    assert {type(each) for each in SETTINGS.values()} == {m.setting for m in METHODS.values()}
+    assert {type(each) for each in SETTINGS.values()} == {m.ask.setting for m in METHODS.values()}
