@@ -12,6 +12,8 @@ atexit.register(lambda: end(_exit_codes[-1]) if _exit_codes else None)
 # Read when these libraries are imported. Two workers share the cores, and the tables are small.
 for name, value in {
     "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes all cores for itself
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine stays in this process

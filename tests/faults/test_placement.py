@@ -28,15 +28,21 @@ SMALL = (
 )
 
 
-@pytest.fixture
-def two_nodes() -> Iterator[Cluster]:
-    """A head without GPUs, and two nodes that claim 4 GPUs each."""
+@pytest.fixture(scope="module")
+def head() -> Iterator[Cluster]:
+    """A node without GPUs, to which others are added: starting it takes seconds."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
-    for _ in range(2):
-        cluster.add_node(num_cpus=2, num_gpus=4)
-    cluster.wait_for_nodes()
     yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture
+def two_nodes(head: Cluster) -> Cluster:
+    """A head without GPUs, and two nodes that claim 4 GPUs each: a lost one is replaced."""
+    while len(head.worker_nodes) < 2:
+        head.add_node(num_cpus=2, num_gpus=4)
+    head.wait_for_nodes()
+    return head
 
 
 def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sweep:
