@@ -81,6 +81,17 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("split", pa.string()),
             ]
         ),
+        "candidates": pa.schema(  # of a pair of PRobELM, by their rank in plausibility
+            [
+                ("candidate_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("frame", pa.string()),
+                ("label", pa.string()),
+                ("rank", pa.int64()),
+                ("is_positive", pa.bool_()),
+            ]
+        ),
         "contexts": pa.schema(
             [
                 ("context_id", pa.string()),
@@ -226,6 +237,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "relations": "relation_id",
         "templates": "template_id",
         "pairs": "pair_id",
+        "candidates": "candidate_id",
         "prompts": "prompt_id",
         "ranked": "prompt_id",
         "content_free": "prompt_id",

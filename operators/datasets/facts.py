@@ -1,7 +1,7 @@
-"""What every reader returns: the facts of a benchmark as three canonical tables."""
+"""What every reader returns: the facts of a benchmark as canonical tables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -12,19 +12,22 @@ from operators.errors import InputError
 class Facts:
     """Facts and the templates that put them into words.
 
-    Columns: `operators.schemas.SCHEMAS` under the same names.
+    Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
+    needs beside these three, by name; their rows belong to pairs (pair_id, relation_id).
     """
 
     relations: pl.DataFrame
     templates: pl.DataFrame
     pairs: pl.DataFrame
+    further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     def of(self, relation_id: str) -> "Facts":
         """The facts of one relation."""
         mine = pl.col("relation_id") == relation_id
-        return Facts(
-            *(table.filter(mine) for table in (self.relations, self.templates, self.pairs))
-        )
+        further = {name: table.filter(mine) for name, table in self.further.items()}
+        tables = (table.filter(mine) for table in (self.relations, self.templates, self.pairs))
+        relations, templates, pairs = tables
+        return Facts(relations, templates, pairs, further)
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -131,7 +134,11 @@ def sliced(facts: Facts, part: Slice) -> Facts:
         pairs = pairs.filter(place < part.pairs_per_relation)
     if part.names_per_subject is not None:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
-    return checked(Facts(relations, templates, pairs))
+    chosen = {
+        name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
+        for name, table in facts.further.items()
+    }
+    return checked(Facts(relations, templates, pairs, chosen))
 
 
 def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -28,6 +28,7 @@ frame by its first month: 2023-11.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -134,31 +135,48 @@ def facts_from_files(
     return groups_from_files(files, relation_labels).facts
 
 
-def candidates(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The candidates of each pair, in the order of the file (columns: CANDIDATES).
+def with_candidates(facts: Facts) -> Facts:
+    """The facts with their candidates in a table of their own; the plausible one stays in `pairs`.
 
-    `rank` is that of the file: 1 is the plausible one. Gaps are where rows were dropped.
+    Until then the objects of a pair are its candidates, each with its rank in the file as its id;
+    the plausible one comes first. Gaps between ranks are where rows were dropped.
 
     >>> objects = [{"object_id": "1", "labels": ["Spain"]}, {"object_id": "3", "labels": ["China"]}]
     >>> pairs = pl.DataFrame({
     ...     "pair_id": ["P27.2023-11.7"], "relation_id": ["P27"], "split": ["2023-11"],
     ...     "objects": [objects],
     ... })
-    >>> candidates(pairs).select("candidate_id", "label", "rank", "is_positive").rows()
+    >>> facts = with_candidates(Facts(empty("relations"), empty("templates"), pairs))
+    >>> candidates(facts).select("candidate_id", "label", "rank", "is_positive").rows()
     [('P27.2023-11.7.1', 'Spain', 1, True), ('P27.2023-11.7.3', 'China', 3, False)]
+    >>> facts.pairs["objects"].to_list()
+    [[{'object_id': '1', 'labels': ['Spain']}]]
     """
-    rows = pairs.select("pair_id", "relation_id", "objects", frame="split").explode("objects")
+    rows = facts.pairs.select("pair_id", "relation_id", "objects", frame="split")
     rank = pl.col("object_id").cast(pl.Int64)
-    return (
-        rows.unnest("objects")
+    named = (
+        rows.explode("objects")
+        .unnest("objects")
         .with_columns(
             candidate_id=pl.format("{}.{}", "pair_id", "object_id"),
             label=pl.col("labels").list.first(),
             rank=rank,
             is_positive=rank == 1,
         )
-        .select(CANDIDATES.names())
     )
+    return replace(
+        facts,
+        pairs=facts.pairs.with_columns(pl.col("objects").list.head(1)),
+        further={"candidates": named.select(CANDIDATES.names())},
+    )
+
+
+def candidates(facts: Facts) -> pl.DataFrame:
+    """The candidates of each pair, in the order of the file (columns: CANDIDATES).
+
+    `rank` is that of the file: 1 is the plausible one.
+    """
+    return facts.further["candidates"]
 
 
 def counts(groups: Groups) -> dict[str, int]:
@@ -166,7 +184,7 @@ def counts(groups: Groups) -> dict[str, int]:
 
     `full_groups` are those of ten alternatives.
     """
-    sizes = groups.facts.pairs["objects"].list.len()
+    sizes = candidates(groups.facts).group_by("pair_id").len()["len"]
     reasons = dict(groups.dropped.group_by("reason").agg(pl.sum("count")).iter_rows())
     return {
         "relations": groups.facts.relations.height,
@@ -338,13 +356,12 @@ def _facts(pairs: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str,
     used = pairs["relation_id"].unique(maintain_order=True).to_list()
     relations = [{"relation_id": each, "label": labels[each]} for each in used]
     templates = [row for each in used for row in _templates(each, prompts[labels[each]])]
-    return checked(
-        Facts(
-            pl.DataFrame(relations, schema=empty("relations").schema),
-            pl.DataFrame(templates, schema=empty("templates").schema),
-            pairs,
-        )
+    facts = Facts(
+        pl.DataFrame(relations, schema=empty("relations").schema),
+        pl.DataFrame(templates, schema=empty("templates").schema),
+        pairs,
     )
+    return checked(with_candidates(facts))
 
 
 def _templates(relation_id: str, prompt: Prompt) -> Iterator[dict[str, Any]]:

@@ -87,5 +87,6 @@ READERS: Mapping[str, Reader] = {
         columns=lambda _: probelm.ROWS.names(),  # a row without one of them is refused
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
         names_ids=False,
+        version=2,  # 2: candidates are a table of their own
     ),
 }

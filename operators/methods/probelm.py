@@ -46,7 +46,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
 def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     metrics = probelm(
         evidence.tables["scored"],
-        candidates(evidence.facts.pairs),
+        candidates(evidence.facts),
         seed=evidence.seed,
         n_rounds=evidence.options.n_rounds,
     )
@@ -58,7 +58,7 @@ def _report(result: Result) -> Report:
     labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
     by_frame = tables.by_frame(metrics, published, cutoffs)
     found = {
-        "overview": tables.overview(metrics, candidates(result.facts.pairs), cutoffs),
+        "overview": tables.overview(metrics, candidates(result.facts), cutoffs),
         "headline": tables.headline(metrics, published, cutoffs),
         "frames": by_frame,
         "ranking": tables.ranking(by_frame),
@@ -75,7 +75,7 @@ def _report(result: Result) -> Report:
 
 def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
     """The candidates of each group, the likeliest first, for each prompt type."""
-    labels = candidates(facts.pairs).select("candidate_id", "label", "is_positive")
+    labels = candidates(facts).select("candidate_id", "label", "is_positive")
     ranked = (
         scored.join(labels, on="candidate_id")
         .sort("pair_id", "setting", "logprob", descending=[False, False, True])

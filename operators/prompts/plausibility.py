@@ -149,7 +149,7 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
     ('Fill in the blank: Bo uses ____. Answer:', ' tar', 41)
     """
     known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
-    rows = candidates(facts.pairs).join(known, on="pair_id", maintain_order="left")
+    rows = candidates(facts).join(known, on="pair_id", maintain_order="left")
     rows = rows.join(_permutation_ranks(facts.pairs, seed), on="pair_id", maintain_order="left")
     found = [
         _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))

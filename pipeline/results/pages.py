@@ -121,16 +121,16 @@ def _all_facts(branches: Sequence[PastBranch]) -> Facts:
     """The facts of all branches, each once: runs may have asked different parts."""
     artifacts = {branch.artifacts["facts"].folder: branch.artifacts["facts"] for branch in branches}
     parts = [facts_stage.load(artifact) for artifact in artifacts.values()]
-    return Facts(
-        *(
-            pl.concat(getattr(part, table) for part in parts).unique(key, maintain_order=True)
-            for table, key in (
-                ("relations", "relation_id"),
-                ("templates", "template_id"),
-                ("pairs", "pair_id"),
-            )
-        )
+    keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
+    relations, templates, pairs = (
+        pl.concat(getattr(part, table) for part in parts).unique(key, maintain_order=True)
+        for table, key in keys.items()
     )
+    further = {
+        table: pl.concat(part.further[table] for part in parts).unique(maintain_order=True)
+        for table in parts[0].further
+    }
+    return Facts(relations, templates, pairs, further)
 
 
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:

@@ -44,9 +44,10 @@ class ReadFacts:
         """Read the files, check them, and publish the tables, each as one shard."""
         facts = read(self.benchmark, self.entry)
         artifact.begin()
-        for table in TABLES:
-            artifact.write(table, "all", getattr(facts, table))
-        artifact.finish(TABLES, counts(facts))
+        tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
+        for table, rows in tables.items():
+            artifact.write(table, "all", rows)
+        artifact.finish(list(tables), counts(facts))
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -62,4 +63,8 @@ def read(benchmark: Benchmark, entry: Entry) -> Facts:
 
 def load(artifact: Artifact) -> Facts:
     """The published facts."""
-    return Facts(*(artifact.read(table, "all") for table in TABLES))
+    further = [table for table in artifact.manifest()["tables"] if table not in TABLES]
+    relations, templates, pairs = (artifact.read(table, "all") for table in TABLES)
+    return Facts(
+        relations, templates, pairs, {table: artifact.read(table, "all") for table in further}
+    )

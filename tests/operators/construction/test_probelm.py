@@ -163,7 +163,7 @@ def test_build_draws_groups_by_seed() -> None:
 def test_build_files_are_read_back_as_groups() -> None:
     built = made(NEW)
     files = {"112023.json": file_of_rows(built.rows), "prompts.csv": file_of_prompts([EATS, HUNTS])}
-    ranked = candidates(facts_from_files(files).pairs)
+    ranked = candidates(facts_from_files(files))
     assert ranked.select("label", "rank").rows() == [
         ("milk", 1),
         ("meat", 2),

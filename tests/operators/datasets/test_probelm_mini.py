@@ -52,12 +52,12 @@ def test_mini_has_two_frames_and_groups_of_eleven(probelm_mini: Groups) -> None:
     pairs = probelm_mini.facts.pairs
     assert pairs.height >= 40
     assert set(pairs["split"]) == {"2020-10", "2023-11"}
-    assert set(pairs["objects"].list.len()) == {11}
+    assert set(candidates(probelm_mini.facts).group_by("pair_id").len()["len"]) == {11}
     assert probelm_mini.dropped.is_empty()
 
 
 def test_mini_right_rankings_score_one_and_reversed_ones_nothing(probelm_mini: Groups) -> None:
-    ranked = candidates(probelm_mini.facts.pairs)
+    ranked = candidates(probelm_mini.facts)
     texts = [items(probelm_mini.facts, each, seed=0) for each in PROMPT_TYPES]
     rows = pl.concat(texts).join(ranked, on="candidate_id")
     assert rows.height == 3 * ranked.height

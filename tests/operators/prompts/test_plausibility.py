@@ -1,5 +1,6 @@
 """PRobELM's items: three ways to ask, and where the entity stands in the text."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.datasets.facts import Facts
-from operators.datasets.probelm import candidates, facts_from_files
+from operators.datasets.probelm import candidates, facts_from_files, with_candidates
 from operators.errors import InputError
 from operators.prompts.plausibility import (
     ITEMS,
@@ -46,10 +47,12 @@ def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
         for relation, each in groups.items()
         for i, (known, entities) in enumerate(each)
     ]
-    return Facts(
-        pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
-        pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
-        pl.DataFrame(pairs, schema=empty("pairs").schema),
+    return with_candidates(
+        Facts(
+            pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
+            pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
+            pl.DataFrame(pairs, schema=empty("pairs").schema),
+        )
     )
 
 
@@ -130,7 +133,7 @@ def test_expand_items_of_all_types_have_ids_and_ranks_of_their_own() -> None:
     rows = pl.concat(items(facts, each, seed=3) for each in PROMPT_TYPES)
     assert rows.schema == ITEMS
     assert rows["item_id"].is_unique().all()
-    assert set(rows["candidate_id"]) == set(candidates(facts.pairs)["candidate_id"])
+    assert set(rows["candidate_id"]) == set(candidates(facts)["candidate_id"])
     ranks = rows.select("pair_id", "permutation_rank").unique()
     assert sorted(ranks["permutation_rank"]) == list(range(6))
     others = {tuple(items(facts, "statement", seed=seed)["permutation_rank"]) for seed in range(4)}
@@ -139,7 +142,7 @@ def test_expand_items_of_all_types_have_ids_and_ranks_of_their_own() -> None:
 
 def test_expand_relation_without_a_question_is_refused() -> None:
     facts = facts_of({"cit": [("A", ["x"])]})
-    less = Facts(facts.relations, facts.templates.head(1), facts.pairs)
+    less = replace(facts, templates=facts.templates.head(1))
     assert texts(less, "completion") == ["Fill in the blank: A has citizenship of ____. Answer: x"]
     with pytest.raises(InputError, match="cit has no question template"):
         items(less, "question", seed=0)
@@ -173,7 +176,7 @@ def test_authors_groups_share_their_context(shared_data: Path) -> None:
         text = rows["context"] + rows["continuation"]
         length = rows["entity_end"] - rows["entity_start"]
         entities = rows.select(text.str.slice(rows["entity_start"], length))
-        ranked = candidates(facts.pairs).select("candidate_id", "label")
+        ranked = candidates(facts).select("candidate_id", "label")
         expected = rows.join(ranked, on="candidate_id", maintain_order="left")["label"]
         assert entities.to_series().to_list() == expected.to_list()
         assert not text.str.contains(r"<subject>|<object>|\[[XY]\]").any()

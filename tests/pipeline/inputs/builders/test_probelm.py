@@ -76,7 +76,7 @@ def test_build_entry_can_be_copied_and_verifies(
     (catalog_of_hers / "set.yaml").write_text((sources["out"] / "set.yaml").read_text())
     entry = catalog.entry("set")
     assert list(catalog.differences(entry)) == []
-    found = candidates(catalog.read(entry).pairs)
+    found = candidates(catalog.read(entry))
     # Meat is eaten by two siblings of the cat, the others by one: these go by id.
     assert found["label"].to_list() == ["milk", "meat", "carrots", "fish", "hay"]
     assert set(found["frame"]) == {"2023-11"}
