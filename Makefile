@@ -44,14 +44,14 @@ check: setup  ## Format, lint, types and layers; changes nothing
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: setup  ## Format the code and mend what ruff can mend
+format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 sweep: setup need-model  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…] [CLUSTER=…] [ARGS=…] [DRY_RUN=1]
 	@$(BIN)/factsweep launch $(if $(DRY_RUN),--dry-run) $(sweep_arguments)
 
-plan: setup need-model  ## Say what that sweep would compute, and what is there already
+plan: setup need-model  ## Say what that sweep would compute, and what is complete already
 	@$(BIN)/factsweep plan $(sweep_arguments)
 
 status: setup need-model  ## Say how far that sweep is

@@ -155,7 +155,7 @@ def _lines(
 
 
 def make_rows(folder: Path, scale: float) -> int:
-    """Write the rows of the made-up set, a file a relation; returns their number."""
+    """Write the rows of the made-up set, one file per relation; returns their number."""
     folder.mkdir()
     random = np.random.default_rng(SEED)
     relations = list(catalog.entry("myriadlama").relations)

@@ -23,7 +23,7 @@ def key(*parts: object) -> int:
 
 
 def keys(seed: int, purpose: str, ids: Iterable[str]) -> Keys:
-    """`key(seed, purpose, id)` for each id: u64, one a row."""
+    """`key(seed, purpose, id)` for each id: u64, one per row."""
     return np.array([key(seed, purpose, each) for each in ids], dtype=np.uint64)
 
 

@@ -36,7 +36,7 @@ class Planned:
 
 
 def plan(*overrides: str, **fields: object) -> Planned:
-    """Count what a run would compute, and what of it is there; computes and writes nothing.
+    """Count what a run would compute and what is complete; computes and writes nothing.
 
         print(plan(model="gpt2", benchmark="myriadlama-mini"))
 
@@ -62,7 +62,7 @@ def run(*overrides: str, **fields: object) -> Results:
 
     Raises:
         InputError: something that was given is wrong.
-        DecodingError: too many prompts have no answer; the results are there all the same.
+        DecodingError: too many prompts have no answer; the results are written all the same.
     """
     from pipeline.config.settings import load as settings
     from pipeline.run import run as compute
@@ -79,7 +79,7 @@ def score(*overrides: str, **fields: object) -> Results:
 
     Raises:
         InputError: something that was given is wrong, or an answer fits no prompt.
-        DecodingError: too many prompts have no answer; the results are there all the same.
+        DecodingError: too many prompts have no answer; the results are written all the same.
     """
     from pipeline.config.settings import load as settings
     from pipeline.score import score as measure

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("factsweep: stopped; the next run goes on from what is published.", file=sys.stderr)
+        print("factsweep: stopped; the next run resumes from what is published.", file=sys.stderr)
         return 130
     except Exception:  # a fault of ours; its traceback may quote what a library was given
         print(secrets.hidden_traceback(), file=sys.stderr)
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     for module in _VERBS:
         module.add(verbs)
-    own = f"a folder with models, data sets, … of your own; {folders.OWN}/, if it is there"
+    own = f"a folder with models, data sets, … of your own; default {folders.OWN}/, if it exists"
     for verb in verbs.choices.values():
         verb.add_argument("--config-dir", metavar="DIR", help=own)
     return parser

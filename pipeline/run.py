@@ -25,12 +25,12 @@ _LOG = logging.getLogger("factsweep")
 def run(settings: Run) -> pl.DataFrame:
     """Do all that a run asks for; returns its metrics.
 
-    A published shard that turns out to be damaged is set aside and made anew.
+    A published shard that turns out to be damaged is set aside and recomputed.
 
     Raises:
         InputError: something that was given is wrong, or another driver holds an artifact.
-        DecodingError: too many prompts have no answer; the results are there all the same.
-        StoppedError: the user asked to stop; the next run goes on.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+        StoppedError: the user asked to stop; the next run resumes.
     """
     started = time.monotonic()
     plan = planned(settings)
@@ -41,15 +41,15 @@ def run(settings: Run) -> pl.DataFrame:
         try:
             compute(plan)
         except DamagedFileError as error:
-            mend(plan, error)
+            repair(plan, error)
     rates.publish(plan)
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
     check_failed(plan)
     return metrics
 
 
-def mend(plan: Plan, damage: DamagedFileError) -> None:
-    """Set a damaged shard aside, so that it alone is made anew.
+def repair(plan: Plan, damage: DamagedFileError) -> None:
+    """Set a damaged shard aside, so that only it is recomputed.
 
     Raises:
         DamagedFileError: it is no shard of this plan, but a file that the user gave.
@@ -64,7 +64,7 @@ def mend(plan: Plan, damage: DamagedFileError) -> None:
 
 
 def compute(plan: Plan) -> None:
-    """Make every artifact of the plan that is not there."""
+    """Make every artifact of the plan that is missing."""
     missing = {
         artifact.folder: artifact
         for branch in plan.branches
@@ -161,15 +161,15 @@ def check_failed(plan: Plan) -> None:
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
-                f"the reasons stand in {reasons}."
+                f"the reasons are in {reasons}."
             )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
         if failed > limit * (n + failed):
             raise DecodingError(
                 f"{branch.setting.name}: {failed:,} of {n + failed:,} prompts have no answer, more "
-                f"than decoding.max_failed_share={limit} allows; their reasons stand in "
-                f"{reasons}. All else is there."
+                f"than decoding.max_failed_share={limit} allows; their reasons are in "
+                f"{reasons}. Everything else is complete."
             )
 
 
@@ -188,5 +188,5 @@ def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
         raise DecodingError(
             f"the same texts, scored in another order, differ by up to {found:.3g} nats, more than "
             f"decoding.max_permutation_difference={limit:g}; choose another decoding.scorer or "
-            "model.dtype=float32. All else is there."
+            "model.dtype=float32. Everything else is complete."
         )

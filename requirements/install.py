@@ -125,7 +125,7 @@ def prepare(device: str) -> None:
         forget_half_installed()
         return
     if whole and found is not None:
-        say(f".venv is for {NAMES[found]}; making it anew for {NAMES[device]}")
+        say(f".venv is for {NAMES[found]}; rebuilding it for {NAMES[device]}")
     else:
         say(f"making .venv with Python {platform.python_version()}")
     make_venv()

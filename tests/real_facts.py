@@ -12,7 +12,7 @@ from operators.datasets.myriadlama import rows_from_facts
 
 
 def rows(xfactr: Path, templates: pl.DataFrame, names_per_subject: int = 4) -> pl.DataFrame:
-    """One row a pair and template; a relation that the mini set lacks takes P17's templates."""
+    """One row per pair and template; a relation that the mini set lacks takes P17's templates."""
     aliases = dict(_aliases(xfactr / "aliases.en.tsv"))
     found = [f for p in sorted((xfactr / "facts").glob("P*.jsonl")) for f in _facts(p)]
     table = pl.DataFrame(found).with_columns(

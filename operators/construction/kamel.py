@@ -1,4 +1,4 @@
-"""KAMEL made anew: triples and labels → queries with sets of answers, in three splits.
+"""Rebuild KAMEL: triples and labels → queries with sets of answers, in three splits.
 
 Source: KAMEL, section 3.1, "Dataset Creation".
 """
@@ -62,7 +62,8 @@ def build(
 ) -> Built:
     """Make a set from triples (TRIPLES) and the labels of their entities (LABELS).
 
-    `questions` has a question a relation, with [S] for the subject; only these relations are made.
+    `questions` has one question per relation, with [S] for the subject; other relations are left
+    out.
     In this order are dropped: triples without a label, literals that are no date and no integer,
     triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
     relations of fewer queries than all splits take together. The rest is drawn by seed.

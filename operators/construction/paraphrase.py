@@ -52,8 +52,8 @@ def paraphrased(
     r"""Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
     What is unfit or said before in the relation is removed, and the same instruction asked again,
-    up to `max_rounds` times a template; then it has fewer. `hints` has a sentence a relation on
-    what its entities are (`category_hint`).
+    up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
+    on what its entities are (`category_hint`).
 
     >>> manual = pl.DataFrame({"relation_id": ["P36"], "template": ["[Y] is the capital of [X]."]})
     >>> answer = "1. [X] has its capital in [Y].\n2. [X] is it.\n3. [X]'s capital is [Y]."

@@ -1,4 +1,4 @@
-"""PRobELM made anew: two snapshots of Wikidata → groups of a new triple and less plausible ones.
+"""Rebuild PRobELM: two snapshots of Wikidata → groups of a new triple and less plausible ones.
 
 Source: PRobELM, section 3 and appendix B (Algorithm 1).
 """

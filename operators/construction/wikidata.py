@@ -1,6 +1,6 @@
 """Wikidata's JSON dumps → the tables from which sets are made: triples and labels.
 
-A dump is one JSON array with an entity a line (Wikidata, "Database download", JSON dumps). The
+A dump is one JSON array with one entity per line (Wikidata, "Database download", JSON dumps). The
 lines may come from any stream, so that a dump of a terabyte is read in the memory of a chunk.
 """
 
@@ -94,7 +94,7 @@ def _entities(
         except ValueError as error:
             raise InputError(
                 f"line {number} of the dump is no JSON ({error}); "
-                "fetch the dump anew or drop the line."
+                "fetch the dump again or drop the line."
             ) from error
         if entity is None:
             continue

@@ -1,1 +1,1 @@
-"""Readers: one module a benchmark, from its authors' files to the canonical tables."""
+"""Readers: one module per benchmark, from its authors' files to the canonical tables."""

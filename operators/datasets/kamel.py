@@ -2,7 +2,7 @@
 
 The authors' layout (KAMEL, section 3.1):
 
-    P36/train.jsonl, P36/dev.jsonl, P36/test.jsonl   a query a line; train and dev may show less
+    P36/train.jsonl, P36/dev.jsonl, P36/test.jsonl   one query per line; train and dev may show less
     question-templates.csv                           P36, What is the capital of [S]?
 
 | field | type | meaning |

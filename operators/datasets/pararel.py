@@ -2,8 +2,8 @@
 
 The layout (ParaRel, TACL 2021; the facts are those of LAMA's T-REx):
 
-    patterns/P19.jsonl  {"pattern": "[X] was born in [Y].", "tense": "past"}       a template a line
-    facts/P19.jsonl     {"sub_label": "Henry Heras", "obj_label": "Barcelona"}     a triple a line
+    patterns/P19.jsonl  {"pattern": "[X] was born in [Y].", "tense": "past"}   one template per line
+    facts/P19.jsonl     {"sub_label": "Henry Heras", "obj_label": "Barcelona"} one triple per line
 
 Other fields and other files are ignored. There are no ids and no aliases: a subject is its label,
 and so is an object. Two subjects of one label are one here, with the objects of both.

@@ -3,7 +3,7 @@
 The authors' layout:
 
     112023.json    a time frame (November to December 2023): a list of groups
-    prompts.csv    relation, statement, question with its answer, asked slot; a relation a line
+    prompts.csv    relation, statement, question with its answer, asked slot; one relation per line
 
 A group is a list of rows: first the plausible triple, then less plausible ones that differ from it
 in the subject, then some that differ in the object.
@@ -13,7 +13,7 @@ in the subject, then some that differ in the object.
 | subject, relation, object | str | the triple, in words |
 | id | int | the group's number, the same in each of its rows |
 | label | int | 1: the plausible triple; 0: a less plausible one |
-| rank | int | 1: the plausible triple; 2 and on: from more to less plausible, anew in each slot |
+| rank | int | 1: the plausible triple; from 2: more to less plausible, restarting in each slot |
 
 The asked slot of the relation says what is ranked: rows that differ from the plausible triple in
 that slot alone. The others are left out.

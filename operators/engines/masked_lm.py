@@ -91,7 +91,7 @@ class MaskedLM:
 
 
 class _AtPlaces:
-    """While open, the encoder hands its head one position a text: a vocabulary is wide."""
+    """While open, the encoder hands its head one position per text: a vocabulary is wide."""
 
     def __init__(self, encoder: Any, places: Any) -> None:
         self._encoder = encoder

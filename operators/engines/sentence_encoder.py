@@ -47,7 +47,7 @@ class SentenceEncoder:
     batch_size: int = 64
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One embedding a text: (texts, dimensions).
+        """One embedding per text: (texts, dimensions).
 
         Raises:
             InputError: the model cannot be loaded, or does more than pool and normalise.

@@ -190,7 +190,7 @@ def _coverage(metrics: pl.DataFrame) -> Mapping[str, Figure]:
 
 
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
-    """The spread of the templates' accuracy, a figure a run."""
+    """The spread of the templates' accuracy, one figure per run."""
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     names = ("model", "setting", "variant")
     figures = {}
@@ -205,7 +205,7 @@ def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
 
 
 def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:
-    """Calibration: one figure of a single model's settings, a panel a model of several."""
+    """Calibration: one figure of a single model's settings, one panel per model of several."""
     models = in_bins["model"].unique(maintain_order=True)
     if models.is_empty():
         return {}

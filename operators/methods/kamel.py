@@ -1,4 +1,4 @@
-"""KAMEL: one question a fact after k examples, whose answer is a set."""
+"""KAMEL: one question per fact after k examples, whose answer is a set."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -51,7 +51,7 @@ class Matcher(Protocol):
 
         `answers` has prompt_id, relation_id, pair_id, template_id, subject_index, and what the
         engine wrote (`text`, or the columns of `masked`). `further` are a decoder's samples
-        (prompt_id, text; a row an answer), or an encoder's `priors`.
+        (prompt_id, text; one row per answer), or an encoder's `priors`.
         """
         ...
 

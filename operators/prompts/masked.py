@@ -59,7 +59,7 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
 
 
 def content_free(templates: pl.DataFrame) -> pl.DataFrame:
-    """Three prompts a template whose subject says nothing: "N/A", "" and "?".
+    """Three prompts per template whose subject says nothing: "N/A", "" and "?".
 
     Columns: template_id, relation_id, subject, query, prompt_id.
 

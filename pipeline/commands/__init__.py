@@ -1,1 +1,1 @@
-"""The command line, a verb or a few kindred ones a module: arguments, and what is printed."""
+"""The command line, one module per verb or per few related ones: arguments, and what is printed."""

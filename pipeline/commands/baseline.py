@@ -1,13 +1,15 @@
-"""The verb `baseline`: the run that a nightly is held against."""
+"""The verb `baseline`: the run that a nightly is compared with."""
 
 import argparse
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
-    command = verbs.add_parser("baseline", help="accept or show what a nightly is held against")
+    command = verbs.add_parser(
+        "baseline", help="accept or show the run that a nightly is compared with"
+    )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
-    accept = actions.add_parser("accept", help="hold a nightly against a run from now on")
+    accept = actions.add_parser("accept", help="compare a nightly with this run from now on")
     show = actions.add_parser("show", help="list the accepted runs, the last one first")
     for action in (accept, show):
         action.add_argument("nightly", help="of conf/nightly/, or a YAML file")
@@ -24,7 +26,7 @@ def _accept(asked: argparse.Namespace) -> int:
     name = night.label(asked.nightly)
     found = baseline.accept(name, asked.accepted, asked.results)
     runs = ", ".join(found.runs)
-    print(f"{name} is held against {found.run} from now on ({runs}).")
+    print(f"{name} is compared with {found.run} from now on ({runs}).")
     return 0
 
 

@@ -34,7 +34,7 @@ def _add_kamel(kamel: argparse.ArgumentParser) -> None:
     )
     kamel.add_argument("--out", type=Path, required=True, help="a new folder")
     kamel.add_argument("--seed", type=int, default=0)
-    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; 10")
+    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; default 10")
     sizes = "queries of train, dev and test; 1000 200 200"
     kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
 
@@ -51,7 +51,9 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
         ("out", True, "a new folder"),
     ):
         command.add_argument(f"--{name}", type=Path, required=needed, help=what)
-    command.add_argument("--languages", nargs="+", default=["en", "mul"], help="of a dump; en mul")
+    command.add_argument(
+        "--languages", nargs="+", default=["en", "mul"], help="of a dump; default en mul"
+    )
     command.add_argument(
         "--one-token",
         metavar="MODEL",
@@ -59,8 +61,10 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")
     command.add_argument("--model", help="whom to ask for paraphrases there")
-    command.add_argument("--n", type=int, default=19, help="paraphrases a template; 19")
-    command.add_argument("--rounds", type=int, default=10, help="at most so often asked for; 10")
+    command.add_argument("--n", type=int, default=19, help="paraphrases per template; default 19")
+    command.add_argument(
+        "--rounds", type=int, default=10, help="most times they are asked for; default 10"
+    )
 
 
 def _add_probelm(command: argparse.ArgumentParser) -> None:
@@ -79,9 +83,11 @@ def _add_probelm(command: argparse.ArgumentParser) -> None:
         required=True,
         help="of two labels, 0 to 1 (the paper: none)",
     )
-    command.add_argument("--max-groups", type=int, help="drawn by seed; all")
-    command.add_argument("--alternatives", type=int, default=10, help="of a group; 10")
-    command.add_argument("--parents", nargs="+", default=["P279"], help="siblings share one; P279")
+    command.add_argument("--max-groups", type=int, help="drawn by seed; default all")
+    command.add_argument("--alternatives", type=int, default=10, help="of a group; default 10")
+    command.add_argument(
+        "--parents", nargs="+", default=["P279"], help="siblings share one; default P279"
+    )
     command.add_argument("--seed", type=int, default=0)
 
 

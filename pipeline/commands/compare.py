@@ -15,8 +15,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "settings", nargs="*", help="of conf/comparison/: smallest_difference=0.05"
     )
     compare.add_argument("--results", default="results", help="where the results of runs lie")
-    compare.add_argument("--out", help="where to write; results/compare/<first>-<second>")
-    differ = "even if they differ in more than the model; the tables say so"
+    compare.add_argument("--out", help="where to write; default results/compare/<first>-<second>")
+    differ = "compare even if they differ in more than the model; the tables say so"
     compare.add_argument("--anyway", action="store_true", help=differ)
     gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
     compare.add_argument("--gate", action="store_true", help=gate)

@@ -1,4 +1,4 @@
-"""The verb `nightly`: a named sweep, held against its baseline."""
+"""The verb `nightly`: a named sweep, compared with its baseline."""
 
 import argparse
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
     codes = "Exit codes: 0 no change or better, 3 regression, 4 not enough evidence."
     command = verbs.add_parser(
-        "nightly", help="run a named sweep and hold it against its baseline", description=codes
+        "nightly", help="run a named sweep and compare it with its baseline", description=codes
     )
     command.add_argument("nightly", help="of conf/nightly/, or a YAML file")
     command.add_argument("overrides", nargs="*", help="Hydra overrides, for each of its runs")
-    command.add_argument("--date", type=date.fromisoformat, help="the night; today")
+    command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
     unit = "print what makes a scheduler start it, and run nothing"
     command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
     command.set_defaults(run=_nightly)
@@ -56,7 +56,7 @@ def _lines(found: "Night", given: str) -> Iterator[str]:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"
     else:
         accepted = found.baseline
-        yield f"held against {accepted.run}, accepted by {accepted.accepted_by}"
+        yield f"compared with {accepted.run}, accepted by {accepted.accepted_by}"
         yield from (f"changed since: {line}" for line in found.changed)
         if not found.changed:
             yield "nothing has changed since: weights, engine, versions, commit, machine"

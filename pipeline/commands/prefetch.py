@@ -6,7 +6,7 @@ import sys
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
-    help_text = "bring models and data to a shared cache, once, with their checksums checked"
+    help_text = "fetch models and data into a shared cache, once, and check their checksums"
     command = verbs.add_parser("prefetch", help=help_text, description=help_text)
     listed = "Hydra overrides; lists are of runs: model=llama3-8b,llama3-70b benchmark=myriadlama"
     command.add_argument("overrides", nargs="*", help=listed)

@@ -9,7 +9,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     score = "measure answers made elsewhere: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
         ("run", execute, "compute what is missing and write the tables"),
-        ("plan", _plan, "say what a run would compute, and what of it is there"),
+        ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say how far each stage of a run is"),
         ("verify", _verify, "read every shard of a run: whole, complete, nothing twice"),
         ("score", _score, score),
@@ -18,8 +18,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         command.add_argument("overrides", nargs="*", help="Hydra overrides: model=llama3-8b seed=1")
         command.set_defaults(run=run)
         if verb == "verify":
-            mend = "set damaged shards aside: the next run makes them anew"
-            command.add_argument("--mend", action="store_true", help=mend)
+            fix = "set damaged shards aside, so that the next run recomputes them"
+            command.add_argument("--repair", action="store_true", help=fix)
         if verb == "plan":
             minute = "decode a minute of its prompts first, and keep the rate; publishes no answer"
             command.add_argument("--calibrate", action="store_true", help=minute)
@@ -66,7 +66,7 @@ def _verify(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
     from pipeline.execution.status import verify
 
-    checked, problems = verify(load(asked.overrides), mend=asked.mend)
+    checked, problems = verify(load(asked.overrides), repair=asked.repair)
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{checked} shards read, {len(problems)} problems")

@@ -36,18 +36,18 @@ class Decoding:
     determinism: InRecipe[Literal["default", "batch_invariant"]]
     mix_tensor_parallel: InRecipe[bool]
     max_failed_share: Annotated[
-        Share, NoNumber("it says when a run counts as failed, after the answers are there")
+        Share, NoNumber("it says when a run counts as failed, after its answers are complete")
     ]
     max_permutation_difference: Annotated[
         float,
         Field(ge=0, le=1_000_000),
-        NoNumber("it says when scores are refused, after they are there"),
+        NoNumber("it says when scores are refused, after they are complete"),
     ]
     repetition: InRecipe[Text | None]
     repeats: InRecipe[Literal["canary", "all"]]
 
     def engine_for(self, ability: Ability) -> EngineKind:
-        """The engine that does what a method asks; the fake one stands in for every other."""
+        """The engine that does what a method asks; the fake one replaces every other."""
         if self.engine == "fake":
             return ENGINES["fake"]
         names = {"generate": self.engine, "score": self.scorer, "fill": "transformers"}

@@ -12,7 +12,7 @@ Cpus = Annotated[int, Field(ge=1, le=10_000)]
 
 @dataclass(frozen=True)
 class RayJob:
-    """A Ray cluster that is there: the sweep is submitted to its job server."""
+    """A running Ray cluster: the sweep is submitted to its job server."""
 
     kind: Literal["ray"]
     job_server: Text | None

@@ -48,7 +48,7 @@ class Forecast:
 
 
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
-    """Expand and tokenise every setting of the run, and look what of it is there."""
+    """Expand and tokenise every setting of the run, and count what is complete."""
     plan = planned(run)
     facts = facts_stage.read(run.benchmark, catalog.entry(run.benchmark.data))
     return plan, [_setting(plan, branch, facts) for branch in plan.branches]
@@ -202,17 +202,17 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     engines = costs.join(left.drop_nulls("model"), on=["stage", "setting"], how="semi")
     known = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
-    mend = (
+    fix = (
         f"{', '.join(never)} of {run.model.name} in {run.model.dtype} were never measured on "
         f"{rates.place(run).engine}; "
         "measure a minute of them with `factsweep plan --calibrate`, or give "
         "cluster.answers_per_s=<of one replica>"
     )
     if known.is_empty() and never:
-        return f"time            unknown: {mend}"
+        return f"time            unknown: {fix}"
     gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
     used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
     replicas = run.model.replicas.max
     wall = clock(float(known["seconds"].sum()) / replicas)
     time = f"time            {wall} of decoding with {replicas} replicas, {used}"
-    return f"{time}, not counting what is unknown: {mend}" if never else time
+    return f"{time}, not counting what is unknown: {fix}" if never else time

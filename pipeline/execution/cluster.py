@@ -157,16 +157,15 @@ def _check_room(run: Run, nodes: Sequence[int]) -> None:
     """
     each, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
     there = sum(nodes)
-    mend = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."
+    fix = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."
     if each * replicas > there:
         raise InputError(
-            f"{replicas} replicas × {each} GPUs = {each * replicas}; the cluster has {there}. "
-            f"{mend}"
+            f"{replicas} replicas × {each} GPUs = {each * replicas}; the cluster has {there}. {fix}"
         )
     if each and run.model.pipeline_parallel == 1 and sum(n // each for n in nodes) < replicas:
         raise InputError(
             f"{replicas} replicas × {each} GPUs, each on one node; the cluster's nodes have "
-            f"{' + '.join(map(str, nodes))}. {mend}"
+            f"{' + '.join(map(str, nodes))}. {fix}"
         )
 
 
@@ -204,7 +203,7 @@ def placement(run: Run) -> dict[str, Any]:
     """What Ray is told about where an engine goes.
 
     One actor holds all GPUs of a replica on one node, vLLM's workers inside. A pipeline-parallel
-    replica may lie on several nodes: a placement group of one GPU a bundle, in which vLLM starts
+    replica may lie on several nodes: a placement group of one GPU per bundle, in which vLLM starts
     its workers itself.
     """
     if run.model.pipeline_parallel == 1 or run.engine.gpus != "parallel":

@@ -14,7 +14,7 @@ from pipeline.execution.pool import decode_all
 def submit(plan: Plan, tally: Any) -> list[Any]:
     """Start all that is missing; returns the futures of the metrics.
 
-    A step whose artifact is complete is not run, and a task starts when its inputs are there.
+    A step whose artifact is complete is not run, and a task starts when its inputs are complete.
     """
     import ray
 

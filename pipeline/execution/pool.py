@@ -34,7 +34,7 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
         _announce(plan, items, tally)
         _decode(plan, items, tally)
         if ray.get(tally.add.remote({})):
-            raise StoppedError("stopped; the next run goes on from what is published.")
+            raise StoppedError("stopped; the next run resumes from what is published.")
     for branch in plan.branches:
         for artifact in branch.answered():
             if not artifact.is_complete():
@@ -67,7 +67,7 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     run = plan.run
     replicas = run.model.replicas
     size = (replicas.min, min(replicas.max, max(replicas.min, len(items))))
-    # A block a shard: whoever is free takes the next one.
+    # One block per shard: whoever is free takes the next one.
     descriptors = ray.data.from_items(
         [{"work": item} for item in items], override_num_blocks=len(items)
     )

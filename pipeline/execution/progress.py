@@ -1,4 +1,4 @@
-"""What a user sees while work goes on: one live line, or plain lines where there is no terminal."""
+"""What a user sees during the work: one live line, or plain lines where there is no terminal."""
 
 import time
 from collections import deque
@@ -23,7 +23,7 @@ class Recent(NamedTuple):
 
 @dataclass
 class Pace:
-    """How fast work goes on: over the last minute, or so far back that there is an answer in it.
+    """How fast work proceeds: over the last minute, or further back until there is an answer.
 
     A mean since the start would hold on to slow beginnings: engines that were not yet ready.
     """
@@ -36,7 +36,7 @@ class Pace:
         if not counts.get("started"):
             return
         if self._past and counts["decoded"] < self._past[-1][1]["decoded"]:
-            self._past.clear()  # the tally was started anew
+            self._past.clear()  # the tally was restarted
         if self._first_answer is None and counts["decoded"]:
             self._first_answer = now
         self._past.append((now, counts))
@@ -62,7 +62,7 @@ class Pace:
 
 
 class Bar:
-    """One line about the decoding, drawn anew as it goes on."""
+    """One line about the decoding, redrawn as it proceeds."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -109,7 +109,7 @@ class Bar:
 
 
 def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
-    """The state of the work, and how fast it goes on; the time that is left, if that is `sure`.
+    """The state of the work, and how fast it is; the time that is left, if that is `sure`.
 
     >>> counts = {"shards": 1, "all_shards": 4, "answers": 5, "all_answers": 25, "started": 1}
     >>> lately = {"decoded": 4, "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12}

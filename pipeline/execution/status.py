@@ -1,4 +1,4 @@
-"""status and verify: what is there, read from the artifacts alone."""
+"""status and verify: what is complete and whole, read from the artifacts alone."""
 
 import hashlib
 from collections import Counter
@@ -16,7 +16,7 @@ from pipeline.storage.artifact import Artifact, Counts, decode, numbers
 
 
 def status(settings: Run) -> Iterator[str]:
-    """One line a stage and setting: done, partial or missing; how fast it is, and who is at it."""
+    """One line per stage and setting: done, partial or missing; its speed, and who works on it."""
     for branch in planned(settings).branches:
         yield branch.title
         for step in branch.steps:
@@ -63,10 +63,10 @@ def _chunks(artifact: Artifact) -> list[tuple[int, Counts]]:
     ]
 
 
-def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
+def verify(settings: Run, *, repair: bool = False) -> tuple[int, list[str]]:
     """Read every shard of a run; returns how many there are, and a sentence for each problem.
 
-    With `mend`, damaged shards are set aside, so that the next run makes them anew.
+    With `repair`, damaged shards are set aside, so that the next run recomputes them.
     """
     checked, problems = 0, []
     seen: set[str] = set()
@@ -75,7 +75,7 @@ def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
             if artifact.folder in seen:
                 continue
             seen.add(artifact.folder)
-            shards, found = _verify_artifact(artifact, mend=mend)
+            shards, found = _verify_artifact(artifact, repair=repair)
             checked += shards
             problems += found
         try:
@@ -85,7 +85,7 @@ def verify(settings: Run, *, mend: bool = False) -> tuple[int, list[str]]:
     return checked, problems
 
 
-def _verify_artifact(artifact: Artifact, *, mend: bool) -> tuple[int, list[str]]:
+def _verify_artifact(artifact: Artifact, *, repair: bool) -> tuple[int, list[str]]:
     if not artifact.is_complete():
         return 0, [f"{artifact.store.where(artifact.folder)} is not complete; run it again."]
     checked, problems = 0, []
@@ -97,7 +97,7 @@ def _verify_artifact(artifact: Artifact, *, mend: bool) -> tuple[int, list[str]]
             try:
                 frame = _verified(artifact, table, name, entry)
             except DamagedFileError as error:
-                aside = artifact.set_aside(name) if mend else None
+                aside = artifact.set_aside(name) if repair else None
                 problems.append(f"{error} Set aside as {aside}." if aside else str(error))
                 continue
             if table in KEYS:
@@ -114,7 +114,7 @@ def _verified(artifact: Artifact, table: str, name: str, entry: dict[str, object
         content = artifact.store.get(name)
     except FileNotFoundError as error:
         raise DamagedFileError(
-            f"{where} is gone; run again with --mend: it is made anew."
+            f"{where} is gone; run verify with --repair, then run again."
         ) from error
     frame = decode(content, table, artifact.fingerprint, where)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:

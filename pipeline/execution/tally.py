@@ -41,7 +41,7 @@ class Tally:
     def begin(self, engine: str, shard: str, left: int) -> bool:
         """An engine takes a shard that lacks so many answers; returns whether to stop.
 
-        Where another engine died of it, what that one had not published is left once more.
+        Where another engine died of it, what that one had not published is left to do again.
         """
         self._at = {name: at for name, at in self._at.items() if at != shard}
         self._at[engine] = shard
@@ -97,7 +97,7 @@ class Tally:
 def tally_actor(stall_s: float) -> Any:
     """A Tally beside the driver, that all workers of the cluster can reach.
 
-    One that dies is started anew: the counts begin again, the work does not.
+    One that dies is restarted: the counts begin again, the work does not.
     """
     import ray
 

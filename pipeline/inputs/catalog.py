@@ -91,9 +91,9 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
         tables = {p for p in folder.rglob("*") if has_rows(p) and not _is_record(p, folder)}
         found = tables - beside
     if not found:
-        mend = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
-        mend = _by_hand(entry) if entry.source.kind == "elsewhere" else mend
-        raise InputError(f"{entry.name} has no files in {folder}; {mend}.")
+        fix = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
+        fix = _by_hand(entry) if entry.source.kind == "elsewhere" else fix
+        raise InputError(f"{entry.name} has no files in {folder}; {fix}.")
     return sorted(found | beside)
 
 
@@ -238,9 +238,9 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
     if entry.source.kind == "catalog":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
     folder = _folder(entry)
-    mend = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
+    fix = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
     asked = Repository(entry.source.id, entry.revision, "dataset", folder)
-    found = hub.fetch(asked, say, mend)
+    found = hub.fetch(asked, say, fix)
     record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
     record["sha256"] = checksum(files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))

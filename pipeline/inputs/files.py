@@ -9,7 +9,7 @@ import polars as pl
 
 from operators.errors import DamagedFileError
 
-_MEND = "fetch or copy it again"
+_FIX = "fetch or copy it again"
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
     ".parquet": pl.scan_parquet,
     ".jsonl": partial(pl.scan_ndjson, infer_schema_length=None),
@@ -65,7 +65,7 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
             if columns.get(column) != other.get(column):
                 raise DamagedFileError(
                     f"{path} cannot be read with {paths[0]} (column {column}: "
-                    f"{other.get(column)}, not {columns.get(column)}); {_MEND}."
+                    f"{other.get(column)}, not {columns.get(column)}); {_FIX}."
                 )
     return pl.concat(found)
 
@@ -83,12 +83,12 @@ def has_rows(path: Path) -> bool:
 def unreadable(path: Path, error: Exception) -> DamagedFileError:
     """The error of a file that a library cannot read."""
     reason = str(error).splitlines()[0]
-    return DamagedFileError(f"{path} cannot be read ({reason}); {_MEND}.")
+    return DamagedFileError(f"{path} cannot be read ({reason}); {_FIX}.")
 
 
 def _scan(path: Path) -> pl.LazyFrame:
     if path.stat().st_size == 0:
-        raise DamagedFileError(f"{path} is empty; {_MEND}.")
+        raise DamagedFileError(f"{path} is empty; {_FIX}.")
     try:
         rows = _READERS.get(kind(path), pl.scan_parquet)(path)
         rows.collect_schema()

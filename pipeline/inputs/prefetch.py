@@ -16,7 +16,7 @@ _LISTS = ("model=", "benchmark=")
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
     """Bring the models and data of all runs that the overrides describe; says what, a line each.
 
-    `model=` and `benchmark=` may be lists: model=llama3-8b,llama3-70b. What is there already is
+    `model=` and `benchmark=` may be lists: model=llama3-8b,llama3-70b. What is complete already is
     checked, and not brought again.
 
     Raises:

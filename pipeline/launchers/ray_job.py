@@ -1,4 +1,4 @@
-"""A job for the job server of a Ray cluster that is there already."""
+"""A job for the job server of a running Ray cluster."""
 
 import json
 import os

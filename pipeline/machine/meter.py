@@ -12,7 +12,7 @@ PLAIN_EVERY_S = 30.0
 
 
 class Meter:
-    """A line on the terminal that is drawn anew; without one, a plain line every half minute."""
+    """A live line on the terminal; without a terminal, a plain line every half minute."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -1,4 +1,4 @@
-"""Baselines: which run a nightly is held against, and those before it.
+"""Baselines: the run that a nightly is compared with, and those before it.
 
 <results>/baselines/<nightly>.json   every accepted run, the last one last; only `accept` writes it
 """
@@ -22,7 +22,7 @@ from pipeline.storage.store import Store
 class Baseline:
     """An accepted run, or a night of several: who accepted it, and what it holds.
 
-    `runs` has a name a model and benchmark; `metrics` has the artifact of each setting of each.
+    `runs` has one name per model and benchmark; `metrics` has the artifact of each setting of each.
     """
 
     run: str
@@ -35,7 +35,7 @@ class Baseline:
 
 
 def accept(nightly: str, run: str, results: str) -> Baseline:
-    """Hold a nightly against this run from now on; earlier baselines stay listed.
+    """Compare a nightly with this run from now on; earlier baselines stay listed.
 
     Raises:
         InputError: there is no such run, it is not whole, or its artifacts are gone.
@@ -96,7 +96,7 @@ def _verdict(results: str, run: str) -> str | None:
 
 
 def _check(branch: PastBranch) -> None:
-    """Refuse what nothing can be held against.
+    """Refuse what nothing can be compared with.
 
     Raises:
         InputError: it names the artifact or the setting.

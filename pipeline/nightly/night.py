@@ -1,4 +1,4 @@
-"""nightly: a named sweep every night, held against the baseline that was accepted last.
+"""nightly: a named sweep every night, compared with the last accepted baseline.
 
 <results>/<name>-<date>/<model>-<benchmark>-…/   the results of each run
                        /compare/<setting>/       the tables of each comparison
@@ -44,7 +44,7 @@ EXIT_CODES: dict[Outcome, int] = {
     "regression": 3,
 }
 _WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
-# What a nightly is there to measure: software that may change answers, or how they are matched.
+# What a nightly measures: software that may change answers, or how they are matched.
 _SOFTWARE = (
     *(f"{ability.answers} software." for ability in ABILITIES),
     "matched versions",
@@ -82,7 +82,7 @@ class Judged:
     """What is said of one setting, and what it is said by.
 
     `reused`: nothing that the answers are made of has changed since the baseline, and they are its
-    own; only the canary's were decoded anew.
+    own; only the canary's were decoded again.
     """
 
     run: str
@@ -166,7 +166,7 @@ def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
     """Measure all runs, compare them with the baseline, and write the verdict down.
 
-    The same night once more goes on where it was, or finds all there and judges it again.
+    An interrupted night resumes where it stopped; a complete one is judged again.
 
     Raises:
         InputError: something that was given is wrong.
@@ -275,22 +275,22 @@ def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> J
 
 
 def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
-    """The verdict, unless the two were asked differently, or decoding is no more to be trusted."""
+    """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
     other = [line for line in found.departures if not line.startswith(_SOFTWARE)]
     if other:
-        reason = f"the baseline was made otherwise ({'; '.join(other)}); accept a new one"
+        reason = f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
         return "not enough evidence", reason
     noise = found.flip_rates[1] or 0.0
     if noise > max_flip_rate and found.verdict.outcome != "regression":
         return "not enough evidence", (
-            f"{noise:.4f} of the canary's answers came out otherwise when they were decoded once "
-            f"more, above max_flip_rate={max_flip_rate:g}"
+            f"{noise:.4f} of the canary's answers changed when decoded again, above "
+            f"max_flip_rate={max_flip_rate:g}"
         )
     return found.verdict.outcome, found.verdict.reason
 
 
 def _changed(pair: _Pair) -> Iterator[str]:
-    """What is other than at the baseline: what answers are made of, versions, commit, machine."""
+    """What differs from the baseline: what answers are made of, versions, commit, machine."""
     first, second = (next(iter(each.values())).record for each in (pair.before, pair.tonight))
     for name in ("versions", "commit", "hardware"):
         yield from differences({name: first[name]}, {name: second[name]})

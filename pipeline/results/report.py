@@ -96,7 +96,7 @@ def write_past(
 ) -> Iterator[str]:
     """Write past runs' tables, figures and pages together; says where.
 
-    Tables and figures are a folder a benchmark, with a page; the index beside them lists the pages.
+    Tables and figures are one folder per benchmark, with a page; an index lists the pages.
     `parse` and `encode` measure how different the templates are, which takes a while.
 
     Raises:

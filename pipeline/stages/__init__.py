@@ -1,1 +1,1 @@
-"""One module a stage: `recipe` says what determines its artifact, `make` makes it."""
+"""One module per stage: `recipe` says what determines its artifact, `make` makes it."""

@@ -126,7 +126,7 @@ def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
             shard.keep(row)
             if asked_to_stop:
                 shard.pause()
-                raise StoppedError("stopped; the next run goes on from what is published.")
+                raise StoppedError("stopped; the next run resumes from what is published.")
         shard.survived()
     tally.flush()
     report({"shards": 1, "errors": shard.publish()})
@@ -141,7 +141,7 @@ class _OpenShard:
         self._tally = tally
         self._chunks = work.artifact.shards(work.chunks)
         published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in self._chunks]
-        # An engine that was cut off from the store may have published a prompt once more.
+        # An engine that lost its connection to the store may have published a prompt twice.
         self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id")
         self._buffer: list[dict[str, Any]] = []
         self._trial = trial.read(work.artifact, work.open_name)

@@ -1,8 +1,9 @@
 """Which prompt kills engines: the record of an open shard's attempts, kept beside its chunks.
 
 An engine may die of the machine it is on, or of what it is asked. A shard that has seen
-`max_deaths` attempts begun and none finished is answered in small groups, then a prompt at a time;
-a prompt that has alone seen as many is condemned: it becomes an error row, and the rest goes on.
+`max_deaths` attempts begun and none finished is answered in small groups, then one prompt at
+a time; a prompt that has alone seen as many is condemned: it becomes an error row, and the
+rest continues.
 """
 
 import json

@@ -80,7 +80,7 @@ class Artifact:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is there, and with it every shard."""
+        """Whether the manifest exists, and with it every shard."""
         return self.store.exists(f"{self.folder}/manifest.json")
 
     def is_open(self) -> bool:
@@ -132,7 +132,7 @@ class Artifact:
             raise DamagedFileError(str(error), name) from error
 
     def set_aside(self, name: str) -> str:
-        """Move a damaged shard out of the way, so that it alone is made anew; returns where to.
+        """Move a damaged shard out of the way, so that only it is recomputed; returns where to.
 
         The manifest goes with it: the artifact is not complete any more.
         """
@@ -173,8 +173,8 @@ class Artifact:
                 found = pq.read_metadata(file)
         except pa.ArrowException as error:
             raise DamagedFileError(
-                f"{self.store.where(name)} is no whole Parquet file ({error}); set it aside and "
-                "run again: it alone is made anew.",
+                f"{self.store.where(name)} is not a whole Parquet file ({error}); set it aside and "
+                "run again: only this shard is recomputed.",
                 name,
             ) from error
         return found.num_rows, _counts(found.metadata)
@@ -232,25 +232,25 @@ def decode(content: bytes, table: str, fingerprint: str, where: str) -> pl.DataF
     """The frame of a shard's Parquet, if it is whole and is what it should be.
 
     Raises:
-        DamagedFileError: it is not; the message names the file and the mend.
+        DamagedFileError: it is not; the message names the file and the fix.
     """
-    mend = "set it aside and run again: it alone is made anew"
+    fix = "set it aside and run again: only this shard is recomputed"
     try:
         file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
         arrow = file.read()
         arrow.validate(full=True)  # where a bit is flipped, text may be none
         footer = {k.decode(): v.decode() for k, v in (arrow.schema.metadata or {}).items()}
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise DamagedFileError(f"{where} is no whole Parquet file ({error}); {mend}.") from error
+        raise DamagedFileError(f"{where} is not a whole Parquet file ({error}); {fix}.") from error
     expected = {"factsweep.table": table, "factsweep.fingerprint": fingerprint}
     for name, value in {**expected, "factsweep.rows": str(arrow.num_rows)}.items():
         found = footer.get(name, "nothing")
         if found != value:
             raise DamagedFileError(
-                f"{where} belongs elsewhere: its footer says {name} {found}, not {value}; {mend}."
+                f"{where} belongs elsewhere: its footer says {name} {found}, not {value}; {fix}."
             )
     if not arrow.schema.equals(SCHEMAS[table]):
-        raise DamagedFileError(f"{where} has another schema than table {table}; {mend}.")
+        raise DamagedFileError(f"{where} has another schema than table {table}; {fix}.")
     frame = pl.from_arrow(arrow)
     assert isinstance(frame, pl.DataFrame)
     return frame
@@ -280,7 +280,7 @@ def opened(store: Store, folder: str) -> Artifact:
         content = json.loads(store.get(f"{folder}/recipe.json"))
     except FileNotFoundError as error:
         raise InputError(
-            f"{store.where(folder)} is gone; run again: what is missing is made anew."
+            f"{store.where(folder)} is gone; run again to recompute what is missing."
         ) from error
     return Artifact(store, Recipe(**content))
 

@@ -1,4 +1,4 @@
-"""Where artifacts lie: a folder or an object store; a file is there whole or not at all."""
+"""Where artifacts lie: a folder or an object store; a file exists whole or not at all."""
 
 import os
 import threading
@@ -133,7 +133,7 @@ class Store:
         return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def drop(self, name: str) -> None:
-        """Remove a file that is no longer needed, if it is there."""
+        """Remove a file that is no longer needed, if it exists."""
         if self._local is not None:
             (self._local / name).unlink(missing_ok=True)
         elif self.exists(name):

@@ -115,7 +115,7 @@ def test_damaged_shard_is_set_aside_and_done_again(calm: Sweep, tmp_path: Path) 
     shard = next(tmp_path.glob("artifacts/generations/*/generations/P36.0000.parquet"))
     shard.write_bytes(shard.read_bytes()[:200])
     assert sweep.verify().returncode == 1
-    done = Sweep(tmp_path, (*SMALL, "--mend")).verify()
+    done = Sweep(tmp_path, (*SMALL, "--repair")).verify()
     assert "P36.0000" in done.stderr
     assert sweep.finish().returncode == 0
     assert sweep.tables() == before

@@ -32,7 +32,7 @@ def test_conform_mini_set_keeps_every_row(mini: Facts, table: str) -> None:
     assert again.equals(frame)
 
 
-def test_conform_other_order_and_further_columns_are_mended() -> None:
+def test_conform_other_order_and_further_columns_are_repaired() -> None:
     frame = ERRORS.select(pl.all().reverse(), more=1).select(
         "more", "detail", "reason", "stage", "prompt_id"
     )

@@ -152,7 +152,7 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("pipeline.run.run", interrupted)
     code, _, err = cli("run")
     assert code == 130
-    assert err == "factsweep: stopped; the next run goes on from what is published.\n"
+    assert err == "factsweep: stopped; the next run resumes from what is published.\n"
 
 
 def test_plan_prints_the_counts(cli: Cli) -> None:
@@ -186,12 +186,12 @@ def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) ->
     assert out.endswith(" shards read, 1 problems\n")
 
 
-def test_verify_mend_between_overrides_sets_the_file_aside(finished: Plan, cli: Cli) -> None:
+def test_verify_repair_between_overrides_sets_the_file_aside(finished: Plan, cli: Cli) -> None:
     greedy = finished.branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations/P30.0000.parquet", b"damaged")
-    code, _, err = cli("verify", "--mend", "seed=0")
+    code, _, err = cli("verify", "--repair", "seed=0")
     assert code == 1
-    assert "P30.0000.parquet is no whole Parquet file" in err
+    assert "P30.0000.parquet is not a whole Parquet file" in err
     assert "P30.0000" not in greedy.shards("generations")
 
 

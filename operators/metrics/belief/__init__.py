@@ -1,1 +1,1 @@
-"""BELIEF and BELIEF-ICL: a metric a module, and `belief`, all of them together."""
+"""BELIEF and BELIEF-ICL: one module per metric, and `belief`, all of them together."""

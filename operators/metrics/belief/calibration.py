@@ -146,7 +146,7 @@ def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatAr
     """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
 
     The prompts of a round are written out, as often as they were taken, in the order of
-    `by_confidence`, and cut anew into bins of equal size: a prompt that was taken several times
+    `by_confidence`, and cut again into bins of equal size: a prompt that was taken several times
     may stand in two bins. Every row of `weights` must sum to the number of prompts.
     """
     n_rounds, n = weights.shape

@@ -29,8 +29,8 @@ def bootstrap_coverage_maximum(
 ) -> Bootstrapped:
     """Estimate `coverage_maximum`; every round keeps the templates that are best in the sample.
 
-    Were the best template chosen anew in each round, it would owe part of its lead to the chance of
-    that round, and the interval would lie high, even above the value.
+    Were the best template chosen again in each round, it would owe part of its lead to the chance
+    of that round, and the interval would lie high, even above the value.
     """
     sums = {
         relation: _maximum_rounds(_hits_matrix(hits), seed, relation, n_rounds)
@@ -42,7 +42,7 @@ def bootstrap_coverage_maximum(
 def bootstrap_ece(
     calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
 ) -> Estimate:
-    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins anew.
+    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again.
 
     The unit that is resampled is the prompt: there is one a pair.
     """

@@ -23,8 +23,8 @@ def subject_template(
     - `subject_consist`: Consist among the prompts of a pair that have the same template and
       differ in the name; `template_consist`: the same name, another template.
     - `subject_acc_min`, `subject_acc_max`: the lowest and the highest Acc@1 of all subsets of the
-      prompts that hold one name a pair (under all templates); `template_acc_min`,
-      `template_acc_max`: of those that hold one template a relation (with all names).
+      prompts that hold one name per pair (under all templates); `template_acc_min`,
+      `template_acc_max`: of those that hold one template per relation (with all names).
 
     Subsets are independent from pair to pair (relation to relation), so the extremes are reached
     by taking each one's worst or best. Needs the columns relation_id, pair_id, template_id,

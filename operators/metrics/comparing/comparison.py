@@ -174,7 +174,7 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
 
 
 def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Correct the p-values of a comparison (columns: COMPARISON) anew, for the rows that are kept.
+    """Correct the p-values of a comparison (columns: COMPARISON) again, for the rows that are kept.
 
     What is over all is one family, the relations of each metric are another. A metric that nothing
     is decided by takes its share of the level from the others: leave its rows out first.

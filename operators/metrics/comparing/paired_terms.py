@@ -113,7 +113,7 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """The prompts of both runs, the second's columns with a suffix."""
     for name, run in {"first": first, "second": second}.items():
         if run["prompt_id"].is_duplicated().any():
-            raise InputError(f"the {name} run has a prompt_id twice; give one answer a prompt.")
+            raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
     return first.join(second, on="prompt_id", suffix=_SECOND)
 
 

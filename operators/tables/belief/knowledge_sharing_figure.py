@@ -10,7 +10,7 @@ _DARK = 0.7  # where black text on the map's blue is no longer read with ease
 
 
 def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> Figure:
-    """A square a pair of runs: of what the run at the left knows, the share that the top one knows.
+    """One square per pair of runs: the share of the left run's knowledge that the top run has.
 
     `shares` has run, other and value. What was not measured is grey, with a dash.
     """

@@ -1,4 +1,4 @@
-"""A run as MLflow has it: parameters, tags, and metrics, each a name and a value."""
+"""A run as MLflow has it: parameters, tags, and metrics, each with a name and a value."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,1 +1,1 @@
-"""The verb `build`: data sets made anew, in the layouts that their readers read."""
+"""The verb `build`: data sets rebuilt, in the layouts that their readers read."""

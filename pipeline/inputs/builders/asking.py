@@ -1,4 +1,4 @@
-"""Paraphrases asked of a model, every answer kept as it comes: none is asked for twice."""
+"""Paraphrases asked of a model, every answer kept on arrival: none is asked for twice."""
 
 import fcntl
 import json
@@ -33,8 +33,8 @@ class Model:
 def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
     """The model's paraphrases (PARAPHRASES) of manual templates (MANUAL).
 
-    Its answers are appended to `kept`, a line each. What stands there already is taken from there,
-    in its order, so that a second run goes on where the first stopped.
+    Its answers are appended to `kept`, one line each. What it holds already is taken from it, in
+    its order, so that a second run resumes where the first stopped.
 
     Raises:
         InputError: the model gives no answer, `kept` holds something else, or another run has it.
@@ -68,7 +68,7 @@ def _remembering(model: Model, kept: Path) -> Iterator[Ask]:
                     raise
                 raise InputError(
                     f"{str(error).rstrip('.')}; its answers so far are in {kept}, "
-                    "and the same command goes on from there."
+                    "and the same command resumes from there."
                 ) from error
             line = dict(zip(_FIELDS, (model.name, prompt, text), strict=True))
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -93,7 +93,7 @@ def _hold(file: IO[bytes], kept: Path) -> None:
 
 
 def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str]]:
-    """The answers that the file has of the model, by prompt; half a line at its end is cut off."""
+    """The answers that the file has of the model, by prompt; an incomplete last line is dropped."""
     file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
@@ -105,7 +105,7 @@ def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str
         if said is None:
             raise InputError(
                 f"{kept}, line {number}: no answer of a model ({', '.join(_FIELDS)}); "
-                "drop the line, or move the file away to ask anew."
+                "drop the line, or move the file away to ask again."
             )
         if said["model"] == model:
             found[said["prompt"]].append(said["text"])

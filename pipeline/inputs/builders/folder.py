@@ -27,17 +27,17 @@ _HEAD = """\
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that is there.
+    """Refuse a folder that exists.
 
     Raises:
         InputError: it is.
     """
     if out.exists():
-        raise InputError(f"--out {out} is there already; name a new folder.")
+        raise InputError(f"--out {out} exists already; name a new folder.")
 
 
 def left_out(dropped: pl.DataFrame) -> Iterator[str]:
-    """Say what a builder left out and why: a line a row of relation_id, unit, reason, count."""
+    """Say what a builder left out and why: one line per row of relation_id, unit, reason, count."""
     for relation_id, unit, reason, count in dropped.iter_rows():
         what = unit if count == 1 else _PLURALS.get(unit, f"{unit}s")
         yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"

@@ -26,7 +26,7 @@ def build_kamel(
     operators.construction.kamel, `questions` has lines as `P36, What is the capital of [S]?`.
 
     Raises:
-        InputError: a file is missing or unfit, no relation is left, or `out` is there already.
+        InputError: a file is missing or unfit, no relation is left, or `out` exists already.
     """
     check_new(out)
     built = kamel.build(

@@ -67,7 +67,7 @@ def build_myriadlama(
     <name>.yaml, and the sheet review.csv where there are paraphrases.
 
     Raises:
-        InputError: a file is missing or unfit, the model does not answer, or `out` is there.
+        InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
     tables = _read(sources)
@@ -99,7 +99,7 @@ def _read(sources: Sources) -> _Tables:
         raise InputError("nothing names the entities; give --labels or --dump.")
     if sources.dump and sources.labels and sources.knowledge:
         raise InputError(
-            "--dump stands in for --labels or --knowledge, and both are given; leave one out."
+            "--dump replaces --labels or --knowledge, and both are given; leave one out."
         )
     if sources.dump and knowledge is None:
         relations = facts["relation_id"].unique().sort().to_list()
@@ -158,7 +158,7 @@ def _paraphrases(
         kept,
         marked,
         f"paraphrases: {kept.height:,} of {model.name}, which no person has looked at; "
-        f"{n_open:,} more wait for a yes, {n_no:,} cannot be used: mend {out / _SHEET} "
+        f"{n_open:,} more wait for a yes, {n_no:,} cannot be used: edit {out / _SHEET} "
         "and give it with --paraphrases",
     )
 

@@ -31,7 +31,9 @@ def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
         type_ = found.schema.get(column)
         if type_ not in (dtype, pl.Null):
             what = "is missing" if type_ is None else f"is {type_}"
-            raise InputError(f"{path}: column {column} {what}; it must be {dtype}: mend the file.")
+            raise InputError(
+                f"{path}: column {column} {what}; it must be {dtype}: correct the file."
+            )
     chosen = found.select(schema.names()).cast(schema)
     for values in chosen.select(pl.col(pl.String)):
         if values.has_nulls():
@@ -81,7 +83,7 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
         relation_id, _, said = (part.strip() for part in line.partition(","))
         if not (relation_id and said):
             raise InputError(
-                f"{path}, line {number}: {line!r} is no relation, comma and {column}; mend it."
+                f"{path}, line {number}: {line!r} is no relation, comma and {column}; correct it."
             )
         found.append((relation_id, said))
     return found

@@ -56,10 +56,10 @@ def test_review_sheet_an_unusable_text_is_close_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("as_csv", [False, True])
-def test_reviewed_gives_what_is_kept_with_its_mended_text(as_csv: bool) -> None:
+def test_reviewed_gives_what_is_kept_with_its_corrected_text(as_csv: bool) -> None:
     rows = sheet("[X] passed away, [Y].", "[X] died.", "[X] died in [Y], alas.", "[X] left, [Y].")
-    mended = pl.Series("paraphrase", ["a [X] [Y]", "b [Y] [X]", "c [X] [Y]", "d [X] [Y]"])
-    decided = rows.with_columns(mended, keep=pl.Series(["TRUE", "Yes ", "no", "0"]))
+    corrected = pl.Series("paraphrase", ["a [X] [Y]", "b [Y] [X]", "c [X] [Y]", "d [X] [Y]"])
+    decided = rows.with_columns(corrected, keep=pl.Series(["TRUE", "Yes ", "no", "0"]))
     if as_csv:
         decided = pl.read_csv(io.StringIO(decided.write_csv()))
     assert reviewed(decided).rows() == [("P20", DIED, "a [X] [Y]"), ("P20", DIED, "b [Y] [X]")]

@@ -128,7 +128,7 @@ def test_read_holds_no_more_lines_than_a_chunk() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "Q1", "labels"', r"line 3 of the dump is no JSON \(.*\); fetch the dump anew"),
+        ('{"id": "Q1", "labels"', r"line 3 of the dump is no JSON \(.*\); fetch the dump again"),
         (b'{"id": "Q\xff"}', r"line 3 of the dump is no JSON"),
         ('["Q1"]', r"line 3 of the dump is no entity"),
         ('{"labels": {}}', r"line 3 of the dump is no entity"),

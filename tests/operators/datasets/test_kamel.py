@@ -1,4 +1,4 @@
-"""KAMEL's files and rows to tables and back; every unfit line is refused with its mend."""
+"""KAMEL's files and rows to tables and back; every unfit line is refused with its fix."""
 
 import json
 from pathlib import Path
@@ -171,7 +171,7 @@ def test_facts_survive_the_round_trip() -> None:
         ("P36, [S]?\nP36, Is [S]?", r"line 2: P36 has another question already \('\[S\]\?'\); "),
     ],
 )
-def test_facts_unfit_question_is_named_with_its_mend(questions: str, message: str) -> None:
+def test_facts_unfit_question_is_named_with_its_fix(questions: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"^question-templates.csv, {message}"):
         facts_from_files(files(questions=questions))
 
@@ -195,7 +195,7 @@ def test_facts_unfit_question_is_named_with_its_mend(questions: str, message: st
         ({"obj_uri": [1]}, "obj_uri holds no text"),
     ],
 )
-def test_facts_unfit_row_is_named_with_its_mend(change: dict[str, Any], problem: str) -> None:
+def test_facts_unfit_row_is_named_with_its_fix(change: dict[str, Any], problem: str) -> None:
     message = rf"^P36/test.jsonl, row 1 \(counted from 0\): {problem}.*; correct or drop the row"
     with pytest.raises(InputError, match=message):
         facts_from_files(files(TEST, {**TEST, **change}))
@@ -210,7 +210,7 @@ def test_facts_row_that_is_no_json_object_is_named(content: str, problem: str) -
 
 
 @pytest.mark.parametrize("path", ["P36/valid.jsonl", "test.jsonl"])
-def test_facts_file_outside_the_layout_is_named_with_its_mend(path: str) -> None:
+def test_facts_file_outside_the_layout_is_named_with_its_fix(path: str) -> None:
     with pytest.raises(InputError, match=f"^{path} is none of .*; rename or remove it"):
         facts_from_files({**files(), path: json.dumps(TEST)})
 

@@ -1,4 +1,4 @@
-"""MyriadLAMA rows to tables and back; every unfit row is refused with its mend."""
+"""MyriadLAMA rows to tables and back; every unfit row is refused with its fix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -172,7 +172,7 @@ def test_facts_template_style_is_a_question_before_its_answer(text: str, style: 
 @pytest.mark.parametrize(
     "column", ["rel_uri", "template", "is_manual", "sub_ent", "obj_uris", "obj_ents"]
 )
-def test_facts_missing_column_is_named_with_its_mend(column: str) -> None:
+def test_facts_missing_column_is_named_with_its_fix(column: str) -> None:
     with pytest.raises(InputError, match=f"^column {column} is missing; map the columns of"):
         read(table(FRANCE).drop(column))
 
@@ -202,7 +202,7 @@ def test_facts_wrong_type_is_named_with_the_right_one(column: str) -> None:
         ({"rel_uri": "P999"}, "the catalog entry does not name its relation"),
     ],
 )
-def test_facts_unfit_row_is_named_with_its_mend(change: dict[str, Any], problem: str) -> None:
+def test_facts_unfit_row_is_named_with_its_fix(change: dict[str, Any], problem: str) -> None:
     rows = table(FRANCE, {**ITALY, **change})
     with pytest.raises(InputError, match=rf"row 1 \(.*\): {problem}; correct or drop the row"):
         read(rows, {"P36": "capital"})

@@ -1,4 +1,4 @@
-"""PRobELM's files to tables; every unfit line is refused with its mend."""
+"""PRobELM's files to tables; every unfit line is refused with its fix."""
 
 import json
 from pathlib import Path

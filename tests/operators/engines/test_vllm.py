@@ -1,4 +1,4 @@
-"""vLLM with real weights, held against transformers reading the same tokens."""
+"""vLLM with real weights, compared with transformers reading the same tokens."""
 
 from collections.abc import Callable
 from dataclasses import astuple, replace
@@ -164,7 +164,7 @@ def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> 
 
 def test_more_seeded_prompts_than_a_step_has_room_for_are_all_answered(engine: VllmEngine) -> None:
     sampling = replace(SAMPLED, n=2)
-    prompts = [[number + 100] * 500 for number in range(12)]  # vLLM reads 4,096 tokens a step
+    prompts = [[number + 100] * 500 for number in range(12)]  # vLLM reads 4,096 tokens per step
     requests = [Request(f"p{i}", ids, sampling, seed=i) for i, ids in enumerate(prompts)]
     assert {answer.request_id for answer in engine.answers(requests)} == {
         request.request_id for request in requests

@@ -1,4 +1,4 @@
-"""Scoring with vLLM, held against transformers on the texts of a real file, in float32."""
+"""Scoring with vLLM, compared with transformers on the texts of a real file, in float32."""
 
 import random
 from collections.abc import Iterable

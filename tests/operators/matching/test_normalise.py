@@ -43,6 +43,6 @@ def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser
     assert normaliser.versions.keys() == {"spacy", "spacy-lookups-data"}
 
 
-def test_normaliser_missing_pipeline_names_the_mend() -> None:
+def test_normaliser_missing_pipeline_names_the_fix() -> None:
     with pytest.raises(InputError, match="python -m spacy download xx_no_such_pipeline"):
         Normaliser("xx_no_such_pipeline").normalise(pl.Series(["a"]))

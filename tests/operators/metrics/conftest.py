@@ -82,7 +82,7 @@ def complete_answer_tables() -> st.SearchStrategy[pl.DataFrame]:
 
 @pytest.fixture(scope="session")
 def calibration_tables() -> st.SearchStrategy[pl.DataFrame]:
-    """One prompt a pair, with many ties; also no prompts at all."""
+    """One prompt per pair, with many ties; also no prompts at all."""
     percents = st.sampled_from([0, 10, 37, 50, 99, 100])
     prompt = st.tuples(st.integers(0, 1), percents, st.booleans())
     return st.lists(prompt, max_size=25).map(calibration_table)

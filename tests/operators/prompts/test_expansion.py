@@ -104,7 +104,7 @@ def tables(facts: Facts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
 
 
 @each_setting
-def test_expand_other_seed_draws_anew(mini: Facts, setting: Setting) -> None:
+def test_expand_other_seed_draws_others(mini: Facts, setting: Setting) -> None:
     one, other = expanded(mini, setting, seed=0), expanded(mini, setting, seed=1)
     ranks = ["prompt_id", "calibration_rank"]
     assert not one.sort("prompt_id").select(ranks).equals(other.sort("prompt_id").select(ranks))

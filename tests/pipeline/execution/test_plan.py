@@ -114,7 +114,7 @@ def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
     assert [(item.table, item.shard) for item in work(finished)] == [("generations", shard)]
 
 
-def test_set_aside_shard_alone_is_made_anew(
+def test_set_aside_shard_alone_is_recomputed(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
     greedy, before = finished.branches[0].answers, files(finished)

@@ -104,7 +104,7 @@ def test_verify_truncated_shard_is_named(finished: Plan) -> None:
     path = shard_path(finished.branches[0].answers)
     path.write_bytes(path.read_bytes()[:-50])
     _, problems = verify(finished.run)
-    assert any(problem.startswith(f"{path} is no whole Parquet file") for problem in problems)
+    assert any(problem.startswith(f"{path} is not a whole Parquet file") for problem in problems)
 
 
 @pytest.mark.parametrize("table", ["pairs", "prompts", "errors", "samples", "answers", "metrics"])
@@ -114,7 +114,7 @@ def test_verify_truncated_shard_of_any_stage_is_named(finished: Plan, table: str
     path = shard_path(artifact, table)
     path.write_bytes(path.read_bytes()[:100])
     _, problems = verify(finished.run)
-    assert any(problem.startswith(f"{path} is no whole Parquet file") for problem in problems)
+    assert any(problem.startswith(f"{path} is not a whole Parquet file") for problem in problems)
 
 
 def test_verify_shard_of_another_artifact_is_named(
@@ -174,18 +174,18 @@ def test_verify_refused_prompts_are_no_problem(
     assert verify(run)[1] == []
 
 
-def test_verify_mend_sets_aside_what_the_next_run_makes_anew(
+def test_verify_repair_sets_aside_what_the_next_run_recomputes(
     finished: Plan, compute_here: Compute
 ) -> None:
     path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
-    verify(finished.run, mend=True)
+    verify(finished.run, repair=True)
     assert not path.exists()
     compute_here(finished.run)
     assert verify(finished.run)[1] == []
 
 
-def test_verify_without_mend_touches_nothing(finished: Plan) -> None:
+def test_verify_without_repair_touches_nothing(finished: Plan) -> None:
     path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
     verify(finished.run)

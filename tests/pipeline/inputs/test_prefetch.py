@@ -26,7 +26,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     model = {
         "config.json": b"{}",
         "model.safetensors": WEIGHTS,
-        "pytorch_model.bin": b"the same once more",
+        "pytorch_model.bin": b"the same again",
     }
     data = {"data/train-0.parquet": os.urandom(5000)}
     repositories = {"someone/tiny": model, "datasets/iszhaoxin/MyriadLAMA": data}

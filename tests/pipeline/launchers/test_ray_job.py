@@ -1,4 +1,4 @@
-"""A job for a Ray cluster that is there: what is sent, and a job server that takes it."""
+"""A job for a running Ray cluster: what is sent, and a job server that takes it."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The batch script of Slurm: its header, its shell, and a job that is preempted and goes on."""
+"""The batch script of Slurm: its header, its shell, and a job that is preempted and resumes."""
 
 import json
 import os

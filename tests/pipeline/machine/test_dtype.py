@@ -21,7 +21,7 @@ AVX512 = f"{AVX2} avx512f avx512bw avx512vl"
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Each test asks the machine anew, and so do the tests behind it."""
+    """Each test asks the machine again, and so do the tests after it."""
     asked = (processor.cpu, processor.flags, processor.gpu, processor.compute_capability)
     for each in asked:
         each.cache_clear()

@@ -148,7 +148,7 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     relations = pl.read_csv(Path(setting["tables"]) / "tables" / "gained_and_lost.csv")
     worst = relations.filter(pl.col("relation").str.starts_with(DAMAGED), known="oracle")
     assert worst.select("facts", "gained", "lost").row(0) == (10, 0, 10)
-    # The damage was never accepted: the next night is held against the first again.
+    # The damage was never accepted: the next night is compared with the first again.
     assert night(given, right, 4) == 0
 
 
@@ -223,7 +223,7 @@ def test_nightly_other_prompts_than_the_baseline_is_not_judged(
     fewer, right = written(5), answers(5)
     Path(given).write_text(Path(fewer).read_text())
     assert night(given, right, 2) == 4
-    assert "the baseline was made otherwise (facts " in capsys.readouterr().out
+    assert "the baseline was asked differently (facts " in capsys.readouterr().out
     Path(given).write_text(Path(fewer).read_text().replace("zero-shot", "4-template"))
     assert night(given, right, 3) == 4
     assert "the baseline planted10-2026-11-01/" in capsys.readouterr().out

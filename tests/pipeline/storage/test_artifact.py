@@ -81,7 +81,7 @@ def test_footer_truncated_shard_is_named(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
     name = f"{artifact.folder}/relations/all.parquet"
     artifact.store.put(name, artifact.store.get(name)[:50])
-    with pytest.raises(DamagedFileError, match=r"all\.parquet is no whole Parquet file"):
+    with pytest.raises(DamagedFileError, match=r"all\.parquet is not a whole Parquet file"):
         artifact.footer("relations", "all")
 
 
@@ -118,14 +118,14 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_read_damaged_shard_names_file_and_mend(artifact: Artifact, damage: Damage) -> None:
+def test_read_damaged_shard_names_file_and_fix(artifact: Artifact, damage: Damage) -> None:
     artifact.write("relations", "all", ROWS)
     path = shard_path(artifact)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DamagedFileError) as error:
         artifact.read("relations", "all")
     assert str(error.value).startswith(f"{path} ")
-    assert str(error.value).endswith("set it aside and run again: it alone is made anew.")
+    assert str(error.value).endswith("set it aside and run again: only this shard is recomputed.")
 
 
 @pytest.mark.parametrize("bit", [0, 7])

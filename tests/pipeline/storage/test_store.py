@@ -1,4 +1,4 @@
-"""Stores: a folder and a URL do the same, and a file is there whole or not at all."""
+"""Stores: a folder and a URL do the same, and a file exists whole or not at all."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ except InputError as error:
     ids=["folder", "file", "memory"],
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A folder, the same as a URL, and an object store: no folders, one put a file."""
+    """A folder, the same as a URL, and an object store: no folders, one put per file."""
     return Store(request.param.format(tmp_path))
 
 

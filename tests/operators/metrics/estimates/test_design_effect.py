@@ -104,7 +104,7 @@ def test_design_effect_is_the_bootstraps_variance_over_that_of_prompts() -> None
 
 def test_design_effect_undefined_is_null() -> None:
     assert design_effect(changes([])) is None
-    assert design_effect(changes([("P1", [0, 1]), ("P2", [1, 1])])) is None  # a fact a relation
+    assert design_effect(changes([("P1", [0, 1]), ("P2", [1, 1])])) is None  # one fact per relation
     assert design_effect(changes([("P1", [1]), ("P1", [1])])) is None  # all change alike
     no_prompts = changes([("P1", [0]), ("P1", [1])]).with_columns(squares=pl.lit(None, pl.Float64))
     assert design_effect(no_prompts) is None

@@ -74,7 +74,7 @@ def test_build_kamel_same_seed_same_files(sources: dict[str, Path], tmp_path: Pa
         ("triples", b"", "triples.parquet is empty; fetch or copy it again."),
         ("triples", None, "triples.parquet is no file; give one."),
         ("questions", b"P569, When?\n", "questions.csv, line 1: 'When?' has no [S]"),
-        ("out", b"", "is there already; name a new folder."),
+        ("out", b"", "exists already; name a new folder."),
     ],
 )
 def test_build_kamel_bad_input_is_2_and_leaves_nothing(

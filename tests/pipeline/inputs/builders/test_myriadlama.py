@@ -144,12 +144,12 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     error = capsys.readouterr().err
     kept = out.with_name("capitals.asked.jsonl")
     assert error.count("\n") == 1
-    assert f"its answers so far are in {kept}, and the same command goes on from there." in error
+    assert f"its answers so far are in {kept}, and the same command resumes from there." in error
     assert [path.name for path in out.parent.iterdir()] == [kept.name]
 
     first, model.fails_after = list(model.asked), None
     assert build(files, out, *asking(server)) == 0
-    # Two rounds a template, three templates; the second run asked for what was left of them.
+    # Two rounds per template, three templates; the second run asked for what was left of them.
     assert len(first) == 3
     assert [prompt.splitlines()[-1] for prompt in model.asked] == [
         line.partition(", ")[2] for line in TEMPLATES.splitlines() for _ in range(2)
@@ -240,9 +240,9 @@ def test_build_takes_the_sheet_that_a_person_filled_in(
     assert build(files, out, *asking(server)) == 0
     sheet = pl.read_csv(out / "review.csv", infer_schema=False)
     keep = ["no", "yes", "y", "yes", "NO", "yes"]
-    mended = sheet["paraphrase"].str.replace("number", "nr.")
+    corrected = sheet["paraphrase"].str.replace("number", "nr.")
     path = out.with_name("sheet.csv")
-    sheet.with_columns(keep=pl.Series(keep), paraphrase=mended).write_csv(path)
+    sheet.with_columns(keep=pl.Series(keep), paraphrase=corrected).write_csv(path)
     capsys.readouterr()
     assert build({**files, "paraphrases": path}, out.with_name("reviewed")) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -250,7 +250,7 @@ def test_build_takes_the_sheet_that_a_person_filled_in(
     assert "  P36: 1 of 4 missing, 3 there" in printed
     found = texts(out.with_name("reviewed"))
     assert [text for text in found if "nr." in text] == [
-        text for text, yes in zip(mended, keep, strict=True) if yes.startswith("y")
+        text for text, yes in zip(corrected, keep, strict=True) if yes.startswith("y")
     ]
 
 
