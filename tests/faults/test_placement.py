@@ -6,7 +6,6 @@ sweep.py.
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from pipeline.execution.tally import tally_actor
+from pipeline.execution.progress import tally_actor
 from tests.faults.sweep import Sweep
 
 pytestmark = pytest.mark.faults
@@ -28,21 +27,15 @@ SMALL = (
 )
 
 
-@pytest.fixture(scope="module")
-def head() -> Iterator[Cluster]:
-    """A node without GPUs, to which others are added: starting it takes seconds."""
+@pytest.fixture
+def two_nodes() -> Iterator[Cluster]:
+    """A head without GPUs, and two nodes that claim 4 GPUs each."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=2, num_gpus=4)
+    cluster.wait_for_nodes()
     yield cluster
     cluster.shutdown()
-
-
-@pytest.fixture
-def two_nodes(head: Cluster) -> Cluster:
-    """A head without GPUs, and two nodes that claim 4 GPUs each: a lost one is replaced."""
-    while len(head.worker_nodes) < 2:
-        head.add_node(num_cpus=2, num_gpus=4)
-    head.wait_for_nodes()
-    return head
 
 
 def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sweep:
@@ -63,16 +56,6 @@ def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path)
     engines = places(tmp_path)
     assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
     assert len({engine["node"] for engine in engines}) == 2
-
-
-def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
-    shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
-    four = ("model.replicas.min=4", "model.replicas.max=4")
-    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.005).finish()
-    assert done.returncode == 0, done.stderr
-    held = Counter((engine["node"], *engine["gpus"]) for engine in places(tmp_path))
-    assert sum(held.values()) == 4
-    assert max(held.values()) == 2
 
 
 def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
@@ -111,7 +94,7 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
         here = ray.get_runtime_context().get_node_id()
-        tallies = [tally_actor(stall_s=60.0) for _ in range(6)]
+        tallies = [tally_actor() for _ in range(6)]
         assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
     finally:
         ray.shutdown()
@@ -120,14 +103,13 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
 def test_tally_that_dies_is_restarted(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
-        tally = tally_actor(stall_s=60.0)
+        tally = tally_actor()
         ray.get(tally.add.remote({"prompts": 1}))
         ray.kill(tally, no_restart=False)
         while "prompts" in ray.get(tally.read.remote())[0]:
             time.sleep(0.1)
         assert ray.get(tally.add.remote({"prompts": 2})) is False
-        counts, notes = ray.get(tally.read.remote())
-        assert (counts["prompts"], notes) == (2, [])
+        assert ray.get(tally.read.remote()) == ({"prompts": 2, "engines": 0}, [])
     finally:
         ray.shutdown()
 
