@@ -6,6 +6,7 @@ sweep.py.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from pipeline.execution.progress import tally_actor
+from pipeline.execution.tally import tally_actor
 from tests.faults.sweep import Sweep
 
 pytestmark = pytest.mark.faults
@@ -58,6 +59,16 @@ def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path)
     assert len({engine["node"] for engine in engines}) == 2
 
 
+def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
+    shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
+    four = ("model.replicas.min=4", "model.replicas.max=4")
+    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.005).finish()
+    assert done.returncode == 0, done.stderr
+    held = Counter((engine["node"], *engine["gpus"]) for engine in places(tmp_path))
+    assert sum(held.values()) == 4
+    assert max(held.values()) == 2
+
+
 def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
     sweep = sweep_on(two_nodes, tmp_path, "model.replicas.min=1", seconds_per_answer=0.05)
     assert sweep.finish().returncode == 0
@@ -94,22 +105,23 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
         here = ray.get_runtime_context().get_node_id()
-        tallies = [tally_actor() for _ in range(6)]
+        tallies = [tally_actor(stall_s=60.0) for _ in range(6)]
         assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
     finally:
         ray.shutdown()
 
 
-def test_tally_that_dies_is_restarted(two_nodes: Cluster) -> None:
+def test_tally_that_dies_is_started_anew(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
-        tally = tally_actor()
+        tally = tally_actor(stall_s=60.0)
         ray.get(tally.add.remote({"prompts": 1}))
         ray.kill(tally, no_restart=False)
         while "prompts" in ray.get(tally.read.remote())[0]:
             time.sleep(0.1)
         assert ray.get(tally.add.remote({"prompts": 2})) is False
-        assert ray.get(tally.read.remote()) == ({"prompts": 2, "engines": 0}, [])
+        counts, notes = ray.get(tally.read.remote())
+        assert (counts["prompts"], notes) == (2, [])
     finally:
         ray.shutdown()
 
