@@ -111,7 +111,7 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
         ray.shutdown()
 
 
-def test_tally_that_dies_is_started_anew(two_nodes: Cluster) -> None:
+def test_tally_that_dies_is_restarted(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
         tally = tally_actor(stall_s=60.0)
