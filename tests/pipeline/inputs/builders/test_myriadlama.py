@@ -359,7 +359,7 @@ def test_build_dump_that_would_not_be_read_is_refused(
     files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build({**files, "dump": files["facts"]}, out) == 2
-    assert "--dump stands in for --labels or --knowledge" in capsys.readouterr().err
+    assert "--dump replaces --labels or --knowledge" in capsys.readouterr().err
 
 
 def test_build_entity_without_labels_is_left_out(
