@@ -22,7 +22,7 @@ _COUNTS = {
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run would compute; printed, it is what `factsweep plan` says.
+    """What a run would compute; prints as `factsweep plan` does.
 
     `work` has one row per setting and stage that an engine works on: setting, stage, prompts,
     answers_left.
@@ -73,7 +73,7 @@ def run(*overrides: str, **fields: object) -> Results:
 
 
 def score(*overrides: str, **fields: object) -> Results:
-    """Measure answers that were made elsewhere, write the results, and give them.
+    """Measure answers of another system, write the results, and return them.
 
         score(answers="answers.jsonl", prompt="zero-shot", run_name="echo")
 
@@ -104,7 +104,7 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
 
 
 def written(*overrides: str, **fields: object) -> list[str]:
-    """The overrides as they would stand on the command line.
+    """The overrides as on the command line.
 
     >>> written("sweep=demo", seed=1, run_name=None, **{"benchmark.relations": ["P17", "P36"]})
     ['sweep=demo', 'seed=1', 'run_name=null', 'benchmark.relations=[P17,P36]']

@@ -1,4 +1,4 @@
-"""score: metrics of answers that were made elsewhere, by any system.
+"""score: metrics of answers of another system.
 
 The answers take the place of those of an engine; all that comes before and after is the same.
 """

@@ -77,7 +77,7 @@ def facts_from_files(
     """
     named = {PurePosixPath(path).name: path for path in files}
     if QUESTIONS not in named:
-        raise InputError(f"{QUESTIONS} is missing; put it beside the folders of the relations.")
+        raise InputError(f"{QUESTIONS} is missing; put it next to the folders of the relations.")
     rows = (
         row
         for path, content in sorted(files.items())

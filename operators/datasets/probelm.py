@@ -110,7 +110,7 @@ def groups_from_files(
     """
     named = {PurePosixPath(path).name: path for path in files}
     if PROMPTS not in named:
-        raise InputError(f"{PROMPTS} is missing; put it beside the files of the time frames.")
+        raise InputError(f"{PROMPTS} is missing; put it next to the files of the time frames.")
     prompts = _prompts(named[PROMPTS], files[named[PROMPTS]])
     ids = _ids(prompts, relation_labels)
     groups = (

@@ -1,1 +1,1 @@
-"""Pages: results as one HTML file that opens from disk, with nothing beside it."""
+"""Pages: results as one self-contained HTML file that opens from disk."""

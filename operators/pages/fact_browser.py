@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """How much stands in a payload: a share of the facts, and so many rows of each."""
+    """How much a payload holds: a share of the facts, and so many rows of each."""
 
     every: int
     n_replies: int
@@ -54,7 +54,7 @@ class Encoded(NamedTuple):
     fill: Fill
 
 
-# From all that is there to what always fits, each about half of the one before.
+# From everything to what always fits, each about half of the one before.
 _FILLS = (
     Fill(1, MOST_REPLIES, MOST_EXAMPLES),
     Fill(1, 3, 2),

@@ -1,4 +1,4 @@
-"""What the numbers on a page mean, each in a line; the formulas stand in docs/metrics.md."""
+"""What the numbers on a page mean, one line each; docs/metrics.md has the formulas."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -25,7 +25,7 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
         "versions": ", ".join(f"{k} {v}" for k, v in record["versions"].items()),
     }
     if run.get("answers"):  # no engine of ours gave them
-        rows |= {"model": model["name"], "engine": "none: answers made elsewhere"}
+        rows |= {"model": model["name"], "engine": "none: answers of another system"}
         del rows["computed in"]
     return rows
 

@@ -13,7 +13,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     show = actions.add_parser("show", help="list the accepted runs, the last one first")
     for action in (accept, show):
         action.add_argument("nightly", help="of conf/nightly/, or a YAML file")
-        action.add_argument("--results", default="results", help="where the results of runs lie")
+        action.add_argument(
+            "--results", default="results", help="the folder of results; default results"
+        )
     accept.add_argument("accepted", metavar="run", help="a night (demo-2026-11-21), or a run")
     accept.set_defaults(run=_accept)
     show.set_defaults(run=_show)

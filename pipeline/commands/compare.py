@@ -14,7 +14,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     compare.add_argument(
         "settings", nargs="*", help="of conf/comparison/: smallest_difference=0.05"
     )
-    compare.add_argument("--results", default="results", help="where the results of runs lie")
+    compare.add_argument(
+        "--results", default="results", help="the folder of results; default results"
+    )
     compare.add_argument("--out", help="where to write; default results/compare/<first>-<second>")
     differ = "compare even if they differ in more than the model; the tables say so"
     compare.add_argument("--anyway", action="store_true", help=differ)

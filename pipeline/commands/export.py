@@ -11,7 +11,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     export = verbs.add_parser("export", help=text, description=text)
     export.add_argument("run_name", metavar="run", help="the name of a run")
     export.add_argument("--format", choices=_FORMATS, default="csv", help="default csv")
-    export.add_argument("--results", default="results", help="where the results of runs lie")
+    export.add_argument(
+        "--results", default="results", help="the folder of results; default results"
+    )
     export.add_argument(
         "--out", help="a folder; default results/<run>/export (mlflow: MLFLOW_TRACKING_URI)"
     )

@@ -7,9 +7,9 @@ from pipeline.commands.run import execute
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
-    text = "hand a run to the cluster that cluster= names: local, ray, slurm or kuberay"
+    text = "submit a run to the cluster that cluster= names: local, ray, slurm or kuberay"
     launch = verbs.add_parser("launch", help=text, description=text)
-    launch.add_argument("overrides", nargs="*", help="as of run: model=llama3-70b cluster=slurm")
+    launch.add_argument("overrides", nargs="*", help="as for run: model=llama3-70b cluster=slurm")
     dry = "print the job, script or manifest, and submit nothing"
     launch.add_argument("--dry-run", action="store_true", help=dry)
     launch.set_defaults(run=_launch)

@@ -1,4 +1,4 @@
-"""The verb `model`: what a model is by its own files, as a file to keep in conf/model/."""
+"""The verb `model`: what a model's own files say, as a file for conf/model/."""
 
 import argparse
 from typing import Any

@@ -20,7 +20,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command.add_argument("nightly", help="of conf/nightly/, or a YAML file")
     command.add_argument("overrides", nargs="*", help="Hydra overrides, for each of its runs")
     command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
-    unit = "print what makes a scheduler start it, and run nothing"
+    unit = "print a scheduler's unit for it, and run nothing"
     command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
     command.set_defaults(run=_nightly)
 
@@ -50,7 +50,7 @@ def _print_unit(asked: argparse.Namespace) -> int:
 
 
 def _lines(found: "Night", given: str) -> Iterator[str]:
-    """What is said of a night, as plain lines for a log."""
+    """The report of a night, as plain lines for a log."""
     accept = f"factsweep baseline accept {given} {found.name}"
     if found.baseline is None:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"

@@ -5,9 +5,11 @@ import argparse
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
-    report = verbs.add_parser("report", help="put the tables and figures of past runs together")
+    report = verbs.add_parser("report", help="combine the tables and figures of past runs")
     report.add_argument("runs", nargs="*", help="names of runs; default all")
-    report.add_argument("--results", default="results", help="where the results of runs lie")
+    report.add_argument(
+        "--results", default="results", help="the folder of results; default results"
+    )
     report.add_argument("--out", help="where to write; default results/report")
     report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
     report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")

@@ -6,12 +6,12 @@ import sys
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verbs to the command line."""
-    score = "measure answers made elsewhere: answers=<JSONL or Parquet with prompt_id and text>"
+    score = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
         ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
-        ("status", _status, "say how far each stage of a run is"),
-        ("verify", _verify, "read every shard of a run: whole, complete, nothing twice"),
+        ("status", _status, "say whether each stage of a run is done, partial or missing"),
+        ("verify", _verify, "read every shard of a run: whole, complete, without duplicates"),
         ("score", _score, score),
     ):
         command = verbs.add_parser(verb, help=text, description=text)
@@ -21,7 +21,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
             fix = "set damaged shards aside, so that the next run recomputes them"
             command.add_argument("--repair", action="store_true", help=fix)
         if verb == "plan":
-            minute = "decode a minute of its prompts first, and keep the rate; publishes no answer"
+            minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
             command.add_argument("--calibrate", action="store_true", help=minute)
 
 

@@ -7,7 +7,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to the command line."""
     why = verbs.add_parser("why", help="name the fields in which two artifacts differ")
     why.add_argument("artifacts", nargs=2, help="a fingerprint, or the start of one")
-    why.add_argument("--store", default="artifacts", help="where the artifacts lie")
+    why.add_argument(
+        "--store", default="artifacts", help="the folder of artifacts; default artifacts"
+    )
     why.set_defaults(run=_why)
 
 

@@ -77,7 +77,7 @@ def _named(override: str) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text that Hydra reads as it stands."""
+    """A text that Hydra reads literally."""
     escaped = text.replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -53,7 +53,7 @@ class Decoding:
         names = {"generate": self.engine, "score": self.scorer, "fill": "transformers"}
         return ENGINES[names[ability]]
 
-    def anew(self, *, canary: bool = False) -> dict[str, str]:
+    def fresh(self, *, canary: bool = False) -> dict[str, str]:
         """Extra fields of a recipe that force a fresh decode.
 
         Without a repetition there are none: the artifact is the one that exists already.

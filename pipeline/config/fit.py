@@ -1,4 +1,4 @@
-"""How long a text and how many GPUs: the least that a model needs where nobody says.
+"""Default text length and number of GPUs: the least that a model needs.
 
 A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens (256 prompts of 128
 tokens, which keep it busy), and `_OVERHEAD` of the engine's own.

@@ -1,4 +1,4 @@
-"""Where configuration and data sets lie: what ships with factsweep, and a user's own folder.
+"""Where configuration and data sets are: those that ship with factsweep, and a user's own folder.
 
 Her folder is the one that $FACTSWEEP_CONFIG_DIR names (`--config-dir` sets it), or factsweep.d/ in
 the current folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. A file

@@ -41,7 +41,7 @@ class _Job(NamedTuple):
 
 
 def calibrate(run: Run) -> Iterator[str]:
-    """Measure the rates of a plan for at most `LIMIT_S` and keep them; says what they are.
+    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them.
 
     Raises:
         InputError: the model's replica does not fit one node, or the engine does not load.

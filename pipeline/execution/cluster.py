@@ -92,7 +92,7 @@ def _cpu_engine(run: Run) -> dict[str, str]:
 
 
 def _is_offline(model: Model) -> bool:
-    """A model that lies on this machine needs no hub, and must not wait for one."""
+    """A model on this machine needs no hub, and must not wait for one."""
     return model.source != "hub" or os.environ.get("HF_HUB_OFFLINE") == "1"
 
 

@@ -104,7 +104,7 @@ def _is_record(path: Path, folder: Path) -> bool:
 
 
 def mapping(entry: Entry) -> dict[str, dict[str, str]]:
-    """Columns that have another name in the files (`from`), or stand in another file (`file`).
+    """Columns that have another name in the files (`from`), or are in another file (`file`).
 
     Raises:
         InputError: a column of the entry that says neither its type nor where it stands.
@@ -136,7 +136,7 @@ def _beside(entry: Entry, folder: Path) -> list[Path]:
 
 
 def _content(entry: Entry, paths: list[Path]) -> Any:
-    """What the entry's reader is handed: columns renamed and other names joined, as it says."""
+    """What the entry's reader gets: columns renamed and other names joined, as the entry says."""
     kind = READERS[entry.reader].content
     mapped = mapping(entry)
     folder = paths[0].parent if len(paths) == 1 else Path(os.path.commonpath(paths))
@@ -279,7 +279,7 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
 
 
 def _sound(figures: Mapping[str, float]) -> dict[str, int]:
-    """What is expected where the entry says nothing: no rows that contradict each other."""
+    """What is expected by default: no rows that contradict each other."""
     return {name: 0 for name in FAULTS if name in figures}
 
 

@@ -120,7 +120,7 @@ def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
 def measures(
     parser: str | None, encoder: str | None
 ) -> Iterator[tuple[Parse | None, Encode | None]]:
-    """What measures syntax and semantics, if it is named; a line says how far it is.
+    """What measures syntax and semantics, if it is named; a line shows its progress.
 
     Raises:
         InputError: a parser or an encoder that cannot be used.
@@ -137,7 +137,7 @@ def measures(
 def _counted(
     measure: Callable[[Sequence[str]], _Result], meter: Meter, what: str
 ) -> Callable[[Sequence[str]], _Result]:
-    """The same, and the meter says how many texts it has had."""
+    """The same, with the number of texts on the meter."""
     n_done = 0
 
     def counted(texts: Sequence[str]) -> _Result:

@@ -1,7 +1,7 @@
 """hub: repositories of the Hugging Face hub, fetched whole and checked against its checksums.
 
-A connection that breaks is taken up again where it broke, and files that are whole are not brought
-twice; a hub that limits how often it is asked is waited for.
+A connection that breaks is resumed where it broke, and complete files are not fetched
+twice; where the hub limits requests, the client waits.
 """
 
 import re
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
-_FIX = "check the network and HF_TOKEN, then run it again: what has come stays"
+_FIX = "check the network and HF_TOKEN, then run it again: finished files are kept"
 # "api";r=0;t=55: nothing is left of this limit, for 55 seconds.
 _USED_UP = re.compile(r"\br=0\s*;\s*t=(\d+)")
 _OWN = ".cache"  # the client's notes on a folder that it filled
@@ -28,7 +28,7 @@ _OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.g
 
 @dataclass(frozen=True)
 class Repository:
-    """What is asked for; `folder` is where its files are to lie, null: in the hub's cache."""
+    """What is requested; `folder` is where its files go, null: into the hub's cache."""
 
     id: str
     revision: str
@@ -38,7 +38,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A repository at a commit, and where its files lie."""
+    """A repository at a commit, and the folder of its files."""
 
     id: str
     commit: str
@@ -123,7 +123,7 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
     if status == 429:
         return (
             f"the hub limits how often it is asked, and did not give {name} in {_TRIES} tries; "
-            "wait some minutes and run it again: what has come stays."
+            "wait some minutes and run it again: finished files are kept."
         )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return f"the hub did not give {name} at {revision} ({reason}); {fix}."
@@ -166,7 +166,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _drop_corrupt(asked: Repository, commit: str, local: Path, say: Say) -> list[str]:
-    """Remove the files that are not what the hub's checksums say; returns their names."""
+    """Remove the files that differ from the hub's checksums; returns their names."""
     from huggingface_hub import HfApi
 
     given: dict[str, Any] = {"repo_type": asked.kind, "revision": commit, "local_dir": asked.folder}

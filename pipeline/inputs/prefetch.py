@@ -14,7 +14,7 @@ _LISTS = ("model=", "benchmark=")
 
 
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
-    """Bring the models and data of all runs that the overrides describe; says what, a line each.
+    """Fetch the models and data of all runs that the overrides describe; yields one line each.
 
     `model=` and `benchmark=` may be lists: model=llama3-8b,llama3-70b. What is complete already is
     checked, and not brought again.
@@ -72,7 +72,7 @@ def _line(what: str, found: Fetched) -> str:
 
 
 def _environment() -> str:
-    """Where the caches lie, for workers that see the same folders under the same names."""
+    """Where the caches are, for workers that see the same folders under the same names."""
     from huggingface_hub import constants
 
     folders = {"HF_HUB_CACHE": constants.HF_HUB_CACHE, "FACTSWEEP_HOME": os.fspath(home())}

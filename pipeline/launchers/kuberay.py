@@ -128,7 +128,7 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something."""
+    """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value}
 
 

@@ -1,4 +1,4 @@
-"""How much memory a GPU has: by its name, or as the driver of this machine says."""
+"""How much memory a GPU has: by its name, or from the driver of this machine."""
 
 import re
 

@@ -2,7 +2,7 @@
 
 <results>/<name>-<date>/<model>-<benchmark>-…/   the results of each run
                        /compare/<setting>/       the tables of each comparison
-                       /verdict.json             the last file: what is said of the night
+                       /verdict.json             the last file: the verdict on the night
 """
 
 import json
@@ -79,7 +79,7 @@ class Nightly:
 
 @dataclass(frozen=True)
 class Judged:
-    """What is said of one setting, and what it is said by.
+    """The verdict on one setting, and its evidence.
 
     `reused`: nothing that the answers are made of has changed since the baseline, and they are its
     own; only the canary's were decoded again.
@@ -99,7 +99,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Night:
-    """What is said of all settings; the worst of them decides."""
+    """The verdict on all settings; the worst of them decides."""
 
     name: str
     results: str
@@ -229,7 +229,7 @@ def _settings(results: str, run: str) -> dict[str, PastBranch]:
 
 
 def _unheld(run: Run) -> Iterator[Judged]:
-    """What is said of a run where no baseline is accepted."""
+    """The verdict on a run where no baseline is accepted."""
     measured = baseline.measured(run.model.name, run.benchmark.name)
     for setting in _settings(run.results, run.name):
         reason = f"no baseline of {measured} is accepted yet"

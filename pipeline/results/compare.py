@@ -59,7 +59,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """One setting of two runs: what is written, and what is said of it."""
+    """One setting of two runs: what is written, and the verdict."""
 
     setting: str
     benchmark: str

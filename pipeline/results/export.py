@@ -84,7 +84,7 @@ FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, byt
 
 
 def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any]) -> str:
-    """Log a run to where MLFLOW_TRACKING_URI points; says where."""
+    """Log a run to where MLFLOW_TRACKING_URI points; returns where."""
     try:
         import mlflow
     except ImportError as error:

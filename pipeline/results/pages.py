@@ -134,7 +134,7 @@ def _all_facts(branches: Sequence[PastBranch]) -> Facts:
 
 
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
-    """What was said of the facts, and each setting's best and worst templates."""
+    """The answers about the facts, and each setting's best and worst templates."""
     several = len({branch.model for branch in branches}) > 1
     asked: list[Asked] = []
     templates = []
@@ -186,7 +186,7 @@ def _by_asked(
 
 
 def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
-    """Some prompts of a relation in full, with what was said to them: right and wrong by turns."""
+    """Some prompts of a relation in full, with their answers, right and wrong alternating."""
     prompts = branch.artifacts["prompts"]
     said = branch.answers
     ability = METHODS[branch.method].ask.ability

@@ -1,4 +1,4 @@
-"""Past runs: what the folders of results say was measured, and where its artifacts lie."""
+"""Past runs: what was measured, by the folders of results, and where its artifacts are."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class PastBranch:
         return next((each for each in self.artifacts.values() if not each.is_complete()), None)
 
     def __str__(self) -> str:
-        """As it stands in messages."""
+        """As in messages."""
         return f"{self.model}, {self.setting} on {self.benchmark}"
 
 
@@ -70,7 +70,7 @@ def known(results: str) -> list[str]:
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which lie below it.
+    """The runs that a name stands for: the run itself, or those of a night, which are below it.
 
     Raises:
         InputError: there is no such run.

@@ -94,7 +94,7 @@ def write_past(
     parse: Parse | None = None,
     encode: Encode | None = None,
 ) -> Iterator[str]:
-    """Write past runs' tables, figures and pages together; says where.
+    """Write past runs' tables, figures and pages together; yields where.
 
     Tables and figures are one folder per benchmark, with a page; an index lists the pages.
     `parse` and `encode` measure how different the templates are, which takes a while.

@@ -17,9 +17,9 @@ from pipeline.storage.artifact import Artifact
 
 def questions(run: Run, facts: Artifact) -> Questions:
     """The predictions for all prompts, and for those that name no subject."""
-    anew = run.decoding.anew()
-    masked = Question("masked", Fill(facts), fields=anew)
-    priors = Question("priors", Fill(facts), "content_free", fields=anew)
+    fresh = run.decoding.fresh()
+    masked = Question("masked", Fill(facts), fields=fresh)
+    priors = Question("priors", Fill(facts), "content_free", fields=fresh)
     return Questions(masked, None, (priors,))
 
 

@@ -14,7 +14,7 @@ from pipeline.stages.question import Answered, Question, Questions
 
 
 def questions(run: Run) -> Questions:
-    """Greedy answers to all prompts; some of them once more; blocks of samples of some.
+    """Greedy answers to all prompts; some of them a second time; blocks of samples of some.
 
     How many of the second answers differ is the noise floor of the hardware. They alone have
     log-probabilities: asked of all prompts those would halve vLLM's throughput.
@@ -31,8 +31,8 @@ def questions(run: Run) -> Questions:
     def task(sampling: Sampling, number: int | None = None) -> Generate:
         return Generate(sampling, run.model.chat_template, number, run.seed)
 
-    once = {"sampling": asdict(greedy), **decoding.anew()}
-    again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.anew(canary=True)}
+    once = {"sampling": asdict(greedy), **decoding.fresh()}
+    again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.fresh(canary=True)}
     drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts}
     return Questions(
         Question("generations", task(greedy), fields=once),
@@ -43,7 +43,7 @@ def questions(run: Run) -> Questions:
                 task(block, number),
                 "ranked",
                 samples.n_prompts,
-                {**drawn, "block": number, **decoding.anew()},
+                {**drawn, "block": number, **decoding.fresh()},
             )
             for number in range(n_blocks)
         ),

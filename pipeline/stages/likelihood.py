@@ -16,9 +16,9 @@ from pipeline.stages.question import Answered, Question, Questions
 def questions(run: Run) -> Questions:
     """The scores of all texts, and of some in another order, which must not change them."""
     decoding, n = run.decoding, run.decoding.canary_prompts
-    again = {"n_prompts": n, **decoding.anew(canary=True)}
+    again = {"n_prompts": n, **decoding.fresh(canary=True)}
     return Questions(
-        Question("scores", Score(), fields=decoding.anew()),
+        Question("scores", Score(), fields=decoding.fresh()),
         Question("rescored", Score(backwards=True), "ranked", n, again) if n else None,
         (),
     )

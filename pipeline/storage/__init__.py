@@ -1,1 +1,1 @@
-"""Where results lie: files, artifacts, leases, tables."""
+"""Where results are stored: files, artifacts, leases, tables."""

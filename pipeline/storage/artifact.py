@@ -271,7 +271,7 @@ def numbers(counts: Counts) -> dict[str, float]:
 
 
 def opened(store: Store, folder: str) -> Artifact:
-    """The artifact that lies in a folder of the store.
+    """The artifact in a folder of the store.
 
     Raises:
         InputError: there is none.

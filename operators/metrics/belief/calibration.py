@@ -190,7 +190,7 @@ def _bin_average(calibration: pl.DataFrame, n_bins: int, gap: pl.Expr) -> float 
 OVCONF = Metric(
     "ovconf",
     heading="Ovconf",
-    says="confidence less accuracy: above 0 is overconfident",
+    says="confidence minus accuracy; above 0 is overconfident",
     better="zero",
 )
 ECE = Metric(
@@ -208,6 +208,6 @@ BRIER = Metric(
 AUROC = Metric(
     "auroc",
     heading="AUROC",
-    says="chance that a right answer has the higher confidence than a wrong one",
+    says="chance that a right answer has a higher confidence than a wrong one",
     better="higher",
 )

@@ -116,7 +116,7 @@ def _successes(rates: pl.DataFrame, rng: np.random.Generator, size: int) -> NDAr
 FLUCTUATION_RANGE = Metric(
     "fluctuation_range",
     heading="range",
-    says="accuracy of the best draw of prompts less the worst's",
+    says="accuracy of the best draw of prompts minus that of the worst",
     better="lower",
 )
 FLUCTUATION_SD = Metric(

@@ -31,6 +31,6 @@ def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
 FLIP_RATE = Metric(
     "flip_rate",
     heading="flip rate",
-    says="share of answers that came out differently when decoded twice",
+    says="share of answers that changed when decoded again",
     better="lower",
 )

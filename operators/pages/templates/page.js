@@ -37,7 +37,7 @@ function said(name, [share, n, replies, examples]) {
   const prompts = element("ul");
   for (const [prompt, answer, right] of examples)
     prompts.append(element("li", "", mark(right), element("span", "prompt", prompt), " ", element("strong", "", (answer ?? "(no answer)").trim())));
-  body.append(element("p", "note", "Some prompts, and what was said to them:"), prompts);
+  body.append(element("p", "note", "Some prompts and their answers:"), prompts);
   return body;
 }
 

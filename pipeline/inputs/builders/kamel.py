@@ -20,7 +20,7 @@ def build_kamel(
     sizes: Sizes,
     max_answers: int,
 ) -> Iterator[str]:
-    """Write a set like KAMEL into the new folder `out`; says what was made and what left out.
+    """Write a set like KAMEL into the new folder `out`; yields what was made and left out.
 
     `triples` and `labels` are Parquet or JSONL files with the columns TRIPLES and LABELS of
     operators.construction.kamel, `questions` has lines as `P36, What is the capital of [S]?`.

@@ -43,7 +43,7 @@ class _Tables(NamedTuple):
 
 
 class _Paraphrases(NamedTuple):
-    """What goes into the set, the sheet beside it, and the sentence that says so."""
+    """What goes into the set, its review sheet, and a sentence about both."""
 
     kept: pl.DataFrame | None
     sheet: pl.DataFrame | None
@@ -59,7 +59,7 @@ def build_myriadlama(
     sheet: Path | None = None,
     fits: Callable[[str], bool] | None = None,
 ) -> Iterator[str]:
-    """Write a set like MyriadLAMA into the new folder `out`; says what was made and is missing.
+    """Write a set like MyriadLAMA into the new folder `out`; yields what was made and is missing.
 
     With a `model`, n paraphrases of each manual template are asked for, and its answers kept in
     `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's

@@ -41,7 +41,7 @@ def build_probelm(
     n_alternatives: int,
     parents_by: Sequence[str],
 ) -> Iterator[str]:
-    """Write a set like PRobELM into the new folder `out`; says what was made and what left out.
+    """Write a set like PRobELM into the new folder `out`; yields what was made and left out.
 
     `before` and `after` are tables of triples (TRIPLES), `whitelist` one of relations: relation_id,
     relation (its name), statement and question with <subject> and <object>, asked (subject or

@@ -84,7 +84,7 @@ def test_pace_batch_longer_than_the_window_is_still_known() -> None:
     assert (recent.counts["decoded"], recent.seconds) == (64, 100)
 
 
-def test_pace_tally_started_anew_begins_again() -> None:
+def test_pace_tally_restarted_begins_again() -> None:
     pace = Pace()
     for now, decoded in ((0.0, 0), (10.0, 100), (20.0, 5), (30.0, 25)):
         pace.add(now, counts(decoded))

@@ -89,7 +89,7 @@ def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
     assert tally.begin("second", "two", 100)
 
 
-def test_tally_started_anew_takes_reports_of_engines_it_never_met() -> None:
+def test_tally_restarted_takes_reports_of_engines_it_never_met() -> None:
     tally = Tally(STALL_S)
     assert not tally.add({"answers": 5}, "stranger")
     tally.end("stranger")

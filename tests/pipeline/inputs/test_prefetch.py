@@ -190,7 +190,7 @@ def test_prefetch_stopped_keeps_whole_files_and_writes_its_token_nowhere(
     hub.broken_after_cut = True
     failed = started()
     assert failed.returncode == 2
-    assert "what has come stays" in failed.stderr
+    assert "finished files are kept" in failed.stderr
     hub.broken = hub.broken_after_cut = False
     done = started()
     assert done.returncode == 0, done.stderr
