@@ -216,7 +216,7 @@ def test_facts_file_outside_the_layout_is_named_with_its_fix(path: str) -> None:
 
 
 def test_facts_missing_questions_are_named_with_their_place() -> None:
-    with pytest.raises(InputError, match=r"^question-templates.csv is missing; put it beside"):
+    with pytest.raises(InputError, match=r"^question-templates.csv is missing; put it next to"):
         facts_from_files({"P36/test.jsonl": json.dumps(TEST)})
 
 

@@ -251,20 +251,20 @@ def fingerprints(run: Run) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("fresh", "again"),
+    ("fresh", "decoded"),
     [
         (True, {"generations", "samples", "canary", "metrics"}),
         (False, {"canary", "metrics"}),
     ],
 )
 def test_runs_another_night_decodes_again_what_the_nightly_says(
-    written: Nightly, small: list[str], fresh: bool, again: set[str]
+    written: Nightly, small: list[str], fresh: bool, decoded: set[str]
 ) -> None:
     given = written(runs=[[]], fresh=fresh)
     first, second = (nightly.runs(given, small, date(2026, 11, day))[0] for day in (1, 2))
     again = nightly.runs(given, small, date(2026, 11, 1))[0]
     before, after = fingerprints(first), fingerprints(second)
-    assert {stage for stage in before if before[stage] != after[stage]} == again
+    assert {stage for stage in before if before[stage] != after[stage]} == decoded
     assert fingerprints(again) == before
     assert first.name == "planted10-2026-11-01/tiny-myriadlama-mini"
 
