@@ -15,7 +15,7 @@ from pipeline.inputs import catalog
 from pipeline.inputs.files import scan
 from pipeline.storage.artifact import Artifact, Recipe
 
-VERSION = 1
+VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 
 
 @dataclass(frozen=True)

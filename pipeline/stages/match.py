@@ -80,7 +80,9 @@ def _answers(
     asked = rows.select("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
     asked = asked.with_columns(relation_id=pl.lit(relation_id))
     first = asked.join(own, on="prompt_id", maintain_order="left")
-    again = asked.join(originals, on="same_as", maintain_order="left").select(first.columns)
+    # Another system may have answered them by themselves: then its own answer counts, once.
+    without = asked.join(own, on="prompt_id", how="anti", maintain_order="left")
+    again = without.join(originals, on="same_as", maintain_order="left").select(first.columns)
     answers = pl.concat([first, again]).drop("same_as")
     return asked.select("prompt_id").join(answers, on="prompt_id", maintain_order="left")
 

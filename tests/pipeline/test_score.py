@@ -89,6 +89,17 @@ def test_score_missing_answer_is_an_error_row_and_a_duplicate_is_not(
     ]
 
 
+def test_score_prompt_with_an_answer_of_its_own_counts_once(
+    finished: Plan, answers: pl.DataFrame, scored: Scored
+) -> None:
+    duplicates = finished.branches[0].prompts.read_all("prompts").drop_nulls("same_as")
+    own = duplicates.select("prompt_id", text=pl.lit("nothing of the kind"))
+    assert own.height
+    metrics = scored(pl.concat([answers, own])).filter(pl.col("slice").is_null())
+    asked = answers.height + own.height
+    assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (asked, 0)
+
+
 def test_score_other_answers_replace_nothing(answers: pl.DataFrame, scored: Scored) -> None:
     first = scored(answers)
     wrong = scored(answers.with_columns(text=pl.lit("nothing of the kind")))

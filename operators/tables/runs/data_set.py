@@ -26,7 +26,7 @@ def diversity_beside(
 ) -> pl.DataFrame:
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
 
-    Columns in: those of `operators.metrics.diversity.DIVERSITY`. Columns out: set, source
+    Columns in: those of `operators.metrics.data_set.diversity.DIVERSITY`. Columns out: set, source
     (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
     encoders cannot be compared.
 
