@@ -55,27 +55,27 @@ def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
 
 
 def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
-    figures, tokenizer = Forecast(branch, pairs=facts.pairs.height), models.tokenizer(plan.weights)
-    run = plan.run
+    figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         figures.prompts[expansion.relation_id] = expansion.prompts.height
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         figures.duplicates += expansion.prompts["same_as"].count()
-        _count(figures, expansion, tokenizer, run)
+        _count(plan, figures, expansion)
     _look(figures)
     return figures
 
 
-def _count(figures: Forecast, expansion: Expansion, tokenizer: Any, run: Run) -> None:
+def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
     """Add the figures of a relation: what is asked of it, in how many tokens, what does not fit."""
     # One question of each table: all blocks of samples are asked alike.
     for question in {question.table: question for _, question in figures.branch.asked()}.values():
         rows = question.asked(expansion.of(question.source))
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
+            tokenizer = models.tokenizer(plan.weights)
             ids = question.task.token_ids(tokenizer, part["text"].to_list())
-            fits = pl.Series([len(each) <= room(run) for each in ids], dtype=pl.Boolean)
+            fits = pl.Series([len(each) <= room(plan.run) for each in ids], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
-            if question.table == run.method.ask.ability.answers:
+            if question.table == plan.run.method.ask.ability.answers:
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))

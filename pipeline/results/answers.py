@@ -30,10 +30,15 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
         raise InputError(f"{branch} asked nothing of {relation}; it asked of {', '.join(known)}.")
     mine = [shard for shard in shards if relation in (None, relation_of(shard))]
     asked = pl.concat([with_text(prompts, "prompts", shard) for shard in mine])
-    given = pl.concat([said.read(said.stage, shard) for shard in mine])
+    # A prompt of another relation may have had the same text: then it alone was asked.
+    others = {*asked["same_as"].drop_nulls().str.split(".").list.first()}
+    where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
+    given = pl.concat([said.read(said.stage, shard) for shard in where])
+    own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
+    asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
     rows = (
         _facts(asked.rename({"text": "prompt"}), facts_stage.load(branch.artifacts["facts"]))
-        .with_columns(asked_as=pl.coalesce("same_as", "prompt_id"))
+        .with_columns(asked_as=asked_as)
         .join(
             given.rename(_ANSWER, strict=False),
             left_on="asked_as",

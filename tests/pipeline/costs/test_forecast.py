@@ -11,6 +11,7 @@ from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.costs.forecast import Forecast, forecast, lines
 from pipeline.execution.plan import Plan
+from pipeline.inputs import models
 from pipeline.inputs.models import tokenizer
 from pipeline.stages.expand import with_text
 from pipeline.storage.artifact import Artifact
@@ -121,6 +122,17 @@ def test_forecast_more_samples_leave_the_new_blocks(
 ) -> None:
     found = figures(small_settings("decoding.samples.n_answers=150"))
     assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
+
+
+def test_forecast_answers_of_another_system_need_no_tokenizer(
+    small_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"prompt_id": "P30.Q0.000.0", "text": "Europe"}\n')
+    monkeypatch.setattr(models, "tokenizer", None)
+    _, (found,) = forecast(small_settings(f"answers={path}"))
+    assert not found.asked
+    assert found.left["generations"] == sum(found.prompts.values())
 
 
 def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
