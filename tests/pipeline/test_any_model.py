@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.cli import main
+from tests.command import factsweep
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny_models.py"))
 SLICE = (
@@ -25,11 +25,13 @@ SLICE = (
 def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
     """The answers of `factsweep run` with the model in the folder."""
     places = (f"artifacts={folder}/artifacts", f"results={folder}/results")
-    assert main(["run", f"model={folder}/mine", *SLICE, *places, *overrides]) == 0
+    done = factsweep("run", [f"model={folder}/mine", *SLICE, *places, *overrides])
+    assert done.returncode == 0, done.stderr
     return pl.read_parquet(f"{folder}/artifacts/{stage}/*/{stage}/*.parquet")
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "qwen", "gpt-neox"])
 def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> None:
     TINY["save"](family, tmp_path / "mine")
@@ -37,6 +39,7 @@ def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> N
     assert answered(tmp_path, "generations", *given)["text"].null_count() == 0
 
 
+@pytest.mark.engine
 def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> None:
     TINY["save"]("bert", tmp_path / "mine")
     assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()

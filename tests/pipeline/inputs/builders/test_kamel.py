@@ -52,7 +52,14 @@ def test_build_kamel_writes_a_set_that_the_reader_reads(
         "  P101: 1 triple left out, named in subject",
     ]
     facts = catalog.read(catalog.entry("kamel"), str(sources["out"]))
-    assert counts(facts) == {"relations": 2, "train_rows": 6, "dev_rows": 2, "test_rows": 4}
+    assert counts(facts) == {
+        "relations": 2,
+        "train_rows": 6,
+        "dev_rows": 2,
+        "test_rows": 4,
+        "test_queries_of_several_answers": 0,
+        "test_labels_per_answer": 1.5,
+    }
     years = facts.pairs.filter(relation_id="P569")["objects"].explode().struct.field("labels")
     assert sorted(label[0] for label in years) == [f"190{n}" for n in range(6)]
 
