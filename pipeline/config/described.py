@@ -157,20 +157,38 @@ def _architecture(source: _Source, config: Any) -> str:
 
 def _stored(source: _Source) -> _Stored:
     """The parameters, from the headers of the safetensors."""
+    from httpx2 import HTTPError
     from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
     from huggingface_hub.errors import NotASafetensorsRepoError
 
+    folder = source.id if source.revision is None else _cached(source)
     try:
-        if source.revision is None:
-            found = get_local_safetensors_metadata(source.id)
+        if folder is not None:
+            found = get_local_safetensors_metadata(folder)
         else:
             found = get_safetensors_metadata(source.id, revision=source.revision)
-    except (NotASafetensorsRepoError, OSError, ValueError) as error:
+    except (NotASafetensorsRepoError, HTTPError, OSError, ValueError) as error:
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
             f"({str(error).strip().splitlines()[0]}); give model.billions_of_parameters."
         ) from error
     return _Stored({str(name): n for name, n in found.parameter_count.items()})
+
+
+def _cached(source: _Source) -> Path | None:
+    """The snapshot in the hub's cache, where it has all weights; null: it must be asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    def path(name: str) -> Path | None:
+        found = try_to_load_from_cache(source.id, name, revision=source.revision)
+        return Path(found) if isinstance(found, str) else None
+
+    if (whole := path("model.safetensors")) is not None:
+        return whole.parent
+    if (index := path("model.safetensors.index.json")) is None:
+        return None
+    shards = set(json.loads(index.read_text())["weight_map"].values())
+    return index.parent if all((index.parent / shard).is_file() for shard in shards) else None
 
 
 def _context(source: _Source, text: Any, *, encoder: bool) -> int:

@@ -2,10 +2,12 @@
 
 import json
 import runpy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 
 from operators.errors import InputError
@@ -42,6 +44,19 @@ def test_folder_of_a_model_tells_what_it_is(
     assert (model.architecture, model.max_model_len) == (architecture, max_model_len)
     assert 0 < model.billions_of_parameters < 0.001
     assert (model.tensor_parallel, model.instruction_tuned) == (1, False)
+
+
+def test_hub_model_in_the_cache_is_read_without_a_network(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    commit, kept = "a" * 40, tmp_path / "models--org--tiny"
+    shutil.copytree(make("llama"), kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs/main").write_text(commit)
+    model = load(["model=org/tiny"]).model
+    assert 0 < model.billions_of_parameters < 0.001
 
 
 def test_encoder_is_asked_with_masks(make: Make) -> None:
