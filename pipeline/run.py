@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import ray
 
-from operators.errors import DamagedFileError, DecodingError, FactsweepError
+from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError
 from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
@@ -32,6 +32,8 @@ def run(settings: Run) -> pl.DataFrame:
         DecodingError: too many prompts have no answer; the results are written all the same.
         StoppedError: the user asked to stop; the next run resumes.
     """
+    if settings.answers is not None:
+        raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
     started = time.monotonic()
     plan = planned(settings)
     known = None if plan.is_complete() else rates.known(plan)

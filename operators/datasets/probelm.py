@@ -175,7 +175,12 @@ def candidates(facts: Facts) -> pl.DataFrame:
     """The candidates of each pair, in the order of the file (columns: CANDIDATES).
 
     `rank` is that of the file: 1 is the plausible one.
+
+    Raises:
+        InputError: the facts were read by a version that kept the candidates among the pairs.
     """
+    if "candidates" not in facts.further:
+        raise InputError("these facts are of an earlier version and have no candidates; run again.")
     return facts.further["candidates"]
 
 

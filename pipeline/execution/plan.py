@@ -205,12 +205,12 @@ class _Said:
 
 def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
     """What an engine of ours is asked."""
-    found = questions(run, facts.artifact)
-    task = found.answers.task
-    admitted = _step(run, Admit(prompts.artifact, weights, task, room(run)), prompts)
+    found, ability = questions(run, facts.artifact), run.method.ask.ability
+    admit = Admit(prompts.artifact, weights, ability, found.answers.task, room(run))
+    admitted = _step(run, admit, prompts)
 
     def answered(question: Question) -> Step:
-        stage = Answer(question, admitted.artifact, weights, run.decoding, run.method.ask.ability)
+        stage = Answer(question, admitted.artifact, weights, run.decoding, ability)
         artifact = Artifact(Store(run.artifacts), stage.recipe)
         return Step(artifact, (admitted,), stage=None, question=question)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from operators.methods.ability import Ability
 from operators.prompts.tokens import too_long
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
@@ -14,7 +15,8 @@ from pipeline.stages.expand import with_text
 from pipeline.stages.question import Task
 from pipeline.storage.artifact import Artifact, Recipe
 
-VERSION = 1
+# 2: prompts are measured as the ability puts them to the model, masks and all.
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Admit:
 
     prompts: Artifact
     weights: Weights
+    ability: Ability
     task: Task
     limit: int
 
@@ -33,6 +36,8 @@ class Admit:
             "tokenizer": self.weights.model.id,
             "revision": self.weights.revision,
             "chat_template": self.weights.model.chat_template,
+            "trust_remote_code": self.weights.model.trust_remote_code,
+            "ability": self.ability.name,
             "limit": self.limit,
         }
         return Recipe("admitted", VERSION, fields, {"prompts": self.prompts.fingerprint})

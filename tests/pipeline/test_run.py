@@ -29,6 +29,12 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "started", started)
 
 
+@pytest.mark.usefixtures("no_ray")
+def test_run_answers_of_another_system_are_refused(small_settings: Settings) -> None:
+    with pytest.raises(InputError, match=r"measure a file with `factsweep score answers=…`"):
+        run(small_settings("answers=mine.jsonl"))
+
+
 def in_ray(settings: Settings, size: int, replicas: int) -> pl.DataFrame:
     pool = [f"model.replicas.{limit}={replicas}" for limit in ("min", "max")]
     folder = f"artifacts={settings().artifacts}-{size}-{replicas}"

@@ -1,6 +1,7 @@
 """PRobELM's files to tables; every unfit line is refused with its fix."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,8 @@ def test_authors_files_have_the_groups_and_copies_that_were_counted(
     small = sizes.filter(pl.col("len") < 9)["relation_id"].unique()
     assert set(small) <= {"elected in", "for work", "parliamentary term"}
     assert sizes["len"].min() == 3
+
+
+def test_candidates_facts_of_an_earlier_version_are_refused() -> None:
+    with pytest.raises(InputError, match="have no candidates; run again"):
+        candidates(replace(facts_from_files(files()), further={}))
