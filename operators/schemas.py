@@ -26,6 +26,11 @@ _PROMPTS = pa.schema(
         # Where texts are scored: the characters of the candidate in the whole text.
         ("entity_start", pa.uint32()),
         ("entity_end", pa.uint32()),
+        # Where entities are compared: the candidate set, the right answer (an entity_id), and the
+        # candidates of the set that are no distractors of this fact (entity_ids).
+        ("candidates_id", pa.string()),
+        ("answer_id", pa.string()),
+        ("left_out", pa.list_(pa.string())),
     ]
 )
 _GENERATIONS = pa.schema(
@@ -55,6 +60,27 @@ _PREDICTIONS = pa.schema(
         ("probability", pa.float64()),
         # Of the single tokens among the relation's right answers (operators.prompts.candidates).
         ("candidate_probabilities", pa.list_(pa.float32())),
+    ]
+)
+# How plausible a model finds an entity after a cloze: the log-probability in nats, summed over the
+# labels and their endings; the likeliest label, and its number of tokens.
+_DISTRACTOR = pa.struct(
+    [
+        ("entity_id", pa.string()),
+        ("label", pa.string()),
+        ("logprob", pa.float64()),
+        ("n_tokens", pa.uint32()),
+    ]
+)
+_PREFERENCES = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("logprob", pa.float64()),  # of the right answer, as of each distractor
+        ("label", pa.string()),
+        ("n_tokens", pa.uint32()),
+        ("open_logprob", pa.float64()),  # of the right answer's labels, whatever follows them
+        # In the order in which they count: the retriever's, or by falling log-probability.
+        ("distractors", pa.list_(_DISTRACTOR)),
     ]
 )
 
@@ -92,6 +118,35 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("is_positive", pa.bool_()),
             ]
         ),
+        "entities": pa.schema(  # of a knowledge base
+            [
+                ("entity_id", pa.string()),
+                ("labels", pa.list_(pa.string())),  # the first label, then the aliases
+                ("types", pa.list_(pa.string())),
+                ("description", pa.string()),
+                ("popularity", pa.float64()),
+            ]
+        ),
+        "triples": pa.schema(  # what a knowledge base says of its entities
+            [
+                ("subject_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("object_id", pa.string()),
+                # ISO text of any precision (2021, 2021-01, 2021-01-20); null: not known, or none
+                ("start", pa.string()),
+                ("end", pa.string()),
+            ]
+        ),
+        "candidate_sets": pa.schema(  # the entities whose plausibility is compared
+            [
+                ("candidates_id", pa.string()),
+                ("entity_id", pa.string()),
+                # 0: the right answer; from 1: the distractors in the retriever's order. Null where
+                # the model itself gives the order (optimal, exact).
+                ("rank", pa.uint32()),
+                ("labels", pa.list_(pa.string())),
+            ]
+        ),
         "contexts": pa.schema(
             [
                 ("context_id", pa.string()),
@@ -116,6 +171,30 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("pair_id", pa.string()),
                 ("setting", pa.string()),
                 *(field for field in _SCORES if field.name != "prompt_id"),
+            ]
+        ),
+        "preferences": _PREFERENCES,  # the right answer of a cloze beside its distractors
+        "preferred_again": _PREFERENCES,  # of some clozes again, their candidates in another order
+        "beams": pa.schema(  # the best sequences of a beam search from the bare cloze
+            [
+                ("prompt_id", pa.string()),
+                ("texts", pa.list_(pa.string())),
+                ("logprobs", pa.list_(pa.float64())),
+                ("top_tokens", pa.list_(pa.string())),  # the likeliest next tokens
+            ]
+        ),
+        "preferred": pa.schema(  # which distractors the right answer beats
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("template_id", pa.string()),
+                ("subject_index", pa.uint16()),
+                ("logprob", pa.float64()),
+                ("open_logprob", pa.float64()),
+                ("n_tokens", pa.uint32()),
+                ("n_distractors", pa.uint32()),
+                ("n_beaten", pa.list_(pa.uint32())),  # of the first 1, 2, 3, … distractors
             ]
         ),
         "samples": pa.schema(
@@ -242,6 +321,11 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "ranked": "prompt_id",
         "content_free": "prompt_id",
         "masked": "prompt_id",
+        "entities": "entity_id",
+        "preferences": "prompt_id",
+        "preferred_again": "prompt_id",
+        "beams": "prompt_id",
+        "preferred": "prompt_id",
         "scores": "prompt_id",
         "rescored": "prompt_id",
         "priors": "prompt_id",

@@ -23,14 +23,16 @@ Source = Literal["prompts", "ranked", "content_free"]
 class Expansion:
     """The tables of one relation: `prompts`, in prefix order, and the `contexts` that they use.
 
-    `content_free` has the prompts that a masked model is asked beside them. `together` names a
-    column: prompts that follow each other and have the same in it are answered in one shard.
+    `content_free` has the prompts that a masked model is asked beside them, `candidate_sets` the
+    entities that are compared after a prompt. `together` names a column: prompts that follow each
+    other and have the same in it are answered in one shard.
     """
 
     relation_id: str
     prompts: pl.DataFrame
     contexts: pl.DataFrame
     content_free: pl.DataFrame | None = None
+    candidate_sets: pl.DataFrame | None = None
     together: str = "prompt_id"
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ prompts/<relation>.<number>   at most rows_per_shard prompts
 ranked/<relation>             the prompts that may be sampled: one a pair
 content_free/<relation>       the prompts that name no subject, where the method has any
 contexts/<any of these>       the contexts that the shards of that name use
+candidate_sets/<the same>     the entities that are compared after the prompts of that name, if any
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from operators.prompts.expansion import Expansion
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.artifact import Artifact, Recipe
 
-VERSION = 2
-TABLES = ("prompts", "ranked", "contexts", "content_free")
+VERSION = 3
+TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,11 @@ def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
     relation_id, prompts = found.relation_id, found.prompts
     for number, rows in enumerate(_shards(prompts, found.together, rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
-        artifact.write("contexts", shard, _used(found, rows))
+        _publish_used(artifact, shard, found, rows)
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]
-    used = pl.concat([rows.select("context_id") for rows in further])
-    artifact.write("contexts", relation_id, _used(found, used))
+    _publish_used(artifact, relation_id, found, pl.concat(further))
     artifact.write("ranked", relation_id, ranked)
     if found.content_free is not None:
         artifact.write("content_free", relation_id, found.content_free)
@@ -76,8 +76,16 @@ def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.Data
         yield shard.select(prompts.columns)
 
 
-def _used(found: Expansion, rows: pl.DataFrame) -> pl.DataFrame:
-    return found.contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
+def _publish_used(artifact: Artifact, shard: str, found: Expansion, prompts: pl.DataFrame) -> None:
+    """What the prompts of a shard refer to, under its name."""
+    artifact.write("contexts", shard, _used(found.contexts, prompts, "context_id"))
+    if found.candidate_sets is not None:
+        sets = _used(found.candidate_sets, prompts, "candidates_id")
+        artifact.write("candidate_sets", shard, sets)
+
+
+def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
+    return rows.join(prompts.select(key).unique(), on=key, how="semi", maintain_order="left")
 
 
 def relation_of(shard: str) -> str:
@@ -88,3 +96,8 @@ def relation_of(shard: str) -> str:
 def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     """The prompts of a shard with their full text: context, then query."""
     return expansion.with_text(artifact.read(table, shard), artifact.read("contexts", shard))
+
+
+def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:
+    """The entities that are compared after the prompts of a shard (or of a relation's `ranked`)."""
+    return artifact.read("candidate_sets", shard)
