@@ -27,7 +27,9 @@ OPEN: Mapping[str, Any] = {
     "tensor_parallel": 1,
 }
 _FLOATS = ("F64", "F32", "F16", "BF16")
+# What the name of a checkpoint says of its training, as its makers write it.
 _BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
+_TUNED = re.compile(r"(^|[-_.])(it|instruct|chat|sft|dpo)($|[-_.])", re.IGNORECASE)
 
 
 class _Source(NamedTuple):
@@ -75,12 +77,10 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         found["name"] = re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
     if found["source"] != "package" and any(found[name] is None for name in _READ):
         _read(found, cluster)
-    if found["instruction_tuned"] is None:
-        found["instruction_tuned"] = False
     if found["tensor_parallel"] is None:
-        width = fit.width(found["dtype"], cluster["device"])
+        width = fit.width(found["dtype"], cluster["device"], lambda: None)
         weights = (found["billions_of_parameters"] or 0) * 1e9 * width
-        found["tensor_parallel"] = fit.tensor_parallel(found, cluster, Need(weights, 0.0, 0))
+        found["tensor_parallel"] = fit.tensor_parallel(found, cluster, Need(weights, 0.0))
     return found
 
 
@@ -104,13 +104,14 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         own = _context(source, text, encoder=encoder)
         found["max_model_len"] = fit.max_model_len(own, per_token, cluster)
     if found["instruction_tuned"] is None:
-        chat = not encoder and _has_chat_template(source)
-        found["instruction_tuned"] = chat and not _BASE.search(found["name"])
+        found["instruction_tuned"] = False if encoder else _instruction_tuned(source, found["name"])
     if found["tensor_parallel"] is None and not encoder:
-        width = fit.width(found["dtype"], cluster["device"])
+        width = fit.width(
+            found["dtype"], cluster["device"], lambda: str(config.dtype).removeprefix("torch.")
+        )
         billions = float(found["billions_of_parameters"])
         weights = stored.n_bytes(width) if stored else billions * 1e9 * width
-        need = Need(weights, per_token * width, int(text.num_attention_heads))
+        need = Need(weights, per_token * width, int(text.num_attention_heads), _key_heads(text))
         found["tensor_parallel"] = fit.tensor_parallel(found, cluster, need)
     elif found["tensor_parallel"] is None:
         found["tensor_parallel"] = 1
@@ -207,9 +208,24 @@ def _context(source: _Source, text: Any, *, encoder: bool) -> int:
 
 def _cached_per_token(text: Any) -> float:
     """How many numbers the cache of keys and values holds for one token."""
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return float(2 * text.num_hidden_layers * heads * width)
+    return float(2 * text.num_hidden_layers * _key_heads(text) * width)
+
+
+def _key_heads(text: Any) -> int:
+    """How many heads of keys and values there are; several heads of queries may share one."""
+    return int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
+
+
+def _instruction_tuned(source: _Source, name: str) -> bool | None:
+    """Whether a decoder was tuned to follow instructions; null where its files do not tell.
+
+    A model without a chat template was not. One that has a template need not have been: base models
+    ship one, too. Then only a name may tell.
+    """
+    if _BASE.search(name) or not _has_chat_template(source):
+        return False
+    return True if _TUNED.search(name) else None
 
 
 def _has_chat_template(source: _Source) -> bool:

@@ -4,11 +4,11 @@ A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens 
 tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from operators.errors import InputError
-from pipeline.machine import processor
+from pipeline.machine import dtype, processor
 from pipeline.machine.gpu_memory import gpu_bytes
 
 _LONGEST = 4096  # prompts here have hundreds of tokens; the cache must hold one of this length
@@ -18,18 +18,21 @@ _ON_ONE_NODE = (1, 2, 4, 8)
 
 
 class Need(NamedTuple):
-    """Bytes of the weights, bytes of the cache per token, and attention heads to divide by."""
+    """Bytes of the weights and of the cache per token; the heads of queries, and of keys.
+
+    No heads: they are not known, and any number of GPUs may share them.
+    """
 
     weights: float
     cache_per_token: float
-    heads: int
+    heads: int = 0
+    key_heads: int = 0
 
 
-def width(dtype: str, device: str) -> int:
-    """Bytes of a number in memory; of `auto` on a GPU 2, and on a CPU the most that it may be."""
-    if dtype == "auto":
-        return 4 if processor.device(device) == "cpu" else 2
-    return 4 if dtype == "float32" else 2
+def width(asked: str, device: str, stored: Callable[[], str | None]) -> int:
+    """Bytes of a number in memory, with `auto` settled as for the run (pipeline.machine.dtype)."""
+    settled = dtype.best(processor.device(device), stored) if asked == dtype.AUTO else asked
+    return 4 if settled == "float32" else 2
 
 
 def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any]) -> int:
@@ -53,12 +56,24 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
     if each is None:
         return 1
     room = each * model["gpu_memory_utilization"] - _OVERHEAD
-    held = need.weights + _TOKENS * need.cache_per_token
     for gpus in _ON_ONE_NODE:
-        if need.heads % gpus == 0 and held <= gpus * room * model["pipeline_parallel"]:
+        part = _held(need, gpus) / model["pipeline_parallel"]
+        if _divides(need, gpus) and part <= room:
             return gpus
+    held = _held(need, 1)
     raise InputError(
         f"model={model['name']} needs {held / 1e9:,.0f} GB for weights and cache, and 8 GPUs of "
         f"{each / 1e9:,.0f} GB are too few; give model.pipeline_parallel, or model.tensor_parallel "
         "as you know it."
     )
+
+
+def _divides(need: Need, gpus: int) -> bool:
+    """Whether each GPU gets as many heads; keys that are fewer than the GPUs are copied to them."""
+    keys = need.key_heads
+    return need.heads % gpus == 0 and (keys % gpus == 0 or gpus % keys == 0)
+
+
+def _held(need: Need, gpus: int) -> float:
+    """Bytes of weights and cache on each of the GPUs; a head of keys is not divided further."""
+    return need.weights / gpus + _TOKENS * need.cache_per_token / min(gpus, need.key_heads or gpus)

@@ -51,7 +51,7 @@ class Model:
         NoNumber("tables show it; the settings that a sweep chooses by it are parts of recipes"),
     ]
     instruction_tuned: Annotated[
-        bool, NoNumber("it is a label; chat_template says how the model is asked")
+        bool | None, NoNumber("it is a label; chat_template says how the model is asked")
     ]
     training_cutoff: Annotated[Text | None, NoNumber("tables show it")]
     chat_template: InRecipe[bool]

@@ -200,6 +200,8 @@ def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
 
 def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     engines = costs.join(left.drop_nulls("model"), on=["stage", "setting"], how="semi")
+    if engines.is_empty():
+        return "time            nothing is left to decode; what is left needs no engine"
     known = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = (

@@ -90,13 +90,14 @@ def test_field_that_is_given_is_not_read(make: Make) -> None:
 @pytest.mark.parametrize(
     ("name", "template", "tuned"),
     [
-        ("mine", "{{ messages }}", True),
+        ("mine", "{{ messages }}", None),
+        ("mine-Instruct", "{{ messages }}", True),
         ("mine-Base", "{{ messages }}", False),
         ("raw", None, False),
     ],
 )
-def test_chat_template_tells_instruction_tuned_unless_it_is_a_base_model(
-    make: Make, name: str, template: str | None, tuned: bool
+def test_chat_template_without_a_telling_name_leaves_instruction_tuned_unknown(
+    make: Make, name: str, template: str | None, tuned: bool | None
 ) -> None:
     model = load([f"model={make('llama', name, chat_template=template)}"]).model
     assert (model.instruction_tuned, model.chat_template) == (tuned, False)

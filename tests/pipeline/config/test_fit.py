@@ -8,6 +8,7 @@ from operators.errors import InputError
 from pipeline.config import fit
 from pipeline.config.fit import Need, tensor_parallel
 from pipeline.config.settings import load
+from pipeline.machine import processor
 
 MODEL: dict[str, Any] = {
     "name": "m",
@@ -16,9 +17,9 @@ MODEL: dict[str, Any] = {
     "pipeline_parallel": 1,
 }
 H100 = {"device": "cuda", "hardware": "NVIDIA H100 80GB HBM3"}
-# Llama 3: bytes of bfloat16 weights, of the cache per token, and heads.
-LLAMA_8B = Need(16.1e9, 131_072, 32)
-LLAMA_70B = Need(141.1e9, 327_680, 64)
+# Llama 3: bytes of bfloat16 weights, of the cache per token, and heads of queries and of keys.
+LLAMA_8B = Need(16.1e9, 131_072, 32, 8)
+LLAMA_70B = Need(141.1e9, 327_680, 64, 8)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,34 @@ def test_tensor_parallel_is_the_smallest_that_fits(
 
 
 def test_tensor_parallel_divides_the_heads() -> None:
-    assert tensor_parallel(MODEL, H100, LLAMA_70B._replace(weights=80e9, heads=12)) == 2
-    assert tensor_parallel(MODEL, H100, LLAMA_70B._replace(heads=4)) == 4
+    one = Need(80e9, 327_680, 12, 12)
+    assert tensor_parallel(MODEL, H100, one) == 2
+    assert tensor_parallel(MODEL, H100, one._replace(weights=141.1e9)) == 4
+
+
+def test_tensor_parallel_divides_the_heads_of_keys() -> None:
+    six = Need(80e9, 327_680, 48, 6)  # 4 of 6 heads of keys would have no GPU of their own
+    assert tensor_parallel(MODEL, H100, six) == 2
+    with pytest.raises(InputError, match="8 GPUs"):
+        tensor_parallel(MODEL, H100, six._replace(weights=141.1e9))
+
+
+def test_tensor_parallel_copies_a_head_of_keys_that_cannot_be_divided() -> None:
+    whole = Need(100e9, 64e9 / fit._TOKENS, 32, 8)
+    assert tensor_parallel(MODEL, H100, whole) == 4
+    with pytest.raises(InputError, match="8 GPUs"):  # one head: 64 GB of cache on every GPU
+        tensor_parallel(MODEL, H100, whole._replace(key_heads=1))
+
+
+@pytest.mark.parametrize(
+    ("capability", "stored", "width"),
+    [(9.0, "bfloat16", 2), (7.5, "float16", 2), (7.5, "bfloat16", 4), (None, None, 2)],
+)
+def test_width_auto_is_that_of_the_dtype_that_the_run_settles_on(
+    capability: float | None, stored: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "compute_capability", lambda: capability)
+    assert fit.width("auto", "cuda", lambda: stored) == width
 
 
 def test_tensor_parallel_on_a_cpu_is_one() -> None:
@@ -49,7 +76,7 @@ def test_tensor_parallel_on_a_cpu_is_one() -> None:
 
 def test_tensor_parallel_eight_too_few_names_the_field_to_give() -> None:
     with pytest.raises(InputError, match=r"give model\.pipeline_parallel"):
-        tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128))
+        tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128, 8))
 
 
 def test_tensor_parallel_pipeline_shares_the_weights() -> None:

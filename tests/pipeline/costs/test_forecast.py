@@ -1,5 +1,6 @@
 """plan: what is forecast is what a run then does."""
 
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -144,6 +145,14 @@ def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None
 def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:
     *_, last = lines(*forecast(finished.run))
     assert last == "time            nothing is left to do"
+
+
+def test_lines_everything_decoded_speak_of_no_decoding(finished: Plan) -> None:
+    (branch,) = finished.branches
+    shutil.rmtree(f"{finished.run.artifacts}/{branch.metrics.folder}")
+    *_, table, last = lines(*forecast(finished.run))
+    assert "metrics" in table
+    assert last == "time            nothing is left to decode; what is left needs no engine"
 
 
 def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
