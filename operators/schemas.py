@@ -192,9 +192,11 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("subject_index", pa.uint16()),
                 ("logprob", pa.float64()),
                 ("open_logprob", pa.float64()),
+                ("label", pa.string()),
                 ("n_tokens", pa.uint32()),
                 ("n_distractors", pa.uint32()),
                 ("n_beaten", pa.list_(pa.uint32())),  # of the first 1, 2, 3, … distractors
+                ("hardest", pa.list_(_DISTRACTOR)),  # the most plausible distractors, in order
             ]
         ),
         "samples": pa.schema(

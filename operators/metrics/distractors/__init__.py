@@ -1,0 +1,1 @@
+"""Distractors: whether a model prefers a right answer to plausible wrong ones."""

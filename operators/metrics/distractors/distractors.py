@@ -1,0 +1,114 @@
+"""All numbers of the distractor measure in one setting, as rows of the metrics table."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from operators.metrics.distractors.preference import (
+    AGGREGATIONS,
+    NUMBERS,
+    knowledge_terms,
+    numbers,
+    probability_terms,
+    with_n,
+)
+from operators.metrics.distractors.slices import parts
+from operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
+from operators.metrics.estimates.metric import Metric
+from operators.metrics.estimates.rows import Counts, Row, counted, table
+
+_SAYS = {
+    "min": "share of clozes in which the right answer beats all of the first {n} distractors",
+    "avg": "share of the first {n} distractors that the right answer beats",
+}
+METRICS = (
+    *(
+        Metric(
+            f"{aggregation}_at_{n}",
+            heading=f"{aggregation.capitalize()}@{n}",
+            says=f"{_SAYS[aggregation].format(n=n)}, in percent",
+            better="higher",
+        )
+        for aggregation in AGGREGATIONS
+        for n in NUMBERS
+    ),
+    Metric(
+        "probability",
+        heading="Probability",
+        says="mean probability of the right answer's names after the cloze, in percent",
+        better="higher",
+    ),
+    *(Metric(f"left_out_at_{n}") for n in NUMBERS),
+)
+
+
+def distractors(
+    preferred: pl.DataFrame,
+    popularity: pl.DataFrame,
+    n_failed: pl.DataFrame | None = None,
+    *,
+    seed: int,
+    n_rounds: int = 1000,
+) -> pl.DataFrame:
+    """Measure a setting: `min_at_n`, `avg_at_n`, `left_out_at_n`, `probability` (table ROWS).
+
+    `preferred` is the canonical table; `popularity` has pair_id and popularity; `n_failed` has
+    relation_id and n_failed (prompts without an answer). n stands for each of NUMBERS that some
+    fact has distractors for. A fact with fewer than n is left out of `min_at_n` and `avg_at_n`
+    (their `n` counts the prompts that are in), and `left_out_at_n` counts such facts.
+
+    Slices: each relation, each popularity decile, each number of tokens of the answer's likeliest
+    label. Intervals are of 95 %, of facts resampled within their relations.
+
+    Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
+
+    >>> rows = pl.DataFrame({
+    ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "n_distractors": [2, 1],
+    ...     "n_beaten": [[1, 2], [0]], "n_tokens": [1, 1], "open_logprob": [0.0, 0.0],
+    ... })
+    >>> nobody = pl.DataFrame(schema={"pair_id": pl.String, "popularity": pl.Float64})
+    >>> found = distractors(rows, nobody, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+    >>> found.filter(pl.col("metric").str.contains("2")).select("metric", "value", "n").rows()
+    [('min_at_2', 1.0, 1), ('avg_at_2', 1.0, 1), ('left_out_at_2', 1.0, 2)]
+    """
+    rows = [
+        *_overall(preferred, n_failed, seed, n_rounds),
+        *_sliced(preferred, popularity, seed, n_rounds),
+    ]
+    return table(rows)
+
+
+def _overall(
+    preferred: pl.DataFrame, n_failed: pl.DataFrame | None, seed: int, n_rounds: int
+) -> Iterator[Row]:
+    """Over everything, and over each relation."""
+    for metric, rows, terms in _terms(preferred):
+        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+        yield from counted(rows, n_failed).rows(metric, found)
+    counts = counted(preferred, n_failed)
+    for n in numbers(preferred):
+        yield counts.row(f"left_out_at_{n}", Estimate(_left_out(preferred, n), None, None))
+
+
+def _sliced(
+    preferred: pl.DataFrame, popularity: pl.DataFrame, seed: int, n_rounds: int
+) -> Iterator[Row]:
+    """Over each decile and length; a prompt without an answer has no length, and none failed."""
+    for part in parts(preferred, popularity):
+        for metric, rows, terms in _terms(part.rows):
+            found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            yield Counts({"": rows.height}, {}).row(metric, found, part=part.name)
+
+
+def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
+    """Each metric: its name, the prompts that enter it, and the terms of its facts."""
+    for aggregation in AGGREGATIONS:
+        for n in numbers(preferred):
+            rows = with_n(preferred, n)
+            yield f"{aggregation}_at_{n}", rows, knowledge_terms(rows, aggregation, n)
+    yield "probability", preferred, probability_terms(preferred)
+
+
+def _left_out(preferred: pl.DataFrame, n: int) -> float:
+    """How many facts have fewer than n distractors after some cloze."""
+    return float(preferred["pair_id"].n_unique() - with_n(preferred, n)["pair_id"].n_unique())
