@@ -42,7 +42,10 @@ class EngineKind:
 
     `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
     or none. `hardware` stands in the place of the machine's name where the engine's speed says
-    nothing about the machine. `variables` are environment variables that it reads.
+    nothing about the machine.
+
+    `variables` are environment variables that it reads and that change no answer. `switches` gives,
+    of an environment, those that may change one: they are part of a recipe where they are set.
 
     `arguments` gives the names of the further arguments that it takes; null: any. `fields` are
     those that other fields of the configuration set.
@@ -56,6 +59,7 @@ class EngineKind:
     gpus: Literal["parallel", "one", "none"] = "parallel"
     hardware: str | None = None
     variables: tuple[str, ...] = ()
+    switches: Callable[[Mapping[str, str]], dict[str, str]] = lambda _: {}
     arguments: Callable[[], frozenset[str] | None] = frozenset
     fields: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -192,6 +193,49 @@ def arguments() -> frozenset[str] | None:
     return frozenset(field.id for field in fields if isinstance(field, ast.Name))
 
 
+# vLLM's environment variables that change no answer, and why; any other may change one.
+NO_ANSWER = {
+    "VLLM_BATCH_INVARIANT": "decoding.determinism sets it",
+    "VLLM_CPU_KVCACHE_SPACE": "cluster.cpu_kvcache_gib sets it",
+    "VLLM_CPU_OMP_THREADS_BIND": "which cores compute",
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "likewise",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "which processes there are",
+    "VLLM_WORKER_MULTIPROC_METHOD": "likewise",
+    "VLLM_DIST_IDENT": "what they are called; vLLM sets it itself",
+    "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": "likewise",
+    "VLLM_DISABLE_SHARED_EXPERTS_STREAM": "what they run at once; vLLM sets it itself on a CPU",
+    "VLLM_HOST_IP": "how they find each other",
+    "VLLM_LOOPBACK_IP": "likewise",
+    "VLLM_PORT": "likewise",
+    "VLLM_RPC_BASE_PATH": "likewise",
+    "VLLM_*_TIMEOUT*": "how long they wait",
+    "VLLM_LOG*": "what is printed",
+    "VLLM_DISABLE_LOG_LOGO": "likewise",
+    "VLLM_*USAGE*": "what its makers are told",
+    "VLLM_DO_NOT_TRACK": "likewise",
+    "VLLM_API_KEY": "a secret of its server, which nobody asks here",
+    "VLLM_CACHE_ROOT": "where files lie",
+    "VLLM_CONFIG_ROOT": "likewise",
+    "VLLM_ASSETS_CACHE": "likewise",
+    "VLLM_BUILD_*": "what an image is called",
+    "VLLM_IMAGE_TAG": "likewise",
+    "VLLM_TARGET_DEVICE": "which build is installed, which the engine's version names",
+}
+
+
+def switches(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of vLLM that are set and may change an answer.
+
+    >>> switches({"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_MLA_DISABLE": "1", "HOME": "/root"})
+    {'VLLM_MLA_DISABLE': '1'}
+    """
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith("VLLM_") and not any(fnmatchcase(name, each) for each in NO_ANSWER)
+    }
+
+
 KIND = EngineKind(
     name="vllm",
     # The CPU and the CUDA build are distributions of their own, and their answers may differ.
@@ -201,6 +245,7 @@ KIND = EngineKind(
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
     "with 'factsweep[cpu]'",
     arguments=arguments,
+    switches=switches,
     fields={
         "model": "model.id",
         "revision": "model.revision",

@@ -67,11 +67,10 @@ def _cores(cluster: Cluster) -> int:
 
 def environment(run: Run) -> dict[str, str]:
     """The environment variables of the workers."""
-    variables = dict(_QUIET)
+    variables = run.engine.switches(os.environ) | _QUIET
     if device(run.cluster) == "cpu":
         variables |= _cpu_engine(run)
-    if run.decoding.determinism == "batch_invariant":
-        variables["VLLM_BATCH_INVARIANT"] = "1"
+    variables["VLLM_BATCH_INVARIANT"] = str(int(run.decoding.determinism == "batch_invariant"))
     asked = (name for name in run.engine.variables if name in os.environ)
     variables |= {name: os.environ[name] for name in asked}
     if _is_offline(run.model):

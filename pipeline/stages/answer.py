@@ -1,5 +1,6 @@
 """answer: what determines the answers of an engine; the pool of engines makes them (`decode`)."""
 
+import os
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -33,6 +34,7 @@ class Answer:
             "model": _model(self.weights, self.decoding),
             "software": _software(self.ability, self.decoding),
             "determinism": self.decoding.determinism,
+            **_environment(self.ability, self.decoding),
             **self.question.fields,
         }
         inputs = {"admitted": self.admitted.fingerprint}
@@ -56,3 +58,9 @@ def _software(ability: Ability, decoding: Decoding) -> dict[str, str]:
     """The engine that answers, and what it computes with, each with its version."""
     libraries = {name: metadata.version(name) for name in ("torch", "transformers")}
     return {"engine": decoding.engine_for(ability.name).version(), **libraries}
+
+
+def _environment(ability: Ability, decoding: Decoding) -> dict[str, dict[str, str]]:
+    """Environment variables that may change an answer, if any are set."""
+    switches = decoding.engine_for(ability.name).switches(os.environ)
+    return {"environment": switches} if switches else {}

@@ -1,8 +1,13 @@
 """The registry of engines: what each is called, what it can do, and what it needs."""
 
+import re
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 
-from operators.engines import ENGINES
+from operators.engines import ENGINES, vllm
 from operators.engines.kind import NOT_INSTALLED, Start, installed
 
 METHODS = {"generate": "answers", "score": "scores", "fill": "predictions"}
@@ -20,6 +25,15 @@ def test_version_of_vllm_names_its_build() -> None:
 
 def test_version_of_an_engine_that_is_not_installed_is_none() -> None:
     assert installed("no-such-distribution") == NOT_INSTALLED
+
+
+def test_variables_that_change_no_answer_are_variables_of_vllm() -> None:
+    spec = find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    sources = [Path(spec.origin).parent / each for each in ("envs.py", "v1/worker/cpu_worker.py")]
+    known = set(re.findall(r"VLLM_\w+", "".join(path.read_text() for path in sources)))
+    assert [p for p in vllm.NO_ANSWER if not any(fnmatchcase(name, p) for name in known)] == []
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -92,6 +92,19 @@ def test_environment_batch_invariant_sets_vllms_switch() -> None:
     assert cluster.environment(run)["VLLM_BATCH_INVARIANT"] == "1"
 
 
+def test_environment_of_the_driver_changes_no_determinism(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert cluster.environment(load([]))["VLLM_BATCH_INVARIANT"] == "0"
+
+
+def test_environment_switch_of_vllm_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
+    monkeypatch.setenv("VLLM_API_KEY", "notforanyone")
+    environment = cluster.environment(load([]))
+    assert environment["VLLM_MLA_DISABLE"] == "1"
+    assert "VLLM_API_KEY" not in environment
+
+
 def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
     run = load(["model.tensor_parallel=2", "cluster.device=cpu", "cluster.num_cpus=4"])
     environment = cluster.environment(run)

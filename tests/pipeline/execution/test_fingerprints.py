@@ -175,6 +175,30 @@ def test_fingerprints_same_files_elsewhere_are_the_same(
     assert fingerprints(changed(run, "benchmark.path", str(tmp_path))) == found
 
 
+@pytest.mark.parametrize(
+    ("variable", "engine", "same"),
+    [
+        ("VLLM_CPU_INT4_W4A8", "vllm", False),
+        ("VLLM_NOBODY_KNOWS", "vllm", False),
+        ("VLLM_LOGGING_LEVEL", "vllm", True),
+        ("VLLM_CPU_INT4_W4A8", "fake", True),
+        ("FACTSWEEP_FAKE_ENGINE", "fake", True),
+    ],
+)
+def test_fingerprints_switch_of_the_engine_in_the_environment_gives_others(
+    variable: str,
+    engine: str,
+    same: bool,
+    before: Before,
+    fingerprints: Fingerprints,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = changed(before["generate"][0], "decoding.engine", engine)
+    found = fingerprints(run)
+    monkeypatch.setenv(variable, "{}")
+    assert (fingerprints(run) == found) == same
+
+
 SETTINGS = {
     "generate": Setting("template", 4),
     "score": Plausibility(PROMPT_TYPES),
