@@ -1,0 +1,200 @@
+"""Ω(f): the entities that are plausible wrong answers to a fact (section 3.3).
+
+An entity is a distractor of (s, r, o) if it shares a type with o, is no right object of (s, r), and
+shares no label with o. Labels are compared in the case folding and normal form C of Unicode.
+
+What is right: the objects that the triples give (s, r) and whose validity has not ended, and those
+of the facts that are asked. A triple with an `end` has ended, whatever its date.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from operators.knowledge_base.knowledge_base import KnowledgeBase
+
+Rows = NDArray[np.int64]  # entities, by their row in the knowledge base
+NONE: Rows = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A fact and its Ω: the entities of its kind, without `answer`, `right` and `sharing`.
+
+    `right` are further right objects of (s, r) among them, `sharing` other entities that share a
+    label with the answer. `earlier` are objects of Ω that were right before, the latest first.
+    """
+
+    pair_id: str
+    answer: int
+    right: Rows
+    sharing: Rows
+    earlier: Rows
+
+    @property
+    def left_out(self) -> Rows:
+        """The entities of the kind that are no distractors, the answer aside."""
+        return np.concatenate([self.right, self.sharing])
+
+    def distractors(self, candidates: Rows) -> Rows:
+        """Those of the candidates (of the same kind) that are distractors, in their order."""
+        taken = np.append(self.left_out, self.answer)
+        return candidates[~np.isin(candidates, taken)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The facts whose objects have the same types, and all entities that share one (`members`)."""
+
+    types: tuple[str, ...]
+    members: Rows
+    questions: tuple[Question, ...]
+
+
+def folded(label: str) -> str:
+    """The label as it is compared with others.
+
+    >>> folded("STRASSE") == folded("Straße")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
+
+
+def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
+    """The facts by the types of their objects, those without a known type apart.
+
+    `facts` has pair_id, subject_id, relation_id and answer_id, one row per fact. Facts whose answer
+    the knowledge base does not know, or knows no type of, are in no kind.
+    """
+    ids = base.entities.select("entity_id").with_row_index("row")
+    known = facts.join(ids, left_on="answer_id", right_on="entity_id", maintain_order="left")
+    known = known.with_columns(pl.col("row").cast(pl.Int64))
+    questions = _Questions(base, ids, known)
+    by_type = _Postings(base.entities["types"])
+    own = base.entities["types"].list.sort().gather(known["row"])
+    for types, rows in known.with_columns(own.alias("types")).group_by(
+        "types", maintain_order=True
+    ):
+        names = tuple(types[0])
+        if names:
+            members = by_type.of(int(rows["row"][0]))
+            asked = (questions.of(row, members) for row in rows.iter_rows(named=True))
+            yield Kind(names, members, tuple(asked))
+
+
+def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
+    """How large Ω is for each fact, and how many entities of its kind are left out, by reason.
+
+    Columns: pair_id, n_same_type, n_right (of these other right objects), n_sharing (of the others
+    those that share a label), n_distractors. A fact whose answer is unknown or has no type: all 0.
+    """
+    sizes = [
+        (each.pair_id, kind.members.size - 1, each.right.size, each.sharing.size)
+        for kind in kinds(base, facts)
+        for each in kind.questions
+    ]
+    names = ("n_same_type", "n_right", "n_sharing")
+    schema = pl.Schema({"pair_id": pl.String(), **dict.fromkeys(names, pl.Int64())})
+    found = pl.DataFrame(sizes, schema=schema, orient="row")
+    rows = facts.select("pair_id").join(found, on="pair_id", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col(names).fill_null(0))
+    left = pl.col("n_same_type") - pl.col("n_right") - pl.col("n_sharing")
+    return rows.with_columns(n_distractors=left)
+
+
+class _Postings:
+    """Which entities share a value with one: lists of values by entity, and entities by value."""
+
+    def __init__(self, values: pl.Series) -> None:
+        pairs = pl.DataFrame({"row": np.arange(len(values)), "value": values})
+        pairs = pairs.explode("value").drop_nulls()
+        codes = pairs["value"].rank("dense").to_numpy().astype(np.int64) - 1
+        rows = pairs["row"].to_numpy()
+        shape = (len(values), int(codes.max(initial=-1)) + 1)
+        marks = np.ones(len(rows), dtype=np.int8)
+        self._values = csr_matrix((marks, (rows, codes)), shape=shape)
+        self._entities = csr_matrix((marks, (codes, rows)), shape=shape[::-1])
+
+    def of(self, row: int) -> Rows:
+        """The entities that have a value of this one, itself among them, in order."""
+        found = [_row(self._entities, value) for value in _row(self._values, row)]
+        return np.unique(np.concatenate(found)).astype(np.int64) if found else NONE
+
+
+def _row(matrix: csr_matrix, row: int) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+    return found
+
+
+class _Questions:
+    """What is left out of each fact's kind, and what was right before."""
+
+    def __init__(self, base: KnowledgeBase, ids: pl.DataFrame, facts: pl.DataFrame) -> None:
+        self._by_label = _Postings(_folded(base.entities["labels"]))
+        asked = facts.select("subject_id", "relation_id", object_id="answer_id")
+        of_facts = base.triples.join(asked, on=["subject_id", "relation_id"], how="semi")
+        past = of_facts.filter(pl.col("end").is_not_null())
+        now = of_facts.filter(pl.col("end").is_null()).select(asked.columns)
+        self._right = _objects(pl.concat([now, asked]), ids)
+        self._past = _objects(_latest_first(past), ids)
+
+    def of(self, fact: dict[str, object], members: Rows) -> Question:
+        answer, subject = int(str(fact["row"])), (fact["subject_id"], fact["relation_id"])
+        right = _without(_among(self._right[subject], members), answer)
+        sharing = _without(_among(self._by_label.of(answer), members), answer, *right)
+        past = _among(self._past.get(subject, NONE), members)
+        earlier = _without(past, answer, *right, *sharing)
+        return Question(str(fact["pair_id"]), answer, right, sharing, earlier)
+
+
+def _among(rows: Rows, members: Rows) -> Rows:
+    """Those of a few rows that are among many, which are sorted."""
+    places = np.minimum(np.searchsorted(members, rows), members.size - 1)
+    found: Rows = rows[members[places] == rows]
+    return found
+
+
+def _without(rows: Rows, *others: int) -> Rows:
+    found: Rows = rows[~np.isin(rows, others)]
+    return found
+
+
+def _folded(labels: pl.Series) -> pl.Series:
+    """The labels of each entity as they are compared."""
+    each = labels.explode().drop_nulls().unique()
+    key = pl.Series([folded(label) for label in each], dtype=pl.String)
+    return labels.list.eval(pl.element().replace_strict(each, key, return_dtype=pl.String))
+
+
+def _objects(rows: pl.DataFrame, ids: pl.DataFrame) -> dict[tuple[object, object], Rows]:
+    """The known objects of each subject and relation, each once, in the order of the rows."""
+    found = rows.join(ids, left_on="object_id", right_on="entity_id", maintain_order="left")
+    grouped = found.group_by("subject_id", "relation_id", maintain_order=True).agg(
+        pl.col("row").unique(maintain_order=True).cast(pl.Int64)
+    )
+    return {(s, r): np.array(found, dtype=np.int64) for s, r, found in grouped.iter_rows()}
+
+
+def _latest_first(past: pl.DataFrame) -> pl.DataFrame:
+    """Triples by their end, the latest first; of one end by the start, then by the object's id."""
+    parts = [_date(column)[part] for column in ("end", "start") for part in range(3)]
+    order = [*parts, pl.col("object_id")]
+    return past.sort(order, descending=[True] * len(parts) + [False], nulls_last=True)
+
+
+def _date(column: str) -> list[pl.Expr]:
+    """Year, month and day of an ISO text; what is not given is null.
+
+    >>> pl.DataFrame({"end": ["-0044-03-15", "2011", "+2011-05"]}).select(_date("end")).rows()
+    [(-44, 3, 15), (2011, None, None), (2011, 5, None)]
+    """
+    found = pl.col(column).str.extract_groups(r"^\+?(-?\d+)(?:-(\d\d))?(?:-(\d\d))?")
+    names = zip("123", ("year", "month", "day"), strict=True)
+    return [
+        found.struct.field(group).cast(pl.Int64).alias(f"{column}_{name}") for group, name in names
+    ]

@@ -1,0 +1,139 @@
+"""Which distractors a fact is asked with, and in which order (section 3.3).
+
+    random      drawn from Ω(f) by the seed
+    semantic    those of Ω(f) whose vectors are nearest to the answer's, by cosine
+    temporal    those of Ω(f) that were right before, the latest first; then semantic ones
+
+Entities of equal cosine (to 9 digits) come in an order that the seed gives. A fact with fewer than
+n distractors has all of them.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from operators import seeds
+from operators.knowledge_base.features import vectors
+from operators.knowledge_base.knowledge_base import KnowledgeBase
+from operators.knowledge_base.omega import Kind, Question, Rows, kinds
+
+Retrieved = Literal["random", "semantic", "temporal"]
+_DIGITS = 9
+_CELLS_PER_BLOCK = 8_000_000  # similarities that are held at once: 100 MB
+
+
+def retrieved(
+    base: KnowledgeBase, facts: pl.DataFrame, retrieval: Retrieved, n: int, *, seed: int
+) -> pl.DataFrame:
+    """The distractors of each fact: pair_id, entity_id, rank (from 1).
+
+    `facts` has pair_id, subject_id, relation_id and answer_id, one row per fact.
+    """
+    order = _Random(seed) if retrieval == "random" else _Semantic(base, seed)
+    found = [
+        (question.pair_id, _first(question, rows, n, earlier=retrieval == "temporal"))
+        for kind in kinds(base, facts)
+        for question, rows in order.of(kind, n)
+    ]
+    lists = pl.DataFrame(
+        {
+            "pair_id": pl.Series([pair_id for pair_id, _ in found], dtype=pl.String),
+            "row": pl.Series([rows.tolist() for _, rows in found], dtype=pl.List(pl.Int64)),
+        }
+    )
+    each = lists.explode("row").drop_nulls("row")
+    rank = (pl.int_range(pl.len()).over("pair_id") + 1).cast(pl.UInt32)
+    entity_id = base.entities["entity_id"].gather(each["row"])
+    return each.select("pair_id", entity_id.alias("entity_id"), rank=rank)
+
+
+def _first(question: Question, rows: Rows, n: int, *, earlier: bool) -> Rows:
+    if earlier:
+        rows = np.concatenate([question.earlier, rows[~np.isin(rows, question.earlier)]])
+    return rows[:n]
+
+
+class _Random:
+    """Draws of each fact's own, without replacement."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def of(self, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
+        """Each fact with n distractors or all: of a draw of a few more, those that are in Ω.
+
+        How many are drawn depends on the fact alone, so that other facts change no draw.
+        """
+        by_count: dict[int, list[Question]] = {}
+        among = kind.members.size
+        for question in kind.questions:
+            count = min(n + 1 + question.left_out.size, among)
+            by_count.setdefault(count, []).append(question)
+        for count, questions in by_count.items():
+            keys = seeds.keys(self._seed, "distractors", (each.pair_id for each in questions))
+            drawn = seeds.distinct_indices(keys, count=count, among=among)
+            for question, places in zip(questions, drawn, strict=True):
+                yield question, question.distractors(kind.members[places])[:n]
+
+
+class _Semantic:
+    """The nearest entities of the kind, exactly, by products of sparse matrices in blocks."""
+
+    def __init__(self, base: KnowledgeBase, seed: int) -> None:
+        self._vectors = vectors(base)
+        ids = base.entities["entity_id"]
+        self._turn = pl.Series(seeds.keys(seed, "ties", ids)).rank("ordinal").to_numpy()
+
+    def of(self, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
+        """Each fact with its nearest n distractors or all; facts of one answer share the search."""
+        by_answer: dict[int, list[Question]] = {}
+        for question in kind.questions:
+            by_answer.setdefault(question.answer, []).append(question)
+        most = 1 + max(question.left_out.size for question in kind.questions)
+        for answer, nearest in self._nearest(kind.members, list(by_answer), n + most):
+            for question in by_answer[answer]:
+                yield question, question.distractors(nearest)[:n]
+
+    def _nearest(self, members: Rows, answers: list[int], k: int) -> Iterator[tuple[int, Rows]]:
+        columns = self._vectors[members].T.tocsr()
+        turn = self._turn[members]
+        in_turn = np.argsort(turn)
+        size = max(1, _CELLS_PER_BLOCK // members.size)
+        for start in range(0, len(answers), size):
+            some = answers[start : start + size]
+            similar = (self._vectors[some] @ columns).tocsr()
+            for place, answer in enumerate(some):
+                span = slice(*similar.indptr[place : place + 2])
+                near = _top(similar.indices[span], similar.data[span], turn, k)
+                yield answer, members[_filled(near, in_turn, k)]
+
+
+def _top(
+    places: NDArray[np.int32], cosine: NDArray[np.float64], turn: NDArray[np.uint32], k: int
+) -> NDArray[np.int32]:
+    """The k places of the highest cosine, ties in turn."""
+    rounded = np.round(cosine, _DIGITS)
+    places, rounded = places[rounded > 0], rounded[rounded > 0]
+    if places.size > k:
+        last = np.partition(rounded, -k)[-k]
+        above, tied = places[rounded > last], places[rounded == last]
+        missing = k - above.size
+        if tied.size > missing:
+            tied = tied[np.argpartition(turn[tied], missing - 1)[:missing]]
+        chosen = np.concatenate([above, tied])
+        values = np.concatenate([rounded[rounded > last], np.full(tied.size, last)])
+        places, rounded = chosen, values
+    found: NDArray[np.int32] = places[np.lexsort((turn[places], -rounded))]
+    return found
+
+
+def _filled(near: NDArray[np.int32], in_turn: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """The near ones, then others in turn, k in all or as many as there are."""
+    missing = k - near.size
+    if missing <= 0:
+        return near.astype(np.int64)
+    some = in_turn[:k]  # enough: at most near.size of them are near
+    return np.concatenate([near, some[~np.isin(some, near)][:missing]])

@@ -1,0 +1,114 @@
+"""Knowledge bases: what is refused, and one made of facts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.knowledge_base.from_facts import knowledge_base
+from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from operators.schemas import empty
+
+ENTITIES = pl.DataFrame(
+    {"entity_id": ["Q1", "Q2"], "labels": [["a", "b"], ["c"]], "types": [["t"], []]}
+)
+TRIPLES = pl.DataFrame({"subject_id": ["Q1"], "relation_id": ["P1"], "object_id": ["Q2"]})
+
+
+def test_checked_missing_optional_columns_are_null() -> None:
+    found = checked(KnowledgeBase(ENTITIES, TRIPLES))
+    assert found.entities.schema == empty("entities").schema
+    assert found.triples.schema == empty("triples").schema
+    assert found.triples["end"].to_list() == [None]
+
+
+@pytest.mark.parametrize("column", ["entity_id", "labels", "types"])
+def test_checked_missing_column_of_entities_is_named(column: str) -> None:
+    with pytest.raises(InputError, match=f"table entities: column {column} is missing; it has"):
+        checked(KnowledgeBase(ENTITIES.drop(column), TRIPLES))
+
+
+def test_checked_column_of_another_type_is_named() -> None:
+    labels = ENTITIES.with_columns(labels=pl.lit("a"))
+    with pytest.raises(InputError, match=r"column labels is String, not List\(String\); convert"):
+        checked(KnowledgeBase(labels, TRIPLES))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("entity_id", ["Q1", None], "row 1 .* has no entity_id"),
+        ("entity_id", ["Q1", "Q1"], "row 1 .* has the entity_id of an earlier row"),
+        ("labels", [["a"], []], "row 1 .* has no label"),
+        ("labels", [["a", ""], ["b"]], "row 0 .* has no label, or an empty one"),
+    ],
+)
+def test_checked_unfit_entity_is_refused_by_row(
+    column: str, values: list[Any], problem: str
+) -> None:
+    unfit = ENTITIES.with_columns(pl.Series(column, values))
+    with pytest.raises(InputError, match=f"table entities, {problem}"):
+        checked(KnowledgeBase(unfit, TRIPLES))
+
+
+@pytest.mark.parametrize("column", TRIPLES.columns)
+def test_checked_triple_without_a_part_is_refused(column: str) -> None:
+    unfit = TRIPLES.with_columns(pl.lit(None, pl.String).alias(column))
+    with pytest.raises(InputError, match=f"table triples, row 0 .* has no {column}"):
+        checked(KnowledgeBase(ENTITIES, unfit))
+
+
+def test_checked_no_entities_are_refused() -> None:
+    with pytest.raises(InputError, match="table entities has no rows"):
+        checked(KnowledgeBase(ENTITIES.clear(), TRIPLES))
+
+
+def test_knowledge_base_of_facts_has_relations_as_types(
+    make_facts: Callable[..., Facts],
+) -> None:
+    facts = make_facts(
+        {
+            "P36": (["[X]: [Y]."], {"Q1": (["France", "Gaul"], [["Paris"], ["Versailles"]])}),
+            "P31": (["[X]: [Y]."], {"O1": (["Versailles"], [["city"]])}),
+        }
+    )
+    base = checked(knowledge_base(facts))
+    found = {row["entity_id"]: row for row in base.entities.iter_rows(named=True)}
+    assert found["Q1"]["labels"] == ["France", "Gaul"]
+    assert found["Q1"]["types"] == []
+    assert found["O0"]["labels"] == ["Paris", "city"]  # one id, two facts
+    assert found["O0"]["types"] == ["P31", "P36"]
+    assert found["O1"]["types"] == ["O0", "P36"]
+    assert counts(base) == {
+        "entities": 3,
+        "labels": 5,
+        "types": 3,
+        "triples": 3,
+        "ended_triples": 0,
+    }
+
+
+def test_knowledge_base_of_facts_counts_triples_as_popularity(mini: Facts) -> None:
+    base = checked(knowledge_base(mini))
+    (paris,) = base.entities.filter(entity_id="Q90").iter_rows(named=True)
+    triples = base.triples.filter(pl.any_horizontal(pl.col("subject_id", "object_id") == "Q90"))
+    assert round(2.718281828459045 ** paris["popularity"]) == triples.height + 1 > 2
+
+
+def test_knowledge_base_of_objects_without_ids_goes_by_label() -> None:
+    pairs = pl.DataFrame(
+        {
+            "pair_id": ["P103.0"],
+            "relation_id": ["P103"],
+            "subject_id": ["0"],
+            "subjects": [["Kant"]],
+            "objects": [[{"object_id": None, "labels": ["German"]}]],
+        },
+        schema={name: dtype for name, dtype in empty("pairs").schema.items() if name != "split"},
+    )
+    base = knowledge_base(Facts(empty("relations"), empty("templates"), pairs))
+    assert base.entities["entity_id"].to_list() == ["0", "German"]
+    assert base.triples.rows() == [("0", "P103", "German", None, None)]

@@ -1,0 +1,208 @@
+"""Distractors beside naive readings of section 3.3: Ω, cosine over dense vectors, time."""
+
+import unicodedata
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics.pairwise import cosine_similarity
+
+from operators import seeds
+from operators.knowledge_base.features import vectors
+from operators.knowledge_base.knowledge_base import KnowledgeBase
+from operators.knowledge_base.omega import counted, kinds
+from operators.knowledge_base.retrieval import Retrieved, retrieved
+from operators.schemas import empty
+
+LABELS = ["Straße", "STRASSE", "Ka\u0301", "K\u00e1", "Rome", "rome", "Oslo"]
+RELATIONS = ["P1", "P2"]
+FACTS = ("pair_id", "subject_id", "relation_id", "answer_id")
+Base = tuple[KnowledgeBase, pl.DataFrame]
+
+
+def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=empty(name).schema)
+
+
+@st.composite
+def bases(draw: st.DrawFn) -> Base:
+    """A small base and facts of it, with answers that may be unknown."""
+    ids = [f"Q{i}" for i in range(draw(st.integers(1, 9)))]
+    labels = st.lists(st.sampled_from(LABELS), min_size=1, max_size=2)
+    types = st.lists(st.sampled_from(["city", "person", "land"]), max_size=2, unique=True)
+    entities = [{"entity_id": q, "labels": draw(labels), "types": draw(types)} for q in ids]
+    anyone = st.sampled_from([*ids, "Q99"])
+    triple = st.fixed_dictionaries(
+        {
+            "subject_id": anyone,
+            "relation_id": st.sampled_from(RELATIONS),
+            "object_id": anyone,
+            "end": st.sampled_from([None, None, "1999", "2001-05", "-0044-03-15"]),
+        }
+    )
+    triples = draw(st.lists(triple, max_size=15))
+    fact = st.tuples(anyone, st.sampled_from(RELATIONS), anyone)
+    facts = [(f"F{i}", *each) for i, each in enumerate(draw(st.lists(fact, max_size=4)))]
+    base = KnowledgeBase(table("entities", entities), table("triples", triples))
+    return base, pl.DataFrame(facts, schema=dict.fromkeys(FACTS, pl.String), orient="row")
+
+
+def fold(label: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
+
+
+def naive_omega(base: KnowledgeBase, facts: pl.DataFrame, fact: dict[str, str]) -> set[str]:
+    """The definition, word for word."""
+    entities = {row["entity_id"]: row for row in base.entities.iter_rows(named=True)}
+    if fact["answer_id"] not in entities:
+        return set()
+    asked = (fact["subject_id"], fact["relation_id"])
+    right = {
+        row["object_id"]
+        for row in base.triples.iter_rows(named=True)
+        if (row["subject_id"], row["relation_id"]) == asked and row["end"] is None
+    }
+    right |= {
+        row["answer_id"]
+        for row in facts.iter_rows(named=True)
+        if (row["subject_id"], row["relation_id"]) == asked
+    }
+    answer = entities[fact["answer_id"]]
+    own = {fold(label) for label in answer["labels"]}
+    return {
+        q
+        for q, each in entities.items()
+        if set(each["types"]) & set(answer["types"])
+        and q not in right
+        and not own & {fold(label) for label in each["labels"]}
+    }
+
+
+@given(bases())
+def test_counted_omega_is_the_definition(given_base: Base) -> None:
+    base, facts = given_base
+    sizes = counted(base, facts)
+    assert sizes["pair_id"].to_list() == facts["pair_id"].to_list()
+    for fact, size in zip(facts.iter_rows(named=True), sizes["n_distractors"], strict=True):
+        assert size == len(naive_omega(base, facts, fact))
+
+
+@given(bases(), st.sampled_from(["random", "semantic", "temporal"]), st.integers(1, 12))
+def test_retrieved_are_n_of_omega_or_all_of_it(
+    given_base: Base, retrieval: Retrieved, n: int
+) -> None:
+    base, facts = given_base
+    found = retrieved(base, facts, retrieval, n, seed=3)
+    assert found.equals(retrieved(base, facts, retrieval, n, seed=3))
+    for fact in facts.iter_rows(named=True):
+        mine = found.filter(pair_id=fact["pair_id"])
+        omega = naive_omega(base, facts, fact)
+        assert mine["rank"].to_list() == list(range(1, min(n, len(omega)) + 1))
+        assert len(set(mine["entity_id"])) == mine.height
+        assert set(mine["entity_id"]) <= omega
+
+
+def bag(base: KnowledgeBase, entity: str) -> set[str]:
+    rows = base.triples.filter(subject_id=entity).iter_rows(named=True)
+    pairs = {(row["relation_id"], row["object_id"]) for row in rows}
+    return {entity, *(r for r, _ in pairs), *(o for _, o in pairs), *(f"{r}/{o}" for r, o in pairs)}
+
+
+def dense(base: KnowledgeBase) -> np.ndarray:  # type: ignore[type-arg]
+    bags = [bag(base, entity) for entity in base.entities["entity_id"]]
+    return TfidfVectorizer(analyzer=lambda each: each).fit_transform(bags).toarray()  # type: ignore[no-any-return]
+
+
+@given(bases())
+def test_vectors_have_the_cosines_of_sklearns_dense_ones(given_base: Base) -> None:
+    base, _ = given_base
+    found = vectors(base).toarray()
+    assert np.allclose(found @ found.T, cosine_similarity(dense(base)), atol=1e-12)
+
+
+@given(bases())
+def test_semantic_order_is_that_of_the_dense_cosine(given_base: Base) -> None:
+    base, facts = given_base
+    ids = base.entities["entity_id"].to_list()
+    cosine = np.round(cosine_similarity(dense(base)), 9)
+    turn = dict(zip(ids, seeds.keys(7, "ties", ids).tolist(), strict=True))
+    found = retrieved(base, facts, "semantic", 5, seed=7)
+    for fact in facts.iter_rows(named=True):
+        omega = naive_omega(base, facts, fact)
+        row = ids.index(fact["answer_id"]) if omega else 0
+        expected = sorted(omega, key=lambda q: (-cosine[row, ids.index(q)], turn[q]))
+        assert found.filter(pair_id=fact["pair_id"])["entity_id"].to_list() == expected[:5]
+
+
+def date(text: str) -> tuple[int, ...]:
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    year, *rest = map(int, digits.split("-"))
+    return (sign * year, *rest)
+
+
+@given(bases())
+def test_temporal_begins_with_what_ended_the_latest_first_then_is_semantic(
+    given_base: Base,
+) -> None:
+    base, facts = given_base
+    found, nearest = (
+        retrieved(base, facts, retrieval, 20, seed=7)
+        for retrieval in ("temporal", "semantic")  # type: ignore[arg-type]
+    )
+    for fact in facts.iter_rows(named=True):
+        asked = {name: fact[name] for name in ("subject_id", "relation_id")}
+        ended = base.triples.filter(**asked).filter(pl.col("end").is_not_null())
+        ends = dict[str, tuple[int, ...]]()
+        for row in ended.iter_rows(named=True):
+            if row["object_id"] in naive_omega(base, facts, fact):
+                found_before = ends.get(row["object_id"], (-9999,))
+                ends[row["object_id"]] = max(found_before, date(row["end"]))
+        mine = found.filter(pair_id=fact["pair_id"])["entity_id"].to_list()
+        first = mine[: len(ends)]
+        assert set(first) == set(ends)
+        assert [ends[q] for q in first] == sorted(ends.values(), reverse=True)
+        others = nearest.filter(pair_id=fact["pair_id"])["entity_id"].to_list()
+        assert mine[len(ends) :] == [q for q in others if q not in ends]
+
+
+def some(n: int) -> Base:
+    """The cities C0 to C<n - 1> and a fact that C0 answers."""
+    rows = [{"entity_id": f"C{i}", "labels": [f"city {i}"], "types": ["city"]} for i in range(n)]
+    fact = pl.DataFrame([("F", "Q1", "P36", "C0")], schema=list(FACTS), orient="row")
+    return KnowledgeBase(table("entities", rows), table("triples", [])), fact
+
+
+def test_random_draws_differ_by_seed_and_by_fact_and_reach_everyone() -> None:
+    base, fact = some(40)
+    facts = pl.concat([fact.with_columns(pair_id=pl.lit(f"F{i}")) for i in range(200)])
+    facts = facts.with_columns(subject_id="pair_id")
+    found = retrieved(base, facts, "random", 5, seed=0)
+    lists = found.group_by("pair_id").agg("entity_id")["entity_id"].to_list()
+    assert len({tuple(each) for each in lists}) > 190
+    assert found["entity_id"].n_unique() == 39
+    assert not found.equals(retrieved(base, facts, "random", 5, seed=1))
+
+
+@pytest.mark.parametrize("retrieval", ["random", "semantic"])
+def test_retrieved_other_facts_change_no_draw(retrieval: Retrieved) -> None:
+    base, fact = some(40)
+    right = [{"subject_id": "Q2", "relation_id": "P36", "object_id": f"C{i}"} for i in range(9)]
+    base = KnowledgeBase(base.entities, table("triples", right))
+    other = fact.with_columns(pair_id=pl.lit("G"), subject_id=pl.lit("Q2"))
+    alone = retrieved(base, fact, retrieval, 5, seed=0)
+    beside = retrieved(base, pl.concat([other, fact]), retrieval, 5, seed=0)
+    assert beside.filter(pair_id="F").equals(alone)
+
+
+def test_kinds_of_facts_without_a_known_typed_answer_are_none() -> None:
+    base, fact = some(3)
+    unknown = fact.with_columns(answer_id=pl.lit("Q404"))
+    untyped = KnowledgeBase(
+        base.entities.with_columns(types=pl.lit([], pl.List(pl.String))), base.triples
+    )
+    assert list(kinds(base, unknown)) == []
+    assert list(kinds(untyped, fact)) == []
