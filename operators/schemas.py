@@ -137,6 +137,18 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("end", pa.string()),
             ]
         ),
+        "details": pa.schema(  # of a fact, where a method compares facts by them
+            [
+                ("pair_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("object_id", pa.string()),
+                ("start", pa.string()),
+                ("end", pa.string()),
+                ("popularity", pa.float64()),  # null: not known
+                ("sample", pa.string()),  # the part of the set that it belongs to; null: none
+                ("human_score", pa.float64()),  # how well people found it known (0 to 1), or null
+            ]
+        ),
         "candidate_sets": pa.schema(  # the entities whose plausibility is compared
             [
                 ("candidates_id", pa.string()),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from operators.errors import InputError
+from operators.knowledge_base.knowledge_base import KnowledgeBase
 
 
 @dataclass(frozen=True)
@@ -14,12 +15,15 @@ class Facts:
 
     Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
     needs beside these three, by name; their rows belong to pairs (pair_id, relation_id).
+    `knowledge_base` is what is known of their entities, of whichever part of the facts; null: none
+    is needed.
     """
 
     relations: pl.DataFrame
     templates: pl.DataFrame
     pairs: pl.DataFrame
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    knowledge_base: KnowledgeBase | None = None
 
     def of(self, relation_id: str) -> "Facts":
         """The facts of one relation."""
@@ -27,7 +31,7 @@ class Facts:
         further = {name: table.filter(mine) for name, table in self.further.items()}
         tables = (table.filter(mine) for table in (self.relations, self.templates, self.pairs))
         relations, templates, pairs = tables
-        return Facts(relations, templates, pairs, further)
+        return Facts(relations, templates, pairs, further, self.knowledge_base)
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -138,7 +142,7 @@ def sliced(facts: Facts, part: Slice) -> Facts:
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
         for name, table in facts.further.items()
     }
-    return checked(Facts(relations, templates, pairs, chosen))
+    return checked(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
 
 
 def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,232 @@
+"""Clozes, and the entities that are compared as their continuations (section 3).
+
+    cloze        The capital of France is
+    candidates   Paris, and its distractors
+
+A cloze is a template with [X] filled in and cut before [Y], without a blank at its end: the blank
+belongs to what follows. Only templates that end in [Y], with or without a full stop, give one.
+
+**Candidate sets.** For random, semantic and temporal, a set belongs to one fact and is named after
+it: rank 0 is the right answer, 1 to n are its distractors. For optimal and exact, the model itself
+finds the distractors; a set then holds all entities that share a type with the answer, has no
+ranks, and is shared by all facts whose answers have the same types, after which it is named.
+`left_out` names what in such a set is no distractor of the fact. A fact whose answer has no type
+keeps a set of its own, with the answer alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from operators import seeds
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.knowledge_base.knowledge_base import KnowledgeBase
+from operators.knowledge_base.omega import Kind, kinds
+from operators.knowledge_base.retrieval import retrieved
+from operators.prompts.expansion import Expansion, names
+from operators.schemas import empty
+
+Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
+Ending = Literal["eos", "sentence"]
+
+CONTEXT = "cloze"  # the one context: no text
+_CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
+
+
+@dataclass(frozen=True)
+class Distractors:
+    """What determines the clozes and their candidates, beside the facts and the seed.
+
+    `n` is the most distractors of a fact. `ending` says how a name may end: `eos` as in the paper,
+    `sentence` by a full stop, a line end or EOS, summed. `n_clozes` is the most clozes of a fact,
+    drawn by seed, fewer among more; null takes all.
+    """
+
+    retrieval: Retrieval
+    n: int = 100
+    ending: Ending = "sentence"
+    n_clozes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse no distractors, and no clozes."""
+        for field, value in (("n", self.n), ("n_clozes", self.n_clozes)):
+            if value is not None and value < 1:
+                raise InputError(f"prompt.{field}={value}; give 1 or more.")
+
+    @property
+    def name(self) -> str:
+        """As the setting stands in tables: the retrieval."""
+        return self.retrieval
+
+    @property
+    def variant(self) -> str | None:
+        """The departures from the defaults, as they stand in the column `variant`."""
+        chosen = {"ending": self.ending, "n": self.n, "n_clozes": self.n_clozes}
+        defaults = {"ending": "sentence", "n": 100, "n_clozes": None}
+        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+
+
+class _Candidates(NamedTuple):
+    """`sets` (the table candidate_sets), and of each fact pair_id, candidates_id, left_out."""
+
+    sets: pl.DataFrame
+    of_facts: pl.DataFrame
+
+
+def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansion]:
+    """All clozes of a setting with their candidates, a relation at a time.
+
+    Prompts are sorted by (candidate set, template, pair, name): an engine that keeps the tree of a
+    set's labels finds all its clozes together. One prompt per pair has a calibration rank.
+
+    Raises:
+        InputError: the facts have no knowledge base, or a relation no template that ends in [Y].
+    """
+    if facts.knowledge_base is None:
+        raise InputError("distractors need a knowledge base, and these facts have none; run again.")
+    asked = answers(facts)
+    turn = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
+    turns = asked.select("pair_id", "answer_id", turn=turn.rank("ordinal") - 1)
+    candidates = _candidates(facts.knowledge_base, asked, setting, seed)
+    for relation_id in facts.relations["relation_id"]:
+        mine = facts.of(relation_id)
+        rows = _chosen(clozes(mine), setting.n_clozes, seed)
+        rows = rows.join(turns, on="pair_id", maintain_order="left")
+        rows = rows.join(candidates.of_facts, on="pair_id", maintain_order="left")
+        rows = rows.with_columns(
+            context_id=pl.lit(CONTEXT),
+            calibration_rank=pl.when(pl.col("place") == 1).then("turn").cast(pl.UInt32),
+        ).drop("place", "turn")
+        rows = rows.sort("candidates_id", "template_id", "pair_id", "subject_index")
+        sets = candidates.sets.join(rows, on="candidates_id", how="semi", maintain_order="left")
+        yield Expansion(relation_id, rows, _contexts(), candidate_sets=sets)
+
+
+def answers(facts: Facts) -> pl.DataFrame:
+    """The one object of each pair: pair_id, subject_id, relation_id, answer_id, labels.
+
+    Raises:
+        InputError: a pair has several.
+    """
+    several = facts.pairs.filter(pl.col("objects").list.len() != 1).head(1)
+    if not several.is_empty():
+        raise InputError(
+            f"pair {several['pair_id'][0]} has several objects; "
+            "make a fact of each (operators.datasets.single_objects)."
+        )
+    rows = facts.pairs.explode("objects").unnest("objects")
+    return rows.select("pair_id", "subject_id", "relation_id", "labels", answer_id="object_id")
+
+
+def clozes(facts: Facts) -> pl.DataFrame:
+    """Each usable template of one relation with each name of each pair.
+
+    Columns: prompt_id, pair_id, template_id, subject_index, query.
+
+    Raises:
+        InputError: no template ends in [Y], the only one in it.
+    """
+    cut = pl.col("text").str.extract(_CLOZE)
+    usable = cut.is_not_null() & ~cut.str.contains("[Y]", literal=True)
+    templates = facts.templates.filter(usable).select("template_id", cut=cut)
+    if templates.is_empty():
+        raise InputError(
+            f"relation {facts.relations['relation_id'][0]} has no template that ends in [Y] and "
+            "holds it once; add one or leave the relation out."
+        )
+    number = pl.col("template_id").str.split(".").list.last()
+    return templates.join(names(facts.pairs), how="cross").select(
+        "pair_id",
+        "template_id",
+        "subject_index",
+        prompt_id=pl.format("{}.{}.{}", "pair_id", number, "subject_index"),
+        query=pl.col("cut").str.replace_all("[X]", pl.col("name"), literal=True),
+    )
+
+
+def _chosen(rows: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
+    """At most n clozes of each pair, in their order, with their `place` in a draw of the pair's."""
+    drawn = pl.Series("drawn", seeds.keys(seed, "clozes", rows["prompt_id"]), pl.UInt64)
+    rows = rows.with_columns(drawn)
+    rows = rows.with_columns(place=pl.col("drawn").rank("ordinal").over("pair_id")).drop("drawn")
+    return rows if n is None else rows.filter(pl.col("place") <= n)
+
+
+def _contexts() -> pl.DataFrame:
+    row = {"context_id": CONTEXT, "setting": CONTEXT, "text": "", "demonstrations": []}
+    return pl.DataFrame([row], schema=empty("contexts").schema)
+
+
+def _candidates(
+    base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
+) -> _Candidates:
+    if setting.retrieval in ("optimal", "exact"):
+        return _shared_sets(base, asked)
+    return _own_sets(base, asked, setting, seed)
+
+
+def _own_sets(
+    base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
+) -> _Candidates:
+    """A set for each fact: the answer, then its distractors in the retriever's order."""
+    assert setting.retrieval not in ("optimal", "exact")
+    found = retrieved(base, asked, setting.retrieval, setting.n, seed=seed)
+    labels = base.entities.select("entity_id", "labels")
+    found = found.join(labels, on="entity_id", maintain_order="left")
+    sets = pl.concat([_answer_alone(asked, labels), _as_sets(found, "pair_id")])
+    sets = sets.sort("candidates_id", "rank")
+    none = pl.lit([], pl.List(pl.String))
+    return _Candidates(sets, asked.select("pair_id", candidates_id="pair_id", left_out=none))
+
+
+def _answer_alone(asked: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Each fact's answer as rank 0 of its set, with the labels of the knowledge base if it has any.
+
+    The labels of the fact itself stand in where the knowledge base does not know the entity.
+    """
+    known = labels.rename({"entity_id": "answer_id", "labels": "known"})
+    rows = asked.join(known, on="answer_id", how="left", maintain_order="left")
+    rows = rows.with_columns(entity_id="answer_id", labels=pl.coalesce("known", "labels"), rank=0)
+    return _as_sets(rows, "pair_id")
+
+
+def _as_sets(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    rows = rows.with_columns(candidates_id=name)
+    return rows.select(pl.col(n).cast(t) for n, t in empty("candidate_sets").schema.items())
+
+
+def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
+    """A set for all facts whose answers have the same types: everything that shares one of them."""
+    found = list(kinds(base, asked))
+    entities = base.entities.select("entity_id", "labels")
+    parts = [
+        entities[kind.members].with_columns(candidates_id=pl.lit(_set_name(kind)), rank=None)
+        for kind in found
+    ]
+    ids = base.entities["entity_id"]
+    of_facts = pl.DataFrame(
+        [
+            (question.pair_id, _set_name(kind), ids.gather(question.left_out).to_list())
+            for kind in found
+            for question in kind.questions
+        ],
+        schema={
+            "pair_id": pl.String,
+            "candidates_id": pl.String,
+            "left_out": pl.List(pl.String),
+        },
+        orient="row",
+    )
+    alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")
+    none = pl.lit([], pl.List(pl.String))
+    own = alone.select("pair_id", candidates_id="pair_id", left_out=none)
+    lonely = _answer_alone(alone, entities).with_columns(rank=pl.lit(None, pl.UInt32))
+    sets = [_as_sets(part, "candidates_id") for part in parts]
+    return _Candidates(pl.concat([*sets, lonely]), pl.concat([of_facts, own]))
+
+
+def _set_name(kind: Kind) -> str:
+    return "+".join(kind.types)

@@ -1,0 +1,206 @@
+"""Clozes and their candidate sets."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from operators.datasets.facts import Facts, Slice
+from operators.datasets.single_objects import sliced
+from operators.errors import InputError
+from operators.knowledge_base.knowledge_base import KnowledgeBase
+from operators.knowledge_base.omega import counted
+from operators.prompts.clozes import Distractors, Retrieval, answers, clozes, expand
+from operators.prompts.expansion import Expansion, with_text
+from operators.schemas import SCHEMAS, conform
+
+ALL = Slice()
+OWN: tuple[Retrieval, ...] = ("random", "semantic", "temporal")
+SHARED: tuple[Retrieval, ...] = ("optimal", "exact")
+CITIES = {
+    "Q1": (["France", "Gaul"], [["Paris", "Lutetia"]]),
+    "Q2": (["Japan"], [["Tokyo"]]),
+    "Q3": (["Italy"], [["Rome"], ["Turin"]]),
+}
+
+
+@pytest.fixture
+def capitals(make_facts: Callable[..., Facts]) -> Facts:
+    """Three countries; ids of objects are told apart by their country."""
+    facts = make_facts({"P36": (["[X]: [Y].", "[Y] of [X].", "Of [X] is  [Y] ."], CITIES)})
+    ids = [
+        {"object_id": each["labels"][0], "labels": each["labels"]}
+        for row in facts.pairs["objects"]
+        for each in row
+    ]
+    objects = pl.Series([[ids[0]], [ids[1]], ids[2:]], dtype=facts.pairs.schema["objects"])
+    return replace(facts, pairs=facts.pairs.with_columns(objects=objects))
+
+
+def expanded(facts: Facts, setting: Distractors, seed: int = 0) -> list[Expansion]:
+    return list(expand(facts, setting, seed=seed))
+
+
+def prompts(facts: Facts, setting: Distractors, seed: int = 0) -> pl.DataFrame:
+    return pl.concat(each.prompts for each in expanded(facts, setting, seed))
+
+
+def sets(facts: Facts, setting: Distractors, seed: int = 0) -> pl.DataFrame:
+    found = expanded(facts, setting, seed)
+    return pl.concat(each.candidate_sets for each in found if each.candidate_sets is not None)
+
+
+@pytest.mark.parametrize("retrieval", [*OWN, *SHARED])
+def test_expand_tables_conform(capitals: Facts, retrieval: Retrieval) -> None:
+    (found,) = expanded(sliced(capitals, ALL), Distractors(retrieval))
+    assert found.candidate_sets is not None
+    assert conform(found.prompts, "prompts").schema == SCHEMAS["prompts"]
+    assert conform(found.contexts, "contexts").schema == SCHEMAS["contexts"]
+    assert conform(found.candidate_sets, "candidate_sets").num_rows > 0
+
+
+def test_expand_text_is_the_cloze_cut_before_the_object(capitals: Facts) -> None:
+    (found,) = expanded(sliced(capitals, ALL), Distractors("random"))
+    texts = with_text(found.prompts, found.contexts)["text"]
+    assert sorted(texts.unique()) == [
+        *("France:", "Gaul:", "Italy:", "Japan:"),
+        *(f"Of {name} is" for name in ("France", "Gaul", "Italy", "Japan")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "cloze"),
+    [
+        ("[X] lies in [Y]", "S lies in"),
+        ("[X] lies in [Y] .", "S lies in"),
+        ("Where is [X]? [Y].", "Where is S?"),
+        ("[X] lies in [Y]!", None),
+        ("[Y] has [X].", None),
+        ("[Y] and [X] are in [Y].", None),
+    ],
+)
+def test_clozes_are_templates_that_end_in_the_object(
+    make_facts: Callable[..., Facts], template: str, cloze: str | None
+) -> None:
+    facts = make_facts({"P1": ([template, "[X] = [Y]"], {"Q1": (["S"], [["O"]])})})
+    assert clozes(facts)["query"].to_list() == [*([cloze] if cloze else []), "S ="]
+
+
+def test_clozes_name_that_looks_like_a_slot_is_kept(make_facts: Callable[..., Facts]) -> None:
+    facts = make_facts({"P1": (["[X] is [Y]"], {"Q1": (["[Y]", "$1"], [["O"]])})})
+    assert clozes(facts)["query"].to_list() == ["[Y] is", "$1 is"]
+
+
+def test_clozes_of_a_relation_without_such_a_template_are_refused(
+    make_facts: Callable[..., Facts],
+) -> None:
+    facts = make_facts({"P1": (["[Y] has [X]."], {"Q1": (["S"], [["O"]])})})
+    with pytest.raises(InputError, match=r"relation P1 has no template that ends in \[Y\]"):
+        prompts(sliced(facts, ALL), Distractors("random"))
+
+
+def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
+    found = sliced(capitals, ALL)
+    assert found.pairs["pair_id"].to_list() == [
+        *("P36.Q1", "P36.Q2", "P36.Q3.Rome", "P36.Q3.Turin"),
+    ]
+    assert answers(found)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
+    assert found.further["details"]["pair_id"].to_list() == found.pairs["pair_id"].to_list()
+
+
+def test_answers_of_a_pair_with_two_objects_are_refused(capitals: Facts) -> None:
+    with pytest.raises(InputError, match=r"pair P36.Q3 has several objects"):
+        answers(capitals)
+
+
+def test_expand_without_a_knowledge_base_is_refused(capitals: Facts) -> None:
+    with pytest.raises(InputError, match="distractors need a knowledge base"):
+        prompts(capitals, Distractors("random"))
+
+
+def test_expand_own_set_is_the_answer_then_distractors(capitals: Facts) -> None:
+    found = sets(sliced(capitals, ALL), Distractors("random"))
+    mine = found.filter(candidates_id="P36.Q3.Rome")
+    assert mine.select("entity_id", "rank").row(0) == ("Rome", 0)
+    assert mine["rank"].to_list() == [0, 1, 2]
+    assert set(mine["entity_id"]) == {"Rome", "Paris", "Tokyo"}  # Turin is right, too
+    assert mine.filter(entity_id="Paris")["labels"].to_list() == [["Paris", "Lutetia"]]
+
+
+def test_expand_shared_set_is_everything_of_the_kind(capitals: Facts) -> None:
+    facts = sliced(capitals, ALL)
+    found = sets(facts, Distractors("optimal"))
+    assert set(found["candidates_id"]) == {"P36"}
+    assert sorted(found["entity_id"]) == ["Paris", "Rome", "Tokyo", "Turin"]
+    assert found["rank"].null_count() == 4
+    rows = prompts(facts, Distractors("optimal"))
+    left_out = dict(rows.select("pair_id", "left_out").iter_rows())
+    assert left_out == {
+        "P36.Q1": [],
+        "P36.Q2": [],
+        "P36.Q3.Rome": ["Turin"],
+        "P36.Q3.Turin": ["Rome"],
+    }
+
+
+@pytest.mark.parametrize("retrieval", [*OWN, *SHARED])
+def test_expand_answer_that_the_base_lacks_keeps_a_set_of_its_own(
+    capitals: Facts, retrieval: Retrieval
+) -> None:
+    facts = sliced(capitals, ALL)
+    base = facts.knowledge_base
+    assert base is not None
+    without = KnowledgeBase(base.entities.filter(pl.col("entity_id") != "Tokyo"), base.triples)
+    found = sets(replace(facts, knowledge_base=without), Distractors(retrieval))
+    mine = found.filter(candidates_id="P36.Q2")
+    assert mine.select("entity_id", "labels").rows() == [("Tokyo", ["Tokyo"])]
+    assert mine["rank"].to_list() == [None if retrieval in SHARED else 0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_expand_fewer_clozes_are_among_more(make_facts: Callable[..., Facts], n: int) -> None:
+    names = {f"Q{i}": (["a", "b"], [[f"o{i}"]]) for i in range(3)}
+    facts = sliced(make_facts({"P1": (["[X] is [Y]", "[X]: [Y]."], names)}), ALL)
+    few, more = (prompts(facts, Distractors("random", n_clozes=k)) for k in (n, n + 1))
+    assert few.height == 3 * n
+    assert set(few["prompt_id"]) < set(more["prompt_id"])
+
+
+def test_expand_one_cloze_of_each_fact_has_a_rank_among_all(mini: Facts) -> None:
+    facts = sliced(mini, Slice(pairs_per_relation=3))
+    rows = prompts(facts, Distractors("random", n=2))
+    ranked = rows.drop_nulls("calibration_rank")
+    assert sorted(ranked["calibration_rank"]) == list(range(facts.pairs.height))
+    assert ranked["pair_id"].n_unique() == facts.pairs.height
+
+
+def test_expand_of_a_slice_draws_what_the_whole_draws(mini: Facts) -> None:
+    whole = sets(sliced(mini, ALL), Distractors("semantic", n=5))
+    part = sets(sliced(mini, Slice(pairs_per_relation=2)), Distractors("semantic", n=5))
+    order = ["candidates_id", "rank"]
+    same = whole.join(part, on="candidates_id", how="semi").sort(order)
+    assert part.sort(order).equals(same)
+    assert part.height > 200
+
+
+def test_expand_sizes_of_sets_are_those_of_omega(mini: Facts) -> None:
+    facts = sliced(mini, Slice(pairs_per_relation=3))
+    assert facts.knowledge_base is not None
+    sizes = counted(facts.knowledge_base, answers(facts))
+    found = sets(facts, Distractors("random")).group_by(pair_id="candidates_id").len()
+    both = sizes.join(found, on="pair_id")
+    assert both.height == facts.pairs.height
+    assert ((both["n_distractors"] + 1).clip(upper_bound=101) == both["len"]).all()
+
+
+@pytest.mark.parametrize("field", ["n", "n_clozes"])
+def test_distractors_of_none_are_refused(field: str) -> None:
+    with pytest.raises(InputError, match=f"prompt.{field}=0; give 1 or more"):
+        Distractors("random", **{field: 0})
+
+
+def test_distractors_variant_names_departures() -> None:
+    assert Distractors("optimal").variant is None
+    setting = Distractors("optimal", n=20, ending="eos", n_clozes=3)
+    assert (setting.name, setting.variant) == ("optimal", "ending=eos,n=20,n_clozes=3")
