@@ -163,17 +163,14 @@ def _contexts() -> pl.DataFrame:
 def _candidates(
     base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
 ) -> _Candidates:
-    if setting.retrieval in ("optimal", "exact"):
+    retrieval = setting.retrieval
+    if retrieval == "optimal" or retrieval == "exact":
         return _shared_sets(base, asked)
-    return _own_sets(base, asked, setting, seed)
+    return _own_sets(base, asked, retrieved(base, asked, retrieval, setting.n, seed=seed))
 
 
-def _own_sets(
-    base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
-) -> _Candidates:
+def _own_sets(base: KnowledgeBase, asked: pl.DataFrame, found: pl.DataFrame) -> _Candidates:
     """A set for each fact: the answer, then its distractors in the retriever's order."""
-    assert setting.retrieval not in ("optimal", "exact")
-    found = retrieved(base, asked, setting.retrieval, setting.n, seed=seed)
     labels = base.entities.select("entity_id", "labels")
     found = found.join(labels, on="entity_id", maintain_order="left")
     sets = pl.concat([_answer_alone(asked, labels), _as_sets(found, "pair_id")])
