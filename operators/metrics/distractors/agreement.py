@@ -1,0 +1,141 @@
+"""Agreement with people: how alike a measure and people rank facts (Kendall's tau-b).
+
+Source: "Factual Knowledge Assessment of Language Models Using Distractors", section 4.2: three-fold
+cross-validation, the configuration with the highest tau on two folds is measured on the third. The
+paper does not say which of Kendall's coefficients it takes; tau-b corrects for ties, of which these
+scores are full, and is what scipy computes by default.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from scipy.stats import kendalltau
+
+from operators.metrics.distractors.configurations import of_facts
+from operators.seeds import keys
+
+N_FOLDS = 3
+AGREEMENT = pl.Schema(
+    {
+        "measure": pl.String,
+        "hyperparameters": pl.String,
+        "n_clozes": pl.Int64,
+        "fold": pl.Int64,
+        # Whether it has the highest tau on the other folds, over all clozes.
+        "chosen": pl.Boolean,
+        "tau_others": pl.Float64,
+        "tau": pl.Float64,
+        "n": pl.Int64,
+    }
+)
+
+
+def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two lists of numbers; null where one is constant, or has fewer than two.
+
+    >>> tau_b([1, 2, 3], [1, 2, 2]), tau_b([1, 1], [1, 2])
+    (0.816496580927726, None)
+    """
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return float(kendalltau(first, second, variant="b").statistic)
+
+
+def folds(pair_ids: pl.Series, seed: int) -> pl.DataFrame:
+    """The facts in N_FOLDS parts of equal size, drawn by the seed: pair_id, fold."""
+    ids = pair_ids.unique().sort()
+    place = np.argsort(np.argsort(keys(seed, "fold", ids), kind="stable"), kind="stable")
+    return pl.DataFrame({"pair_id": ids, "fold": place % N_FOLDS}).cast({"fold": pl.Int64})
+
+
+def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.DataFrame:
+    """Kendall's tau-b with people in each fold, for each configuration and number of clozes.
+
+    `clozes` has the columns `configurations.VALUES`, `ratings` has pair_id and rating. Columns:
+    AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
+    value or a rating are in neither.
+
+    >>> clozes = pl.DataFrame({
+    ...     "pair_id": list("abcdef"), "cloze": 0, "measure": "probability",
+    ...     "hyperparameters": "", "value": [.1, .2, .3, .4, .5, .6],
+    ... })
+    >>> people = clozes.select("pair_id", rating="value")
+    >>> agreement(clozes, people, seed=0).select("n_clozes", "fold", "chosen", "tau", "n").rows()
+    [(1, 0, True, 1.0, 2), (1, 1, True, 1.0, 2), (1, 2, True, 1.0, 2)]
+    """
+    known = clozes.filter(pl.col("value").is_not_null() & pl.col("value").is_not_nan())
+    rated = known.join(ratings.drop_nulls("rating"), on="pair_id", maintain_order="left")
+    if rated.is_empty():
+        return AGREEMENT.to_frame()
+    parted = rated.join(folds(rated["pair_id"], seed), on="pair_id", maintain_order="left")
+    of_fact = parted.select("pair_id", "rating", "fold").unique("pair_id")
+    found = [
+        _taus(of_facts(parted, n).join(of_fact, on="pair_id", maintain_order="left"), n)
+        for n in range(1, 2 + int(parted["cloze"].to_numpy().max()))
+    ]
+    return _with_chosen(pl.concat(found))
+
+
+def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
+    """One row per configuration and fold."""
+    rows = []
+    configurations = rated.group_by("measure", "hyperparameters", maintain_order=True)
+    for (measure, hyperparameters), facts in configurations:
+        for fold in range(N_FOLDS):
+            mine, others = (facts.filter(each) for each in _halves(fold))
+            taus = (tau_b(*_columns(part)) for part in (others, mine))
+            rows.append((measure, hyperparameters, n_clozes, fold, None, *taus, mine.height))
+    return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
+
+
+def _halves(fold: int) -> tuple[pl.Expr, pl.Expr]:
+    return pl.col("fold") == fold, pl.col("fold") != fold
+
+
+def _columns(facts: pl.DataFrame) -> tuple[list[float], list[float]]:
+    return facts["value"].to_list(), facts["rating"].to_list()
+
+
+def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
+    """Marks, in each fold, the configuration that is best on the others; of equals, the first."""
+    same = ["measure", "fold"]
+    complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max())
+    best = (
+        complete.drop_nulls("tau_others")
+        .with_row_index("place")
+        # Rounded, so that no last digit of a float tells equals apart.
+        .sort(pl.col("tau_others").round(9), "place", descending=[True, False])
+        .unique(same, keep="first", maintain_order=True)
+        .select(*same, best="hyperparameters")
+    )
+    marked = taus.join(best, on=same, how="left", maintain_order="left")
+    chosen = (pl.col("hyperparameters") == pl.col("best")).fill_null(False)
+    return marked.with_columns(chosen=chosen).select(AGREEMENT.names())
+
+
+def robustness(clozes: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
+    """How alike facts rank in flawed and in corrected sentences, for each configuration.
+
+    `clozes` has the columns `configurations.VALUES`; `origins` has template_id and origin, of which
+    `flawed` and `corrected` count. Columns: measure, hyperparameters, tau (Kendall's tau-b over
+    the facts that have both), n (those facts).
+
+    Source: the paper, section 4.3.
+    """
+    rows = clozes.join(origins, on="template_id").filter(pl.col("origin").is_in(_SENTENCES))
+    wide = rows.group_by("measure", "hyperparameters", "pair_id", maintain_order=True).agg(
+        pl.col("value").filter(pl.col("origin") == each).mean().alias(each) for each in _SENTENCES
+    )
+    both = wide.drop_nulls(_SENTENCES)
+    found = [
+        (*names, tau_b(facts["flawed"].to_list(), facts["corrected"].to_list()), facts.height)
+        for names, facts in both.group_by("measure", "hyperparameters", maintain_order=True)
+    ]
+    return pl.DataFrame(found, schema=ROBUSTNESS, orient="row")
+
+
+_SENTENCES = ("flawed", "corrected")
+ROBUSTNESS = pl.Schema(
+    {"measure": pl.String, "hyperparameters": pl.String, "tau": pl.Float64, "n": pl.Int64}
+)

@@ -1,0 +1,97 @@
+"""The configurations of each knowledge measure, and what each says of every cloze.
+
+Source: "Factual Knowledge Assessment of Language Models Using Distractors", section 4.2 and
+Table 2: the grids that a measure's hyperparameters are chosen from.
+"""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from operators.metrics.distractors.preference import AGGREGATIONS, Aggregation
+
+# The most distractors, or next tokens, that are looked at.
+N_GRID = (1, 2, 5, 10, *range(20, 201, 20))
+WIDTHS = (1, 2, 5, 10, 20, 30, 50, 100)  # beams of ROUGE-L and BERTScore
+JUDGE_WIDTHS = (1, 2, 5)
+# A cloze's place among those of its fact counts from 0.
+VALUES = pl.Schema(
+    {
+        "pair_id": pl.String,
+        "template_id": pl.String,
+        "cloze": pl.Int64,
+        "measure": pl.String,
+        "hyperparameters": pl.String,
+        "value": pl.Float64,
+    }
+)
+
+
+def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
+    """K(f|c) for both aggregations and each number of distractors that some cloze has (VALUES).
+
+    A cloze with fewer than n distractors is measured on all it has, so that every configuration
+    is about the same facts; one with none is left out.
+
+    >>> rows = pl.DataFrame({
+    ...     "pair_id": ["t"], "template_id": ["P36.0"], "subject_index": [0],
+    ...     "prompt_id": ["t.0.0"], "n_distractors": [2], "n_beaten": [[1, 1]],
+    ... })
+    >>> of_distractors(rows).select("hyperparameters", "value").rows()
+    [('min@1', 1.0), ('min@2', 0.0), ('avg@1', 1.0), ('avg@2', 0.5)]
+    """
+    rows = preferred.filter(pl.col("n_distractors") > 0)
+    most = rows["n_distractors"].max()
+    grid = list(_up_to(most if isinstance(most, int) else 0))
+    found = [
+        values(rows, "distractors", f"{aggregation}@{n}", _capped(aggregation, n))
+        for aggregation in AGGREGATIONS
+        for n in grid
+    ]
+    return pl.concat([VALUES.to_frame(), *found])
+
+
+def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
+    """The probability of the right answer's labels after each cloze (VALUES); it has no choices."""
+    return values(preferred, "probability", "", pl.col("open_logprob").exp())
+
+
+def values(rows: pl.DataFrame, measure: str, hyperparameters: str, value: pl.Expr) -> pl.DataFrame:
+    """One configuration's value of each row (VALUES).
+
+    `rows` has prompt_id, pair_id, template_id, subject_index, and what `value` reads.
+    """
+    order = pl.struct("template_id", "subject_index", "prompt_id").rank("ordinal").over("pair_id")
+    return rows.select(
+        "pair_id",
+        "template_id",
+        cloze=order.cast(pl.Int64) - 1,
+        measure=pl.lit(measure),
+        hyperparameters=pl.lit(hyperparameters),
+        value=value.cast(pl.Float64),
+    )
+
+
+def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
+    """The mean over each fact's first n clozes: pair_id, measure, hyperparameters, value.
+
+    `clozes` has the columns VALUES. A fact with fewer takes all it has.
+    """
+    keys = ["measure", "hyperparameters", "pair_id"]
+    first = clozes.filter(pl.col("cloze") < n_clozes)
+    return first.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
+
+
+def _up_to(most: int) -> Iterator[int]:
+    """The grid as far as it goes: a further number would say what the one before says."""
+    for n in N_GRID:
+        yield n
+        if n >= most:
+            return
+
+
+def _capped(aggregation: Aggregation, n: int) -> pl.Expr:
+    """K(f|c) over the first n distractors, or over all there are."""
+    counted = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
+    beaten = pl.col("n_beaten").list.get(counted - 1)
+    return (beaten == counted) if aggregation == "min" else beaten / counted

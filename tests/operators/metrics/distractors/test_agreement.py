@@ -1,0 +1,166 @@
+"""Agreement with people: against Kendall's tau counted pair by pair, and a grid search by hand."""
+
+from itertools import combinations
+from math import sqrt
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.metrics.distractors.agreement import (
+    N_FOLDS,
+    agreement,
+    folds,
+    robustness,
+    tau_b,
+)
+from operators.metrics.distractors.configurations import VALUES, of_distractors, of_probability
+
+NUMBERS = st.lists(st.integers(0, 4), min_size=2, max_size=12)
+
+
+def naive_tau_b(first: list[int], second: list[int]) -> float | None:
+    """Concordant minus discordant pairs, over the pairs that are no ties on either side."""
+    sign = [
+        ((a > b) - (a < b), (x > y) - (x < y))
+        for (a, x), (b, y) in combinations(zip(first, second, strict=True), 2)
+    ]
+    untied = [sum(each[side] != 0 for each in sign) for side in (0, 1)]
+    return sum(a * b for a, b in sign) / sqrt(untied[0] * untied[1]) if all(untied) else None
+
+
+@given(NUMBERS.flatmap(lambda xs: st.tuples(st.just(xs), st.permutations(xs))))
+def test_tau_counts_pairs_and_corrects_for_ties(both: tuple[list[int], list[int]]) -> None:
+    assert tau_b(*both) == pytest.approx(naive_tau_b(*both))
+
+
+def clozes(configurations: dict[str, list[list[float]]]) -> pl.DataFrame:
+    """Per configuration, for each fact a value for each of its clozes."""
+    rows = [
+        (f"f{fact}", f"P.{cloze}", cloze, "distractors", name, value)
+        for name, facts in configurations.items()
+        for fact, values in enumerate(facts)
+        for cloze, value in enumerate(values)
+    ]
+    return pl.DataFrame(rows, schema=VALUES, orient="row")
+
+
+def ratings(values: list[float]) -> pl.DataFrame:
+    rows = {"pair_id": [f"f{i}" for i in range(len(values))], "rating": values}
+    return pl.DataFrame(rows, schema={"pair_id": pl.String, "rating": pl.Float64})
+
+
+@given(st.integers(3, 40), st.integers(0, 9))
+def test_folds_are_of_equal_size_and_hold_each_fact_once(n: int, seed: int) -> None:
+    found = folds(pl.Series([f"f{i}" for i in range(n)] * 2), seed)
+    sizes = found.group_by("fold").len()["len"]
+    assert found["pair_id"].is_unique().all()
+    assert found.height == n
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == N_FOLDS
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 3)] * 4, st.integers(0, 3)).map(list), min_size=9, max_size=15
+    )
+)
+def test_configuration_is_chosen_on_the_other_folds(facts: list[list[int]]) -> None:
+    people = [float(each[4]) for each in facts]
+    grid = {f"min@{n}": [[float(each[n])] for each in facts] for n in range(4)}
+    found = agreement(clozes(grid), ratings(people), seed=1)
+    place = dict(folds(ratings(people)["pair_id"], 1).iter_rows())
+    for fold in range(N_FOLDS):
+        taus = {}
+        for n in range(4):
+            others = [i for i in range(len(facts)) if place[f"f{i}"] != fold]
+            tau = naive_tau_b([facts[i][n] for i in others], [facts[i][4] for i in others])
+            taus[f"min@{n}"] = tau
+        known = {name: tau for name, tau in taus.items() if tau is not None}
+        best = [max(known, key=lambda name: round(known[name], 9))] if known else []
+        rows = found.filter(fold=fold)
+        assert rows.filter("chosen")["hyperparameters"].to_list() == best
+        assert dict(rows.select("hyperparameters", "tau_others").iter_rows()) == pytest.approx(taus)
+
+
+def test_tau_of_a_fold_is_that_of_its_facts_alone() -> None:
+    people = [float(i) for i in range(9)]
+    place = dict(folds(ratings(people)["pair_id"], 0).iter_rows())
+    turned = [[-x] if place[f"f{i}"] == 0 else [x] for i, x in enumerate(people)]
+    found = agreement(clozes({"avg@1": turned}), ratings(people), seed=0)
+    assert found["tau"].to_list() == [-1, 1, 1]
+    assert found["n"].to_list() == [3, 3, 3]
+
+
+def test_number_of_clozes_takes_the_first_of_each_fact() -> None:
+    values = [[float(i), float(-3 * i)] for i in range(6)]
+    found = agreement(clozes({"avg@1": values}), ratings([float(i) for i in range(6)]), seed=0)
+    assert found.filter(n_clozes=1)["tau"].to_list() == [1, 1, 1]
+    assert found.filter(n_clozes=2)["tau"].to_list() == [-1, -1, -1]
+
+
+def test_choice_over_all_clozes_is_kept_for_fewer() -> None:
+    turns = {
+        "avg@1": [[float(i), float(-3 * i)] for i in range(6)],
+        "avg@2": [[float(-i), float(3 * i)] for i in range(6)],
+    }
+    found = agreement(clozes(turns), ratings([float(i) for i in range(6)]), seed=0)
+    assert found.filter("chosen")["hyperparameters"].unique().to_list() == ["avg@2"]
+    assert found.filter("chosen", n_clozes=1)["tau"].to_list() == [-1, -1, -1]
+
+
+def test_fact_without_rating_or_value_is_in_no_fold() -> None:
+    values = clozes({"avg@1": [[float(i)] for i in range(7)]})
+    values = values.with_columns(
+        value=pl.when(pl.col("pair_id") != "f1").then("value").otherwise(float("nan"))
+    )
+    found = agreement(values, ratings([0.0, 1.0, 2.0, 3.0]), seed=0)
+    assert found["n"].sum() == 3
+
+
+def test_agreement_without_ratings_has_no_rows() -> None:
+    values = clozes({"avg@1": [[1.0]]})
+    assert agreement(values, ratings([]), seed=0).is_empty()
+
+
+def test_robustness_pairs_flawed_and_corrected_sentences() -> None:
+    values = clozes({"avg@1": [[1.0, 2.0], [2.0, 3.0], [3.0, 1.0], [4.0]]})
+    origins = pl.DataFrame({"template_id": ["P.0", "P.1"], "origin": ["flawed", "corrected"]})
+    (row,) = robustness(values, origins).rows()
+    assert row == ("distractors", "avg@1", pytest.approx(-1 / 3), 3)
+
+
+def preferred(n_beaten: list[list[int]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "prompt_id": [f"p{i}" for i in range(len(n_beaten))],
+            "pair_id": [f"f{i}" for i in range(len(n_beaten))],
+            "template_id": "P.0",
+            "subject_index": 0,
+            "n_distractors": [len(each) for each in n_beaten],
+            "n_beaten": n_beaten,
+            "open_logprob": 0.0,
+        },
+        schema_overrides={"n_beaten": pl.List(pl.UInt32), "n_distractors": pl.UInt32},
+    )
+
+
+def test_fact_with_few_distractors_is_measured_on_all_it_has() -> None:
+    found = of_distractors(preferred([[1, 1], [1, 2, 3, 4], []]))
+    rows = found.filter(hyperparameters="avg@5").select("pair_id", "value").rows()
+    assert rows == [("f0", 0.5), ("f1", 1.0)]
+
+
+def test_grid_ends_where_no_cloze_has_more() -> None:
+    grid = of_distractors(preferred([[1, 2, 3]]))["hyperparameters"].unique()
+    assert set(grid) == {f"{a}@{n}" for a in ("min", "avg") for n in (1, 2, 5)}
+
+
+def test_clozes_of_a_fact_are_counted_in_the_order_of_templates_and_names() -> None:
+    rows = preferred([[1]] * 3).with_columns(
+        pair_id=pl.lit("f"),
+        template_id=pl.Series(["P.1", "P.0", "P.0"]),
+        subject_index=pl.Series([0, 1, 0]),
+    )
+    assert of_probability(rows)["cloze"].to_list() == [2, 1, 0]
