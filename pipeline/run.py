@@ -80,7 +80,7 @@ def compute(plan: Plan) -> None:
 
 def _follow(plan: Plan) -> None:
     """Start the tasks and show how they get on."""
-    tally = tally_actor(plan.run.cluster.stall_s)
+    tally = tally_actor(plan.run.cluster)
     with progress.Bar(f"decode {plan.run.model.name}") as bar:
         pending = dag.submit(plan, tally)
         start = _Start(plan.run)

@@ -82,9 +82,9 @@ def load(start: Start) -> FakeEngine:
     """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
 
     `seconds_per_answer`; `log`, a file that gets one line per prompt; `places`, one that gets one
-    line per engine: where it was put; `poison`, the id of a prompt that kills the engine; `hang`,
-    that of one that it never answers; `broken`, the error that it raises in place of starting, in
-    which $NAMES are those of the environment.
+    line per engine: where it was put; `poison`, the id of a prompt that kills the engine, `*` for
+    any prompt; `hang`, that of one that it never answers; `broken`, the error that it raises in
+    place of starting, in which $NAMES are those of the environment.
     """
     wish = json.loads(os.environ.get(WISH, "{}"))
     if "broken" in wish:
@@ -97,7 +97,7 @@ def load(start: Start) -> FakeEngine:
         if "log" in wish:
             with Path(wish["log"]).open("a") as log:
                 log.write(f"{prompt_id}\n")
-        if prompt_id == wish.get("poison"):
+        if wish.get("poison") in (prompt_id, "*"):
             os.kill(os.getpid(), signal.SIGKILL)
         if prompt_id == wish.get("hang"):
             time.sleep(3600)

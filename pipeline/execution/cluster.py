@@ -103,6 +103,7 @@ def started(run: Run) -> Iterator[None]:
         InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
     """
     import ray
+    from ray._private import worker
 
     _check_engine(run)
     _check_determinism(run)
@@ -110,6 +111,8 @@ def started(run: Run) -> Iterator[None]:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
+    worker.print_to_stdstream = _unsaid
     try:
         ray.init(
             address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
@@ -132,6 +135,10 @@ def started(run: Run) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         ray.shutdown()
+
+
+def _unsaid(*_: object) -> None:
+    """What Ray's own notices come to; `ray logs` has them."""
 
 
 def _check_engine(run: Run) -> None:

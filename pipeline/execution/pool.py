@@ -8,22 +8,22 @@ import os
 import signal
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import ray
 
 from operators.errors import DecodingError, FactsweepError, StoppedError
 from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
-from pipeline.execution import engine
+from pipeline.execution import cause, engine
 from pipeline.execution.cluster import placement
 from pipeline.execution.plan import Plan, work
 from pipeline.execution.watchdog import Watchdog
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
-from pipeline.machine.secrets import hidden, hidden_traceback
-from pipeline.stages import decode
+from pipeline.machine.secrets import hidden_traceback
+from pipeline.stages import decode, trial
 from pipeline.stages.decode import Work
 
 
@@ -61,6 +61,7 @@ def _answers_left(item: Work) -> int:
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     for artifact in {item.artifact.folder: item.artifact for item in items}.values():
         artifact.begin()
+        trial.forget(artifact)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -90,11 +91,16 @@ class Decoder:
 
     def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
         self._run, self._weights, self._tally = run, weights, tally
-        self._name = uuid4().hex
+        context = ray.get_runtime_context()
+        self._name = context.get_actor_id()  # that of the engine that died here, too
         self._stopping = False
+        self._has_answered = False
         # Ray's notice that the node goes: what is finished is published before the process ends.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
+        self._hopeless: DecodingError | None = None
+        if lost := self._lives("born", context.get_node_id(), str(cause.own_log())):
+            self._hopeless = self._died(cause.of_log(Path(lost)))
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names.
@@ -104,25 +110,60 @@ class Decoder:
         return {"error": [self._decode(item) for item in batch["work"]]}
 
     def _decode(self, item: Work) -> FactsweepError | None:
+        if self._hopeless is not None:
+            return self._hopeless
         try:
             loaded, tokenizer = self._loaded
             with self._watchdog.on_guard(self._run.cluster.stall_s):
                 if not self._begin(item):
+                    self._prove(item, loaded, tokenizer)
+                    self._lives("asked", _shard(item))
                     decode.decode(item, loaded, tokenizer, self._report)
                     self._tally.end.remote(self._name)
         except StoppedError:
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
+                self._lives("ended")
                 os._exit(0)
+        except DecodingError as error:
+            return DecodingError(f"{error} The last one died of {self._last_death()}.")
         except FactsweepError as error:
             return error
-        except Exception:
-            # A dead engine must not go on taking shards: its process ends, and Ray starts
-            # another, while whoever is free does the shard.
+        except Exception as error:
             sys.stderr.write(hidden_traceback())
             sys.stderr.flush()
+            if hopeless := self._died(cause.of_error(error, cause.own_log())):
+                return hopeless
+            # A dead engine must not go on taking shards: its process ends, and Ray starts
+            # another, while whoever is free does the shard.
             os._exit(1)
         return None
+
+    def _prove(self, item: Work, loaded: Any, tokenizer: Any) -> None:
+        """Where the engine before this one answered nothing, ask one other prompt by itself.
+
+        So a prompt that kills is told from an engine that cannot answer.
+        """
+        if self._has_answered or not (suspects := self._lives("suspects")):
+            return
+        row = decode.other_prompt(item, suspects)
+        if row.is_empty():
+            return
+        self._lives("asked", row["prompt_id"][0])
+        for _ in item.question.task.answered(row, loaded, tokenizer):
+            self._lives("answered")
+        self._has_answered = True
+
+    def _lives(self, event: str, *details: str) -> Any:
+        return ray.get(self._tally.lives.remote(event, self._name, *details))
+
+    def _died(self, why: str) -> DecodingError | None:
+        """Tell that an engine died here; returns an error where no other is to be tried."""
+        hopeless = self._lives("died", why)
+        return DecodingError(f"{self._weights.model.name} {hopeless}") if hopeless else None
+
+    def _last_death(self) -> str:
+        return str(ray.get(self._tally.last_death.remote()))
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -131,19 +172,8 @@ class Decoder:
         Loaded in the thread that decodes: OpenMP's threads, and the cores that vLLM binds them to,
         belong to the thread that first asks for them.
         """
-        try:
-            with self._watchdog.on_guard(self._run.cluster.start_s):
-                loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
-        except FactsweepError:
-            raise
-        except Exception as error:
-            sys.stderr.write(hidden_traceback())
-            sys.stderr.flush()
-            if ray.get(self._tally.failed_start.remote()) < self._run.cluster.max_deaths:
-                os._exit(1)  # this process may be at fault, or its node: another one tries
-            raise DecodingError(
-                hidden(f"{self._weights.model.name} does not load: {type(error).__name__}: {error}")
-            ) from None
+        with self._watchdog.on_guard(self._run.cluster.start_s):
+            loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
         ray.get(self._tally.started.remote())
         return loaded
 

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.config.settings import Cluster
 from pipeline.execution.cluster import beside_driver
+from pipeline.execution.lives import Lives
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
 
@@ -19,13 +21,15 @@ class Tally:
     shard to another.
     """
 
-    def __init__(self, stall_s: float = math.inf) -> None:
+    def __init__(
+        self, stall_s: float = math.inf, max_deaths: int = 3, *, one_machine: bool = False
+    ) -> None:
         self._stall_s = stall_s
+        self._lives = Lives(max_deaths, one_machine=one_machine)
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
         self._at: dict[str, str] = {}  # the shard that an engine has begun
         self._seen: dict[str, float] = {}
-        self._failed_starts = 0
         self._notes: list[str] = []
         self._stopping = False
 
@@ -54,6 +58,8 @@ class Tally:
             self._counts[name] += value  # type: ignore[assignment]
         if engine is not None:
             self._seen[engine] = time.monotonic()
+            if counts.get("prompts"):
+                self._lives.answered(engine)
             if (shard := self._at.get(engine)) is not None:
                 self._left[shard] -= int(counts.get("answers", 0))
         return self._stopping
@@ -66,12 +72,14 @@ class Tally:
     def started(self) -> None:
         """An engine is ready."""
         self._counts["started"] += 1
-        self._failed_starts = 0
 
-    def failed_start(self) -> int:
-        """An engine did not load; returns how many have failed since the last that did."""
-        self._failed_starts += 1
-        return self._failed_starts
+    def lives(self, event: str, *details: str) -> Any:
+        """Tell or ask what `event` names, a method of Lives."""
+        return getattr(self._lives, event)(*details)
+
+    def last_death(self) -> str | None:
+        """What the last engine that died has died of."""
+        return self._lives.last_death
 
     def say(self, text: str) -> None:
         """Leave a sentence for the user."""
@@ -94,7 +102,7 @@ class Tally:
         return sum(now - seen <= limits[name] for name, seen in self._seen.items())
 
 
-def tally_actor(stall_s: float) -> Any:
+def tally_actor(cluster: Cluster) -> Any:
     """A Tally beside the driver, that all workers of the cluster can reach.
 
     One that dies is restarted: the counts begin again, the work does not.
@@ -103,4 +111,4 @@ def tally_actor(stall_s: float) -> Any:
 
     beside = {"scheduling_strategy": beside_driver()}
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally)
-    return actor.remote(stall_s)
+    return actor.remote(cluster.stall_s, cluster.max_deaths, one_machine=cluster.address is None)

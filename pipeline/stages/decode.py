@@ -4,9 +4,10 @@ An open shard keeps its finished answers as chunks; when the last prompt is answ
 become the shard. What is published is done, and is never decoded again.
 """
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +99,14 @@ def todo(work: Work) -> pl.DataFrame:
     )
 
 
+def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
+    """One prompt of the shard that is none of the suspects; empty if it has no other."""
+    rows = todo(work)
+    others = rows.filter(~pl.col("prompt_id").is_in(suspects))
+    n = others.height if rows.height > 1 else 0
+    return others.slice((n - 1) // max(1, len(suspects)), 1) if n else others.head(0)
+
+
 def n_left(work: Work) -> int:
     """How many answers the shard still lacks, from footers alone where it has many prompts."""
     if work.source != "prompts":
@@ -160,8 +169,8 @@ class _OpenShard:
         condemned = len(self._trial.condemned)
         if condemned > max(_MAX_CONDEMNED, self._work.max_failed_share * self._rows.height):
             raise DecodingError(
-                f"shard {self._work.shard}: engines die of {condemned} of {self._rows.height} "
-                "prompts; look for the cause in the engine's log, then run again."
+                f"shard {self._work.shard}: engines die of {condemned} of its "
+                f"{self._rows.height} prompts."
             )
 
     def attempt(self, left: pl.DataFrame) -> pl.DataFrame:
@@ -245,7 +254,7 @@ class _Tally:
         self._report = report
         self._hardware = hardware
         self._pending, self._taken = Counter[str](), Counter[str]()
-        self._reported = self._taken_at = time.monotonic()
+        self._reported, self._taken_at = -math.inf, time.monotonic()  # the first is told at once
 
     def count(self, counts: Mapping[str, float]) -> bool:
         """Count an answer; whether the report asks to stop."""

@@ -77,5 +77,12 @@ def drop(artifact: Artifact, name: str) -> None:
     artifact.store.drop(_path(artifact, name))
 
 
+def forget(artifact: Artifact) -> None:
+    """Forget the trials of an earlier run, whose engines may have been repaired since."""
+    folder = f"{artifact.folder}/trials/{artifact.stage}"
+    for name in artifact.store.names(folder):
+        artifact.store.drop(f"{folder}/{name}")
+
+
 def _path(artifact: Artifact, name: str) -> str:
     return f"{artifact.folder}/trials/{name}.json"

@@ -15,6 +15,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from pipeline.config.settings import load
 from pipeline.execution.tally import tally_actor
 from tests.faults.sweep import Sweep
 
@@ -105,7 +106,7 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
         here = ray.get_runtime_context().get_node_id()
-        tallies = [tally_actor(stall_s=60.0) for _ in range(6)]
+        tallies = [tally_actor(load([]).cluster) for _ in range(6)]
         assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
     finally:
         ray.shutdown()
@@ -114,7 +115,7 @@ def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
 def test_tally_that_dies_is_restarted(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
-        tally = tally_actor(stall_s=60.0)
+        tally = tally_actor(load([]).cluster)
         ray.get(tally.add.remote({"prompts": 1}))
         ray.kill(tally, no_restart=False)
         while "prompts" in ray.get(tally.read.remote())[0]:

@@ -55,7 +55,35 @@ def test_engine_that_hangs_is_ended(calm: Sweep, tmp_path: Path) -> None:
 def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
     done = Sweep(tmp_path, SMALL, broken="no kernel image").finish()
     assert done.returncode == 1
-    assert "smollm2-135m does not load: RuntimeError: no kernel image" in done.stderr
+    assert "smollm2-135m does not load: 2 engines in a row died, the last of RuntimeError: no " in (
+        done.stderr
+    )
+
+
+def test_engine_that_dies_of_every_prompt_ends_the_run_and_a_repaired_one_resumes(
+    calm: Sweep, tmp_path: Path
+) -> None:
+    done = Sweep(tmp_path, SMALL, poison="*").finish()
+    assert done.returncode == 1
+    assert "smollm2-135m answers nothing: " in done.stderr
+    assert "(raylet)" not in done.stderr
+    assert len(calm.answered()) > len((tmp_path / "answered.log").read_text().splitlines()) <= 6
+    repaired = Sweep(tmp_path, SMALL)
+    assert repaired.finish().returncode == 0
+    assert list(repaired.tables().values()) == list(calm.tables().values())
+
+
+def test_prompts_that_killed_engines_are_asked_again_of_a_repaired_one(
+    calm: Sweep, tmp_path: Path
+) -> None:
+    poison = calm.answered()[37]
+    sweep = Sweep(tmp_path, SMALL, poison=poison, seconds_per_answer=0.02).start()
+    while sweep.answered().count(poison) < 2:
+        time.sleep(0.1)
+    sweep.kill_driver()
+    repaired = Sweep(tmp_path, SMALL)
+    assert repaired.finish().returncode == 0
+    assert list(repaired.tables().values()) == list(calm.tables().values())
 
 
 def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Why an engine died, as its own log tells: the root cause, in one line."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipeline.machine.secrets import hidden
+
+SILENT = "it wrote nothing, so it was killed from outside, for want of memory say"
+_READ_BYTES = 2**18
+_LONGEST = 400
+# A line that a traceback ends with, bare or behind the prefixes of vLLM's processes.
+_RAISED = re.compile(
+    r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:? ?.*)$"
+)
+# What the interpreter, the C++ library and the watchdog (watchdog.py) write of a sudden end.
+_FATAL = re.compile(r"^(Fatal Python error: .*|terminate called .*|Timeout \(.*\)!)$")
+_ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateError", re.I)
+
+
+def of_error(error: BaseException, log: Path) -> str:
+    """Why an engine raised an error; read from its log where the error points to it."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return of_log(log) if _ELSEWHERE.search(text) else _short(text)
+
+
+def of_log(log: Path) -> str:
+    """The last error in the log of a process, in what it wrote to its standard error or output.
+
+    A line that only points to another one is passed over. Without any error these are the last
+    lines.
+    """
+    written = [_lines(path) for path in (log, log.with_suffix(".out"))]
+    for lines in written:
+        if found := list(_errors(lines)):
+            return _short(found[-1])
+    last = [line for lines in written for line in lines][-3:]
+    return _short(" / ".join(last)) if last else SILENT
+
+
+def own_log() -> Path:
+    """The file that the standard error of this process goes to, where it is a file."""
+    return Path("/proc/self/fd/2").resolve()
+
+
+def _errors(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        found = _RAISED.match(line) or _FATAL.match(line)
+        if found and not _ELSEWHERE.search(line):
+            yield found[1]
+
+
+def _lines(path: Path) -> list[str]:
+    """The last lines of a file that are not blank; none where there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _READ_BYTES))
+        text = file.read().decode(errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _short(text: str) -> str:
+    """A text without secrets that fits a message."""
+    shown = hidden(text)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
