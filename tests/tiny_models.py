@@ -23,6 +23,8 @@ _SIZES: dict[str, Any] = {
 _FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt-neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
     "llama": ("LlamaConfig", "LlamaForCausalLM", {"num_key_value_heads": 1}),
+    # Heads of 16, which it cannot.
+    "llama-16": ("LlamaConfig", "LlamaForCausalLM", {"num_attention_heads": 4}),
     "qwen": ("Qwen3Config", "Qwen3ForCausalLM", {"num_key_value_heads": 1, "head_dim": 32}),
     "bert": ("BertConfig", "BertForMaskedLM", {"max_position_embeddings": 512}),
     "bert-without-head": ("BertConfig", "BertModel", {}),

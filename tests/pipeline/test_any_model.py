@@ -43,3 +43,16 @@ def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> N
 def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> None:
     TINY["save"]("bert", tmp_path / "mine")
     assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_decoder_that_vllm_cannot_serve_ends_in_one_sentence(tmp_path: Path) -> None:
+    TINY["save"]("llama-16", tmp_path / "mine")
+    places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results")
+    given = ("prompt=zero-shot", "model.max_model_len=512", "cluster.device=cpu")
+    done = factsweep("run", [f"model={tmp_path}/mine", *SLICE, *places, *given])
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("factsweep: mine answers nothing: 2 engines in a row died, the last of ")
+    assert "RuntimeError: Unsupported CPU attention configuration: head_dim=16" in last
