@@ -5,7 +5,7 @@ whoever opens it has credentials of its own.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 HIDDEN = "[redacted]"
@@ -53,6 +53,34 @@ def redactor(known: Collection[str] = ()) -> Callable[[str], str]:
     parts = [_SHAPES.pattern, *map(re.escape, told)]
     hidden = re.compile("|".join(parts))
     return lambda text: hidden.sub(HIDDEN, _USERINFO.sub("", text))
+
+
+def holds_secret(value: Any) -> str | None:
+    """The dotted name of the first text in a nested value that tells a secret; null: none does.
+
+    Only what a text looks like counts, not the name that it stands under: rows of data have names
+    of their own.
+
+    >>> holds_secret({"engine": {"stop": ["x", "hf_abcdefghijklmnopqrst"]}, "token": "Paris"})
+    'engine.stop.1'
+    """
+    clean = redactor()
+    return next((name for name, text in texts(value) if clean(text) != text), None)
+
+
+def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in a nested value, each with its dotted name.
+
+    >>> list(texts({"stop": ["x"], "n": 1}, "engine"))
+    [('engine.stop.0', 'x')]
+    """
+    if isinstance(value, str):
+        yield name, value
+    parts: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
+    if isinstance(value, list | tuple):
+        parts = enumerate(value)
+    for inner, each in parts:
+        yield from texts(each, f"{name}.{inner}".removeprefix("."))
 
 
 def redacted(value: Any, known: Collection[str] = ()) -> Any:

@@ -13,6 +13,7 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.ability import FILL
 from operators.methods.method import Asked, Method
+from operators.redact import is_secret, texts
 from pipeline.config.benchmark import Benchmark
 from pipeline.config.cluster import Cluster
 from pipeline.config.compose import choices, composed
@@ -227,6 +228,11 @@ def _check_engines(decoding: Decoding) -> None:
 
 def _check_arguments(model: Model, engine: EngineKind) -> None:
     known = engine.arguments() if model.engine else None
+    for name in (name for name, _ in texts(model.engine) if is_secret(name)):
+        raise InputError(
+            f"model.engine.{name} is a secret by its name, and results are named by what is here; "
+            "put it into the environment, as HF_TOKEN."
+        )
     for name in model.engine:
         if name in engine.fields:
             raise InputError(f"model.engine.{name} is what {engine.fields[name]} says; give that.")

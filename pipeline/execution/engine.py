@@ -10,7 +10,12 @@ from pipeline.inputs.models import Weights
 
 
 def load(run: Run, weights: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded."""
+    """The engine that the configuration names, with the model loaded.
+
+    Raises:
+        InputError: the model's files on this machine are not those of the plan.
+    """
+    models.verify(weights)
     model = weights.model
     return run.engine.load(
         Start(

@@ -1,6 +1,5 @@
 """The data catalog: what data sets exist, where their files are, whether they are right."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.suggestion import suggestion
 from pipeline.config.typed import build
-from pipeline.inputs import hub
+from pipeline.inputs import digests, hub
 from pipeline.inputs.builders.sources import labels
 from pipeline.inputs.files import content, has_rows, unreadable
 from pipeline.inputs.hub import Repository
@@ -86,7 +85,8 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside = set(_beside(entry, folder))
-    found = {each for each in folder.glob(entry.source.files) if each.is_file()} - beside
+    named = {each for each in folder.glob(entry.source.files) if each.is_file()}
+    found = {each for each in named if not _is_record(each, folder)} - beside
     if not found and (path or READERS[entry.reader].content == "rows"):
         tables = {p for p in folder.rglob("*") if has_rows(p) and not _is_record(p, folder)}
         found = tables - beside
@@ -98,7 +98,7 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
 
 
 def _is_record(path: Path, folder: Path) -> bool:
-    """Whether a file is a note of what was fetched: our own, or one of the hub's client."""
+    """Whether a file is a note about the others: our own, or one of the hub's client."""
     inside = path.relative_to(folder)
     return path.name == "fetched.json" or any(part.startswith(".") for part in inside.parts)
 
@@ -139,8 +139,7 @@ def _content(entry: Entry, paths: list[Path]) -> Any:
     """What the entry's reader gets: columns renamed and other names joined, as the entry says."""
     kind = READERS[entry.reader].content
     mapped = mapping(entry)
-    folder = paths[0].parent if len(paths) == 1 else Path(os.path.commonpath(paths))
-    beside = _beside(entry, folder if folder.is_dir() else folder.parent)
+    beside = _beside(entry, _common(paths))
     rows = content([path for path in paths if path not in beside], kind)
     if not mapped:
         return rows
@@ -186,14 +185,14 @@ def _folder(entry: Entry) -> Path:
     return home() / "data" / entry.name
 
 
-def checksum(paths: list[Path]) -> str:
-    """The SHA-256 of the files' contents, one after the other."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
+def checksum(paths: Sequence[Path]) -> str:
+    """One SHA-256 of the files: of their names in the folder that holds all, and of every byte."""
+    return digests.of_files({path.relative_to(_common(paths)).as_posix(): path for path in paths})
+
+
+def _common(paths: Sequence[Path]) -> Path:
+    """The folder that all of the files are in."""
+    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
 def read(entry: Entry, path: str | None = None) -> Facts:
@@ -206,7 +205,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
-    where = paths[0] if len(paths) == 1 else Path(os.path.commonpath(paths))
+    where = paths[0] if len(paths) == 1 else _common(paths)
     try:
         reader = READERS[entry.reader]
         found = _content(entry, paths)
@@ -242,7 +241,7 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
     asked = Repository(entry.source.id, entry.revision, "dataset", folder)
     found = hub.fetch(asked, say, fix)
     record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
-    record["sha256"] = checksum(files(entry))
+    record["checksum"] = checksum(files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))
     return found
 
@@ -250,7 +249,9 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
 def _fetched_checksum(entry: Entry) -> str | None:
     """What was recorded when the data set was fetched from the hub."""
     record = _folder(entry) / "fetched.json"
-    return str(json.loads(record.read_text())["sha256"]) if record.is_file() else None
+    content = json.loads(record.read_text()) if record.is_file() else {}
+    found: str | None = content.get("checksum")  # earlier versions recorded another sum
+    return found
 
 
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:

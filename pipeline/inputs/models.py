@@ -1,31 +1,39 @@
 """Models: which weights exactly a name means, and a folder that engines can load them from."""
 
-import hashlib
-import importlib.util
-import shutil
-import tempfile
-from dataclasses import dataclass, replace
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from operators.errors import InputError
-from pipeline.config.home import home
+from operators.redact import texts
+from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Model
-from pipeline.inputs import hub
+from pipeline.inputs import converted, digests, hub, hub_cache
 from pipeline.machine import dtype, processor
-
-_WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by size, head and tail
-_END = 1 << 20
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights, pinned: a commit on the hub, a package's version, or the files' hash."""
+    """A model's weights, pinned: a commit on the hub, a package's version, or the files' digest.
+
+    `content` is what further decides which they are: what a package's file was converted to, files
+    in the hub's cache that are not the hub's, files that arguments of the engine name.
+    """
 
     model: Model
     revision: str
+    content: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Which weights they are, for a recipe."""
+        content = {"content": dict(self.content)} if self.content else {}
+        return {"revision": self.revision, **content}
 
 
 def settled(model: Model, device: str) -> Model:
@@ -65,10 +73,61 @@ def resolve(model: Model) -> Weights:
     """The weights that the model's source and revision mean today.
 
     Raises:
-        InputError: there is no such model, or it cannot be seen from here.
+        InputError: there is no such model, it cannot be seen from here, or a file of it is damaged.
     """
-    resolvers = {"hub": _hub_commit, "package": _package_version, "path": _files_hash}
-    return Weights(model, resolvers[model.source](model))
+    sources = {"hub": _on_hub, "package": _packaged, "path": _at_path}
+    found = sources[model.source](model)
+    return replace(found, content={**found.content, **_arguments(model)})
+
+
+def verify(weights: Weights) -> None:
+    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
+
+    Raises:
+        InputError: the files here are others, or damaged.
+    """
+    model = weights.model
+    if model.source == "hub":
+        own = hub_cache.own_files(model.id, weights.revision)
+        same = not weights.content or weights.content == {**_own(own), **_arguments(model)}
+    else:
+        same = resolve(model) == weights
+    if not same:
+        raise InputError(
+            f"the files of model {model.name} on {socket.gethostname()} are not those that the run "
+            "was planned with; copy the same ones to every machine, then run again."
+        )
+
+
+def _on_hub(model: Model) -> Weights:
+    commit = _hub_commit(model)
+    return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)))
+
+
+def _own(files: Mapping[str, Path]) -> dict[str, Any]:
+    return {"files": digests.of_files(files)} if files else {}
+
+
+def _packaged(model: Model) -> Weights:
+    version = _package_version(model)
+    return Weights(model, version, converted.content(model, version))
+
+
+def _at_path(model: Model) -> Weights:
+    folder = Path(model.id)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
+    return Weights(model, digests.of_files(digests.below(folder)))
+
+
+def _arguments(model: Model) -> dict[str, Any]:
+    """What files hold that arguments of the engine name."""
+    found = {
+        name: digests.of_files(digests.below(Path(text)))
+        for name, text in texts(in_recipe(model)["engine"], "engine")
+        if os.sep in text and Path(text).exists()
+    }
+    return {"arguments": found} if found else {}
 
 
 def _hub_commit(model: Model) -> str:
@@ -110,26 +169,10 @@ def _package_version(model: Model) -> str:
     return version
 
 
-def _files_hash(model: Model) -> str:
-    folder = Path(model.id)
-    if not (folder / "config.json").is_file():
-        raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file()):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(_WHOLE if size <= _WHOLE else _END))
-            if size > _WHOLE:
-                file.seek(size - _END)
-                digest.update(file.read())
-    return digest.hexdigest()[:40]
-
-
 def location(weights: Weights) -> str:
     """What an engine on this machine loads: a folder, or a hub id (together with the revision)."""
     if weights.model.source == "package":
-        return str(_converted(weights))
+        return str(converted.folder(weights.model, weights.revision))
     return weights.model.id
 
 
@@ -144,42 +187,3 @@ def tokenizer(weights: Weights) -> Any:
         revision=weights.revision if on_hub else None,
         trust_remote_code=weights.model.trust_remote_code,
     )
-
-
-def _converted(weights: Weights) -> Path:
-    """The folder of safetensors made of a package's GGUF file, once a version."""
-    model = weights.model
-    name = Path(model.gguf_file or "").stem
-    folder = home() / "models" / f"{model.id}-{weights.revision}-{name}-{model.dtype}"
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        _convert(model, aside)
-        if not folder.is_dir():  # another process may have been faster
-            aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return folder
-
-
-def _convert(model: Model, folder: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    spec = importlib.util.find_spec(model.id.replace("-", "_"))
-    if spec is None or not spec.submodule_search_locations or model.gguf_file is None:
-        raise InputError(f"model {model.name} needs model.gguf_file, a file in package {model.id}.")
-    package = spec.submodule_search_locations[0]
-    # Unpacked to plain weights: vLLM loads safetensors, and the blocks cannot be saved as such.
-    loaded = AutoModelForCausalLM.from_pretrained(
-        package,
-        gguf_file=model.gguf_file,
-        dtype=getattr(torch, model.dtype),
-        quantization_config=GgufConfig(dequantize=True),
-    )
-    loaded.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(package, gguf_file=model.gguf_file).save_pretrained(folder)

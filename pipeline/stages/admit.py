@@ -11,6 +11,7 @@ from operators.methods.ability import Ability
 from operators.prompts.tokens import too_long
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
+from pipeline.machine.software import versions
 from pipeline.stages.expand import with_text
 from pipeline.stages.question import Task
 from pipeline.storage.artifact import Artifact, Recipe
@@ -34,7 +35,8 @@ class Admit:
         """The prompts, the tokenizer and the room that is left for them."""
         fields = {
             "tokenizer": self.weights.model.id,
-            "revision": self.weights.revision,
+            **self.weights.fields,
+            "software": versions("transformers", "tokenizers"),
             "chat_template": self.weights.model.chat_template,
             "trust_remote_code": self.weights.model.trust_remote_code,
             "ability": self.ability.name,

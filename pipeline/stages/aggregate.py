@@ -11,6 +11,7 @@ import polars as pl
 from operators.methods import METHODS
 from operators.methods.method import Asked, Evidence
 from operators.schemas import empty
+from pipeline.machine.software import versions
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact, Recipe
@@ -41,6 +42,7 @@ class Aggregate:
         fields = {
             **asdict(self.options),
             "version": METHODS[self.method].measure.version,
+            "software": versions("numpy", "polars", "scipy"),
             "seed": self.seed,
             "model": self.model,
             "benchmark": self.benchmark,

@@ -2,19 +2,20 @@
 
 import os
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from operators.methods.ability import FILL, SCORE, Ability
 from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Decoding, Run
 from pipeline.inputs.models import Weights
+from pipeline.machine.software import versions
 from pipeline.stages import fill, generate, likelihood
 from pipeline.stages.question import Question, Questions
 from pipeline.storage.artifact import Artifact, Recipe
 
 # 2: the recipes of all abilities hold the same fields of model and engine.
-VERSION = 2
+# 3: every byte of the weights counts, and the tokenizers' version.
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ def questions(run: Run, facts: Artifact) -> Questions:
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
     """The weights, and how they are loaded."""
-    found = {**in_recipe(weights.model), "revision": weights.revision}
+    found = {**in_recipe(weights.model), **weights.fields}
     return found | ({"tensor_parallel": "any"} if decoding.mix_tensor_parallel else {})
 
 
 def _software(ability: Ability, decoding: Decoding) -> dict[str, str]:
     """The engine that answers, and what it computes with, each with its version."""
-    libraries = {name: metadata.version(name) for name in ("torch", "transformers")}
-    return {"engine": decoding.engine_for(ability.name).version(), **libraries}
+    engine = decoding.engine_for(ability.name).version()
+    return {"engine": engine, **versions("torch", "transformers", "tokenizers")}
 
 
 def _environment(ability: Ability, decoding: Decoding) -> dict[str, dict[str, str]]:

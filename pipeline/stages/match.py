@@ -11,6 +11,7 @@ from operators.schemas import empty
 from pipeline.config.settings import Matching
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
+from pipeline.machine.software import versions
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact, Recipe
@@ -39,7 +40,7 @@ class Match:
             "method": self.method,
             "version": measure.version,
             "pipeline": self.matching.pipeline,
-            "versions": measure.versions(self.matching.pipeline),
+            "versions": {**measure.versions(self.matching.pipeline), **versions("polars")},
             "n_prompts": self.n_sampled,
         }
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}

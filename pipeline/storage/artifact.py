@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from operators.errors import DamagedFileError, InputError
-from operators.redact import redacted
+from operators.redact import holds_secret
 from operators.schemas import SCHEMAS, conform, empty
 from pipeline.storage.store import Store
 
@@ -41,19 +41,33 @@ class Recipe:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 of the recipe."""
+        """16 hex digits of the SHA-256 of the recipe.
+
+        Raises:
+            InputError: the recipe holds a secret.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """The recipe with sorted keys, the same text for the same content; without secrets."""
-        content = redacted(
-            {
-                "stage": self.stage,
-                "version": self.version,
-                "fields": self.fields,
-                "inputs": dict(self.inputs),
-            }
-        )
+        """The recipe word for word, with sorted keys: the same text for the same content.
+
+        A recipe is published, and a name is made of it, by which a short secret could be guessed:
+        so none may stand in it.
+
+        Raises:
+            InputError: one does.
+        """
+        content = {
+            "stage": self.stage,
+            "version": self.version,
+            "fields": self.fields,
+            "inputs": dict(self.inputs),
+        }
+        if (field := holds_secret(content)) is not None:
+            raise InputError(
+                f"{field.removeprefix('fields.')} holds what looks like a secret, and results are "
+                "named and described by it; put it into the environment instead."
+            )
         return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
 
 

