@@ -14,6 +14,7 @@ from pipeline.costs import rates
 from pipeline.execution import cluster, dag, progress
 from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.execution.tally import tally_actor
+from pipeline.machine.meter import Meter
 from pipeline.results import report
 from pipeline.storage import lease
 
@@ -81,7 +82,8 @@ def compute(plan: Plan) -> None:
 def _follow(plan: Plan) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
-    with progress.Bar(f"decode {plan.run.model.name}") as bar:
+    with Meter(f"decode {plan.run.model.name}") as meter:
+        bar = progress.Bar(meter)
         pending = dag.submit(plan, tally)
         start = _Start(plan.run)
         try:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from operators import seeds
+from operators.construction import left_out
 from operators.construction.columns import check_columns
 from operators.datasets.facts import Facts, checked
 from operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
@@ -82,16 +83,9 @@ def build(
             f"no relation has {sum(sizes)} queries with at most {max_answers} answers; "
             "give more triples or ask for smaller splits."
         )
-    dropped = [
-        rows.drop_nulls("reason")
-        .group_by("relation_id", "reason")
-        .len("count")
-        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
-        for unit, rows in (("triple", named), ("query", queries))
-    ]
     return Built(
         _facts(pairs, questions, relation_labels or {}),
-        pl.concat(dropped).sort("relation_id", "unit", "reason"),
+        left_out.counts({"triple": named, "query": queries}),
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from operators.construction import left_out
 from operators.construction.columns import check_columns
 from operators.construction.kamel import LABELS
 from operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
@@ -194,14 +195,7 @@ def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
         .when(reason.is_not_null().all())
         .then(pl.lit("no_object_left"))
     )
-    counts = [
-        rows.drop_nulls("reason")
-        .group_by("relation_id", "reason")
-        .len("count")
-        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
-        for unit, rows in (("triple", triples), ("pair", gone))
-    ]
-    return pl.concat(counts).sort("relation_id", "unit", "reason")
+    return left_out.counts({"triple": triples, "pair": gone})
 
 
 def _facts(

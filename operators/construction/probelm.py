@@ -11,6 +11,7 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from operators import seeds
+from operators.construction import left_out
 from operators.construction.columns import check_columns
 from operators.construction.kamel import united
 from operators.datasets.probelm import ROWS, Prompt, Slot
@@ -90,9 +91,8 @@ def build(
             f"no new triple of {', '.join(relations)} has {n_alternatives} alternatives; "
             "give larger snapshots, more relations or ask for fewer alternatives."
         )
-    dropped = pl.concat(
-        [_counted(new, "triple"), _counted(reasons, "triple"), _paraphrases(groups)]
-    )
+    unused = pl.concat([each.select("relation_id", "reason") for each in (new, reasons)])
+    dropped = pl.concat([left_out.counts({"triple": unused}), _paraphrases(groups)])
     return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
 
 
@@ -258,13 +258,6 @@ def _drawn(
     marked = whole.with_columns(reason=pl.when(~taken).then(pl.lit("not_drawn")))
     kept = marked.filter(pl.col("reason").is_null())
     return kept, pl.concat([groups.drop_nulls("reason"), marked])
-
-
-def _counted(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
-    counts = rows.drop_nulls("reason").group_by("relation_id", "reason").len("count")
-    return counts.select(
-        "relation_id", pl.lit(unit).alias("unit"), "reason", pl.col("count").cast(pl.Int64)
-    )
 
 
 def _paraphrases(groups: pl.DataFrame) -> pl.DataFrame:

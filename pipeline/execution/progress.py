@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from pipeline.machine.meter import Meter
@@ -62,27 +61,14 @@ class Pace:
 
 
 class Bar:
-    """One line about the decoding, redrawn as it proceeds."""
+    """What a meter shows of the decoding as it proceeds, and says of it at the end."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._meter = Meter(title)
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
         self._started = time.monotonic()
         self._first: float | None = None
         self._pace = Pace()
         self._counts: Counts = {}
-
-    def __enter__(self) -> "Bar":
-        self._meter.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._meter.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """Print a sentence above the line."""
@@ -105,7 +91,7 @@ class Bar:
         parts = [*_done(self._counts)]
         if self._counts["decoded"] and self._first is not None and now > self._first:
             parts += rates(self._counts, now - self._first, "decoded")
-        self.say(f"{self._title}: {' · '.join(parts)} · {clock(now - self._started)} in all")
+        self.say(f"{self._meter.title}: {' · '.join(parts)} · {clock(now - self._started)} in all")
 
 
 def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:

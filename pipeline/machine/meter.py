@@ -15,7 +15,7 @@ class Meter:
     """A live line on the terminal; without a terminal, a plain line every half minute."""
 
     def __init__(self, title: str) -> None:
-        self._title = title
+        self.title = title
         self._console = Console(file=sys.stderr)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._printed = time.monotonic()
@@ -37,10 +37,10 @@ class Meter:
     def show(self, text: str) -> None:
         """Draw the line, or print it if the last one was long ago."""
         if self._console.is_terminal:
-            self._live.update(Text(f"{self._title}: {text}"))
+            self._live.update(Text(f"{self.title}: {text}"))
         elif time.monotonic() - self._printed >= PLAIN_EVERY_S:
             self._printed = time.monotonic()
-            self.say(f"{self._title}: {text}")
+            self.say(f"{self.title}: {text}")
 
     def say(self, text: str) -> None:
         """Print a sentence above the line, for good."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.execution.progress import Bar, Counts, Pace, Recent, line
+from pipeline.machine.meter import Meter
 
 READY: Counts = {"started": 1, "decoded": 0, "prompt_tokens": 0, "cached_tokens": 0}
 ALL: Counts = {"all_shards": 9, "all_answers": 900, "answers": 100, "started": 1, "engines": 1}
@@ -123,7 +124,7 @@ def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[floa
 
 
 def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar("decode m")
+    bar = Bar(Meter("decode m"))
     bar.show({**ALL, **READY})
     bar.show({**ALL, **counts(900), "answers": 900})
     bar.close()
@@ -133,7 +134,7 @@ def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[
 
 
 def test_bar_closed_without_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar("decode m")
+    bar = Bar(Meter("decode m"))
     bar.show({"engines": 0, "decoded": 0})
     bar.close()
     assert capsys.readouterr().err == ""
