@@ -65,7 +65,7 @@ TITLES: Mapping[str, str] = {
 class Options:
     """How much is drawn for fluctuation and intervals, and what is analysed (conf/metrics/)."""
 
-    n_draws: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    n_draws: Annotated[int, Field(ge=1, le=10_000_000)]
     n_rounds: Annotated[int, Field(ge=1, le=1_000_000)]
     n_bins: Annotated[int, Field(ge=1, le=1_000)]
     analyses: tuple[Analysis, ...]

@@ -8,9 +8,10 @@ An answer is to be read up to STOP, of at most MAX_TOKENS tokens.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
+from pydantic import Field
 
 from operators import seeds
 from operators.datasets.facts import Facts
@@ -18,6 +19,7 @@ from operators.errors import InputError
 from operators.matching.answer_set import END, SEPARATOR
 from operators.prompts.demonstrations import Indices
 from operators.prompts.expansion import Expansion
+from operators.prompts.setting import MOST_SHOTS
 
 STOP = END
 MAX_TOKENS = 100
@@ -31,14 +33,12 @@ class FewShot:
     paper's words), `shared` once for all of a relation, which lets an engine reuse the prefix.
     """
 
-    shots: int
+    shots: Annotated[int, Field(ge=0, le=MOST_SHOTS)]
     scope: Literal["prompt", "shared"] = "prompt"
     split: Literal["train", "dev", "test"] = "test"
 
     def __post_init__(self) -> None:
-        """Refuse a number of shots that is none; without any there is no scope to choose."""
-        if self.shots < 0:
-            raise InputError(f"prompt.shots={self.shots}; give 0 or more.")
+        """Choose no scope where there are no shots to choose it for."""
         if not self.shots:
             object.__setattr__(self, "scope", "prompt")
 

@@ -1,9 +1,10 @@
 """How facts are asked: the settings of BELIEF-ICL (section 3.1) and the words they are asked in."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
+from pydantic import Field
 
 from operators.errors import InputError
 
@@ -12,6 +13,7 @@ Style = Literal["mask", "question"]
 Templates = Literal["all", "manual", "question"]
 
 MASK = "[MASK]"
+MOST_SHOTS = 1_000
 _INSTRUCTIONS = {
     "mask": "Predict the [MASK] in each sentence in one word.",
     "question": "Answer each question in one word.",
@@ -28,7 +30,7 @@ class Setting:
     """
 
     context: Context
-    shots: int
+    shots: Annotated[int, Field(ge=0, le=MOST_SHOTS)]
     style: Style = "mask"
     templates: Templates = "all"
     scope: Literal["shared", "prompt"] = "shared"
@@ -38,7 +40,7 @@ class Setting:
 
         Without shots there is no scope; in question style all templates are question templates.
         """
-        if self.shots < 0 or (self.shots == 0) != (self.context == "zero-shot"):
+        if (self.shots == 0) != (self.context == "zero-shot"):
             raise InputError(
                 f"prompt.context={self.context} does not go with prompt.shots={self.shots}; "
                 "zero-shot has 0 shots, every other context at least 1."

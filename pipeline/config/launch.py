@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline.config.limits import Text, WholeSeconds
+from pipeline.config.limits import AnyText, Text, WholeSeconds
 
 Cpus = Annotated[int, Field(ge=1, le=10_000)]
 
@@ -32,7 +32,7 @@ class Slurm:
     partition: Text | None
     account: Text | None
     options: tuple[Text, ...]
-    setup: tuple[str, ...]
+    setup: tuple[AnyText, ...]
 
 
 @dataclass(frozen=True)

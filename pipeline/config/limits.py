@@ -7,9 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-Text = Annotated[str, Field(min_length=1)]
+# NUL ends a text for the operating system, and so changes what a name names.
+AnyText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
+Text = Annotated[AnyText, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrNone = Annotated[int, Field(ge=0, le=10_000_000)]  # 0: none of them
 Share = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(gt=0, le=604_800)]  # a week
+Seconds = Annotated[float, Field(ge=1, le=604_800)]  # a week
 WholeSeconds = Annotated[int, Field(ge=0, le=604_800)]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline.config.limits import Text
+from pipeline.config.limits import AnyText, Text
 from pipeline.config.recipe import InRecipe, InTables, NoNumber, Part
 
 _HOW_MANY = NoNumber("it says how many engines share the work, not what any of them computes")
@@ -43,7 +43,7 @@ class Model:
     ]
     source: InRecipe[Literal["hub", "package", "path"]]
     id: InRecipe[Text]
-    revision: InRecipe[str]
+    revision: InRecipe[AnyText]
     gguf_file: InRecipe[Text | None]
     billions_of_parameters: Annotated[
         float,

@@ -4,8 +4,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from types import NoneType
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
@@ -16,11 +25,14 @@ T = TypeVar("T")
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+_SHOWN = 200  # characters of a value in a message
 _UNKNOWN = "unexpected_keyword_argument"
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+_OF_NUMBERS = (
+    *("int_type", "int_from_float", "float_type", "finite_number"),
+    *("greater_than_equal", "greater_than", "less_than_equal", "less_than"),
+)
 _EXPECTED = {
-    "int_type": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
     "string_type": "text",
     "bool_type": "true or false",
     "tuple_type": "a list",
@@ -28,11 +40,9 @@ _EXPECTED = {
     "dataclass_type": "a group of fields",
     "literal_error": "{expected}",
     "union_tag_invalid": "one of {expected_tags}",
-    "greater_than_equal": "at least {ge:,.12g}",
-    "greater_than": "more than {gt:,.12g}",
-    "less_than_equal": "at most {le:,.12g}",
-    "less_than": "less than {lt:,.12g}",
     "string_too_short": "text that is not empty",
+    "string_too_long": "text of at most {max_length:,} characters",
+    "string_pattern_mismatch": "text without the character NUL",
     "too_short": "a list that is not empty",
 }
 
@@ -47,9 +57,15 @@ def build(kind: type[T], values: Any, path: str) -> T:
         InputError: it names the field, what was found and what was expected.
     """
     try:
+        given = _JSON.dump_json(values)
+    except ValueError as error:
+        raise InputError(
+            f"{path or 'the configuration'} holds text that is no Unicode: {str(error)[:200]}."
+        ) from error
+    try:
         # As JSON, of which a strict check takes lists for tuples and mappings for dataclasses. The
         # dataclasses in this one have no configuration of their own, and are checked as strictly.
-        return TypeAdapter(with_config(_STRICT)(kind)).validate_json(_JSON.dump_json(values))
+        return TypeAdapter(with_config(_STRICT)(kind)).validate_json(given)
     except ValidationError as error:
         # A misspelt field is missing and unknown at once; that it is unknown says more.
         found = min(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
@@ -59,13 +75,13 @@ def build(kind: type[T], values: Any, path: str) -> T:
 class _Place(NamedTuple):
     """Where an error is: the whole name, the group that it is in, and what that group has.
 
-    `or_null`: the field may be null.
+    `hint` is the type of the field, with the range of a number.
     """
 
     name: str
     group: str
     known: list[str]
-    or_null: bool = False
+    hint: Any = None
 
 
 def _place(kind: type[Any], location: Sequence[str | int], path: str) -> _Place:
@@ -75,11 +91,43 @@ def _place(kind: type[Any], location: Sequence[str | int], path: str) -> _Place:
         if chosen := [k for k in kinds if part in get_args(get_type_hints(k).get("kind"))]:
             kinds = chosen
             continue
-        hints = {name: hint for each in kinds for name, hint in get_type_hints(each).items()}
+        if isinstance(part, int):
+            inner = _element(place.hint)
+            place = _Place(f"{place.name}.{part}", place.name, [], inner)
+            kinds = list(_dataclasses(inner))
+            continue
+        hints = {name: hint for each in kinds for name, hint in fields_of(each).items()}
         name, hint = f"{place.name}.{part}".lstrip("."), hints.get(str(part))
-        place = _Place(name, place.name, list(hints), NoneType in get_args(hint))
+        place = _Place(name, place.name, list(hints), hint)
         kinds = list(_dataclasses(hint))
     return place
+
+
+def fields_of(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass with their types and ranges."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def limits(hint: Any) -> dict[str, float]:
+    """The range of a number by its type: `ge` or `gt`, and `le` or `lt`, as far as it has one."""
+    marks = [mark for part in get_args(hint) for mark in getattr(part, "metadata", ())]
+    found = {k: getattr(mark, k) for mark in marks for k in _LIMITS if hasattr(mark, k)}
+    return found | {k: v for part in get_args(hint) for k, v in limits(part).items()}
+
+
+def _element(hint: Any) -> Any:
+    """The type of what is in a list."""
+    lists = [each for each in _alternatives(hint) if get_origin(each) is tuple]
+    return get_args(lists[0])[0] if lists else None
+
+
+def _alternatives(hint: Any) -> set[Any]:
+    """The types that a value may have, without what is noted beside them."""
+    if get_origin(hint) is Annotated:
+        return _alternatives(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return {each for part in get_args(hint) for each in _alternatives(part)}
+    return {hint}
 
 
 def _dataclasses(hint: Any) -> Iterator[type[Any]]:
@@ -92,24 +140,38 @@ def _dataclasses(hint: Any) -> Iterator[type[Any]]:
 
 def _sentence(place: _Place, error: Mapping[str, Any]) -> str:
     """What is wrong, as one sentence: what was found, and what is allowed."""
-    kind, given, limits = error["type"], error["input"], error.get("ctx", {})
+    kind, given, ctx = error["type"], error["input"], error.get("ctx", {})
     if kind.startswith("union_tag"):
-        place, given = _Place(f"{place.name}.kind", place.name, []), limits.get("tag")
+        place, given = _Place(f"{place.name}.kind", place.name, []), ctx.get("tag")
     if kind in ("missing", "union_tag_not_found"):
         return f"{place.name} is missing; give it a value."
     if kind == _UNKNOWN:
         known = f"{place.group or 'conf/config.yaml'} has {', '.join(place.known)}"
         meant = suggestion(place.name.rpartition(".")[2], place.known)
         return f"{place.name} is no known field; {known}.{meant}"
-    if kind not in _EXPECTED:
+    if kind in _OF_NUMBERS:
+        expected = _number(place.hint)
+    elif kind in _EXPECTED:
+        expected = _EXPECTED[kind].format(**ctx).replace("'", "")
+    else:
         return f"{place.name}={_as_yaml(given)}: {error['msg']}."
-    expected = _EXPECTED[kind].format(**limits).replace("'", "")
-    null = ", or null" if place.or_null else ""
-    choices = re.findall(r"'([^']*)'", limits.get("expected", ""))
+    null = ", or null" if NoneType in _alternatives(place.hint) else ""
+    choices = re.findall(r"'([^']*)'", ctx.get("expected", ""))
     meant = suggestion(given, choices) if isinstance(given, str) else ""
     return f"{place.name}={_as_yaml(given)}; it must be {expected}{null}.{meant}"
 
 
+def _number(hint: Any) -> str:
+    """What a number must be: an integer from 1 to 1,000; a number, more than 0 and at most 1."""
+    noun = "an integer" if int in _alternatives(hint) else "a number"
+    found = {name: f"{value:,.12g}" for name, value in limits(hint).items()}
+    if {"ge", "le"} <= found.keys():
+        return f"{noun} from {found['ge']} to {found['le']}"
+    ends = [f"{word} {found[name]}" for name, word in _LIMITS.items() if name in found]
+    return f"{noun}, {' and '.join(ends)}" if ends else noun
+
+
 def _as_yaml(value: Any) -> str:
     """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
-    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

@@ -159,8 +159,3 @@ def test_expand_dev_queries_are_asked_on_demand() -> None:
 )
 def test_few_shot_is_named_as_in_tables(setting: FewShot, name: str, variant: str | None) -> None:
     assert (setting.name, setting.variant) == (name, variant)
-
-
-def test_few_shot_negative_number_is_refused() -> None:
-    with pytest.raises(InputError, match=r"prompt.shots=-1; give 0 or more"):
-        FewShot(-1)

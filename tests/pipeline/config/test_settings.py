@@ -5,16 +5,20 @@ import json
 import pickle
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from operators.errors import InputError
+from operators.methods import METHODS
 from pipeline.config import settings
 from pipeline.config.compose import composed
 from pipeline.config.folders import CONF
-from pipeline.config.settings import Run, choices, load
+from pipeline.config.settings import Config, Run, choices, load
+from pipeline.config.typed import fields_of, limits
+from pipeline.nightly.night import Nightly
+from pipeline.results.compare import Comparison
 
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
 GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
@@ -194,52 +198,63 @@ def test_load_removed_field_is_named(override: str) -> None:
 
 
 WRONG = {
-    "seed=abc": "seed='abc'; it must be an integer.",
-    "seed='1'": "seed='1'; it must be an integer.",
-    "seed=1.5": "seed=1.5; it must be an integer.",
-    "seed=null": "seed=null; it must be an integer.",
-    "seed=-1": "seed=-1; it must be at least 0.",
+    "seed=abc": "seed='abc'; it must be an integer from 0 to 999,999,999,999.",
+    "seed='1'": "seed='1'; it must be an integer from 0 to 999,999,999,999.",
+    "seed=1.5": "seed=1.5; it must be an integer from 0 to 999,999,999,999.",
+    "seed=null": "seed=null; it must be an integer from 0 to 999,999,999,999.",
+    "seed=-1": "seed=-1; it must be an integer from 0 to 999,999,999,999.",
     "artifacts=null": "artifacts=null; it must be text.",
     "artifacts=''": "artifacts=''; it must be text that is not empty.",
     "run_name=5": "run_name=5; it must be text, or null.",
-    "decoding.max_tokens=true": "decoding.max_tokens=true; it must be an integer.",
-    "decoding.max_tokens=0": "decoding.max_tokens=0; it must be at least 1.",
+    "decoding.max_tokens=true": "decoding.max_tokens=true; "
+    "it must be an integer from 1 to 10,000,000.",
+    "decoding.max_tokens=0": "decoding.max_tokens=0; it must be an integer from 1 to 10,000,000.",
     "decoding.stop=x": "decoding.stop='x'; it must be a list.",
     "decoding.stop=[a,'']": "decoding.stop.1=''; it must be text that is not empty.",
     "decoding.engine=nope": "decoding.engine='nope'; it must be vllm or fake.",
-    "decoding.samples.n_prompts=-1": "decoding.samples.n_prompts=-1; it must be at least 0.",
-    "decoding.samples.n_answers=-25": "decoding.samples.n_answers=-25; it must be at least 0.",
-    "decoding.samples.block_size=0": "decoding.samples.block_size=0; it must be at least 1.",
-    "decoding.samples.temperature=0": "decoding.samples.temperature=0; it must be at least 0.01.",
-    "decoding.samples.temperature=.inf": "decoding.samples.temperature=inf; it must be a finite "
-    "number.",
-    "decoding.samples.temperature=9500": "decoding.samples.temperature=9500; it must be at "
-    "most 100.",
-    "decoding.samples.top_p=.nan": "decoding.samples.top_p=nan; it must be a finite number.",
-    "decoding.samples.top_p=0": "decoding.samples.top_p=0; it must be more than 0.",
-    "decoding.max_failed_share=2": "decoding.max_failed_share=2; it must be at most 1.",
-    "metrics.n_bins=100000000000": "metrics.n_bins=100000000000; it must be at most 1,000.",
-    "metrics.n_draws=0": "metrics.n_draws=0; it must be at least 1.",
-    "metrics.n_rounds=0": "metrics.n_rounds=0; it must be at least 1.",
-    "cluster.rows_per_shard=0": "cluster.rows_per_shard=0; it must be at least 1.",
-    "cluster.rows_per_chunk=0": "cluster.rows_per_chunk=0; it must be at least 1.",
-    "cluster.num_cpus=0": "cluster.num_cpus=0; it must be at least 1, or null.",
-    "cluster.max_deaths=0": "cluster.max_deaths=0; it must be at least 1.",
-    "cluster.stall_s=0": "cluster.stall_s=0; it must be more than 0.",
-    "cluster.stall_s=604801": "cluster.stall_s=604801; it must be at most 604,800.",
-    "cluster.answers_per_s=0": "cluster.answers_per_s=0; it must be more than 0, or null.",
+    "decoding.samples.n_prompts=-1": "decoding.samples.n_prompts=-1; "
+    "it must be an integer from 0 to 10,000,000.",
+    "decoding.samples.n_answers=-25": "decoding.samples.n_answers=-25; "
+    "it must be an integer from 0 to 1,000,000.",
+    "decoding.samples.block_size=0": "decoding.samples.block_size=0; "
+    "it must be an integer from 1 to 10,000.",
+    "decoding.samples.temperature=0": "decoding.samples.temperature=0; "
+    "it must be a number from 0.01 to 100.",
+    "decoding.samples.temperature=.inf": "decoding.samples.temperature=inf; "
+    "it must be a number from 0.01 to 100.",
+    "decoding.samples.temperature=9500": "decoding.samples.temperature=9500; "
+    "it must be a number from 0.01 to 100.",
+    "decoding.samples.top_p=.nan": "decoding.samples.top_p=nan; "
+    "it must be a number, more than 0 and at most 1.",
+    "decoding.samples.top_p=0": "decoding.samples.top_p=0; "
+    "it must be a number, more than 0 and at most 1.",
+    "decoding.max_failed_share=2": "decoding.max_failed_share=2; it must be a number from 0 to 1.",
+    "metrics.n_bins=100000000000": "metrics.n_bins=100000000000; "
+    "it must be an integer from 1 to 1,000.",
+    "metrics.n_draws=0": "metrics.n_draws=0; it must be an integer from 1 to 10,000,000.",
+    "metrics.n_rounds=0": "metrics.n_rounds=0; it must be an integer from 1 to 1,000,000.",
+    "cluster.rows_per_shard=0": "cluster.rows_per_shard=0; "
+    "it must be an integer from 1 to 10,000,000.",
+    "cluster.rows_per_chunk=0": "cluster.rows_per_chunk=0; "
+    "it must be an integer from 1 to 10,000,000.",
+    "cluster.num_cpus=0": "cluster.num_cpus=0; it must be an integer from 1 to 10,000, or null.",
+    "cluster.max_deaths=0": "cluster.max_deaths=0; it must be an integer from 1 to 1,000.",
+    "cluster.stall_s=0": "cluster.stall_s=0; it must be a number from 1 to 604,800.",
+    "cluster.stall_s=604801": "cluster.stall_s=604801; it must be a number from 1 to 604,800.",
+    "cluster.answers_per_s=0": "cluster.answers_per_s=0; "
+    "it must be a number, more than 0 and at most 1,000,000,000, or null.",
     "model.replicas=2": "model.replicas=2; it must be a group of fields.",
-    "model.replicas.min=0": "model.replicas.min=0; it must be at least 1.",
-    "model.tensor_parallel=0": "model.tensor_parallel=0; it must be at least 1.",
+    "model.replicas.min=0": "model.replicas.min=0; it must be an integer from 1 to 10,000.",
+    "model.tensor_parallel=0": "model.tensor_parallel=0; it must be an integer from 1 to 1,024.",
     "model.max_model_len=1": "model.max_model_len=1; it must be more than decoding.max_tokens=10.",
     "benchmark.relations=P36": "benchmark.relations='P36'; it must be a list, or null.",
     "benchmark.relations=[36]": "benchmark.relations.0=36; it must be text.",
-    "benchmark.relations=[]": "benchmark.relations=[]; it must be a list that is not empty, "
-    "or null.",
-    "benchmark.pairs_per_relation=0": "benchmark.pairs_per_relation=0; it must be at least 1, "
-    "or null.",
+    "benchmark.relations=[]": "benchmark.relations=[]; "
+    "it must be a list that is not empty, or null.",
+    "benchmark.pairs_per_relation=0": "benchmark.pairs_per_relation=0; "
+    "it must be an integer from 1 to 10,000,000, or null.",
     "sweep.prompts=[]": "sweep.prompts=[]; it must be a list that is not empty, or null.",
-    "prompt.shots=four": "prompt.shots='four'; it must be an integer.",
+    "prompt.shots=four": "prompt.shots='four'; it must be an integer from 0 to 1,000.",
     "prompt.scope=nope": "prompt.scope='nope'; it must be shared or prompt.",
 }
 
@@ -268,7 +283,7 @@ def test_load_prompt_types_none_or_twice_are_refused(types: str) -> None:
 
 
 def test_load_wrong_value_on_the_command_line_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^metrics\.n_bins=0\.5; it must be an integer\.$"):
+    with pytest.raises(InputError, match=r"^metrics\.n_bins=0\.5; it must be an integer from"):
         load(["metrics.n_bins=0.5"])
 
 
@@ -295,17 +310,87 @@ def test_load_samples_not_in_whole_blocks_names_both_fields() -> None:
         load(["decoding.samples.n_answers=90"])
 
 
-@pytest.mark.parametrize(
-    "override", ["prompt.shots=0", "prompt.shots=-1", "prompt.context=zero-shot"]
-)
+@pytest.mark.parametrize("override", ["prompt.shots=0", "prompt.context=zero-shot"])
 def test_load_shots_against_context_names_both_fields(override: str) -> None:
     with pytest.raises(InputError, match=r"prompt\.context=.* does not go with prompt\.shots="):
         load([override])
 
 
-def test_load_negative_shots_without_context_are_refused() -> None:
-    with pytest.raises(InputError, match=r"zero-shot does not go with prompt\.shots=-1"):
-        load(["prompt=zero-shot", "prompt.shots=-1"])
+def numbers(hint: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The names of all numbers in a type, each with the type that has its range."""
+    kinds = [each for each in leaves(hint) if each in (int, float)]
+    if kinds:
+        yield name, hint
+    for kind in leaves(hint):
+        if dataclasses.is_dataclass(kind):
+            for field, inner in fields_of(kind).items():  # type: ignore[arg-type]
+                yield from numbers(inner, f"{name}.{field}")
+
+
+def leaves(hint: Any) -> Iterator[Any]:
+    """The types that a type is made of, at any depth."""
+    if not get_args(hint):
+        yield hint
+    for part in get_args(hint):
+        yield from leaves(part)
+
+
+ASKED = dict.fromkeys(method.ask.setting for method in METHODS.values())
+OPTIONS = dict.fromkeys(method.measure.options for method in METHODS.values())
+NUMBERS = [
+    found
+    for kind in (Config, Comparison, Nightly, *ASKED, *OPTIONS)
+    for found in numbers(kind, kind.__name__)
+]
+
+
+@pytest.mark.parametrize("hint", [hint for _, hint in NUMBERS], ids=[name for name, _ in NUMBERS])
+def test_conf_every_number_has_a_range(hint: Any) -> None:
+    found = limits(hint).keys()
+    assert found & {"ge", "gt"}
+    assert found & {"le", "lt"}
+
+
+def test_conf_has_numbers_in_every_group() -> None:
+    groups = {name.rpartition(".")[0] for name, _ in NUMBERS}
+    assert {"Config.decoding.samples", "Config.model.replicas", "Setting", "FewShot"} <= groups
+    assert len(NUMBERS) > 40
+
+
+ABSURD = [
+    ("run_name", "a\0b", "run_name='a\\x00b'; it must be text without the character NUL, or null."),
+    ("run_name", "x" * 5000, "it must be text of at most 4,096 characters, or null."),
+    (
+        "decoding.stop",
+        ["\0"],
+        "decoding.stop.0='\\x00'; it must be text without the character NUL.",
+    ),
+    ("cluster.rows_per_shard", 10**9, "it must be an integer from 1 to 10,000,000."),
+    ("metrics.n_rounds", 10**9, "it must be an integer from 1 to 1,000,000."),
+    ("metrics.n_bins", 10**4000, "it must be an integer from 1 to 1,000."),
+    ("decoding.samples.temperature", -1, "it must be a number from 0.01 to 100."),
+    ("prompt.shots", -1, "prompt.shots=-1; it must be an integer from 0 to 1,000."),
+    ("run_name", "\ud800", "the configuration holds text that is no Unicode"),
+]
+
+
+def test_load_negative_shots_of_kamel_are_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"^prompt\.shots=-1; it must be an integer from 0 to 1,000"
+    ):
+        load(["benchmark=kamel-mini", "prompt.shots=-1"])
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), ABSURD)
+def test_load_absurd_value_is_refused_with_what_is_allowed(
+    name: str, value: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = with_value(DEFAULTS, name.split("."), value)
+    monkeypatch.setattr(settings, "composed", lambda _: changed)
+    with pytest.raises(InputError) as error:
+        load([])
+    assert sentence in str(error.value)
+    assert len(str(error.value)) < 500
 
 
 def field_names(values: Any) -> Iterator[str]:

@@ -57,11 +57,11 @@ def test_build_date_of_yaml_is_its_text() -> None:
         ),
         (
             {"drink": {"kind": "tea", "minutes": 60}},
-            "order.drink.minutes=60; it must be less than 60.",
+            "order.drink.minutes=60; it must be a number, more than 0 and less than 60.",
         ),
         (
             {"drink": {"kind": "tea", "minutes": math.nan}},
-            "order.drink.minutes=nan; it must be a finite number.",
+            "order.drink.minutes=nan; it must be a number, more than 0 and less than 60.",
         ),
         ({"drink": 3}, "order.drink=3; it must be a group of fields, or null."),
         (
