@@ -211,6 +211,18 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("hardest", pa.list_(_DISTRACTOR)),  # the most plausible distractors, in order
             ]
         ),
+        "continued": pa.schema(  # what a model says by itself after a cloze (the table beams)
+            [
+                ("prompt_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("template_id", pa.string()),
+                ("subject_index", pa.uint16()),
+                ("texts", pa.list_(pa.string())),
+                ("logprobs", pa.list_(pa.float64())),
+                ("top_tokens", pa.list_(pa.string())),
+            ]
+        ),
         "samples": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -309,6 +321,47 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("n_failed", pa.int64()),
             ]
         ),
+        "curve": pa.schema(  # Min@n and Avg@n for every n; sample: of which facts, null: of all
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("sample", pa.string()),
+                ("n", pa.int64()),
+                ("min", pa.float64()),
+                ("avg", pa.float64()),
+                ("n_facts", pa.int64()),
+            ]
+        ),
+        "agreement": pa.schema(  # of a configuration with people, in each fold
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("measure", pa.string()),
+                ("hyperparameters", pa.string()),
+                ("n_clozes", pa.int64()),
+                ("fold", pa.int64()),
+                ("chosen", pa.bool_()),
+                ("tau_others", pa.float64()),
+                ("tau", pa.float64()),
+                ("n", pa.int64()),
+            ]
+        ),
+        "robustness": pa.schema(  # of a configuration, between flawed and corrected sentences
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("measure", pa.string()),
+                ("hyperparameters", pa.string()),
+                ("tau", pa.float64()),
+                ("n", pa.int64()),
+            ]
+        ),
         "bins": pa.schema(
             [
                 ("model", pa.string()),
@@ -340,6 +393,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "preferred_again": "prompt_id",
         "beams": "prompt_id",
         "preferred": "prompt_id",
+        "continued": "prompt_id",
         "scores": "prompt_id",
         "rescored": "prompt_id",
         "priors": "prompt_id",

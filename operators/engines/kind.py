@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Literal
 
-Ability = Literal["generate", "fill", "score"]
+Ability = Literal["generate", "fill", "score", "prefer"]
 NOT_INSTALLED = "none"
 
 

@@ -13,7 +13,7 @@ class Ability:
     what is asked beside the answers; null: there is none.
     """
 
-    name: Literal["generate", "fill", "score"]
+    name: Literal["generate", "fill", "score", "prefer"]
     answers: str
     column: str
     again: str | None
@@ -28,5 +28,6 @@ class Ability:
 GENERATE = Ability("generate", "generations", "text", again="canary", further="samples")
 FILL = Ability("fill", "masked", "token", again=None, further="priors")
 SCORE = Ability("score", "scores", "logprob", again="rescored", further=None)
+PREFER = Ability("prefer", "preferences", "logprob", again="preferred_again", further="beams")
 
 ABILITIES = (GENERATE, FILL, SCORE)

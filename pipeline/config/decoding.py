@@ -50,8 +50,8 @@ class Decoding:
         """The engine that does what a method asks; the fake one replaces every other."""
         if self.engine == "fake":
             return ENGINES["fake"]
-        names = {"generate": self.engine, "score": self.scorer, "fill": "transformers"}
-        return ENGINES[names[ability]]
+        names = {"generate": self.engine, "fill": "transformers"}
+        return ENGINES[names.get(ability, self.scorer)]
 
     def fresh(self, *, canary: bool = False) -> dict[str, str]:
         """Extra fields of a recipe that force a fresh decode.

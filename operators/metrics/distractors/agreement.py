@@ -13,6 +13,8 @@ import polars as pl
 from scipy.stats import kendalltau
 
 from operators.metrics.distractors.configurations import of_facts
+from operators.metrics.estimates.metric import Metric
+from operators.metrics.estimates.rows import Row, table
 from operators.seeds import keys
 
 N_FOLDS = 3
@@ -77,6 +79,53 @@ def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.D
     return _with_chosen(pl.concat(found))
 
 
+def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
+    """Of each measure `kendall_tau` and `kendall_tau_sd`, over the folds (table ROWS).
+
+    `taus` has the columns AGREEMENT; of it the chosen configurations over all clozes count. The
+    slice is `measure=…`. The standard deviation divides by the number of folds; the paper does not
+    say. Null: some fold has no tau.
+
+    Source: the paper, Table 3.
+    """
+    complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max(), "chosen")
+    whole = pl.col("tau").count() == N_FOLDS
+    found = complete.group_by("measure", maintain_order=True).agg(
+        mean=pl.when(whole).then(pl.col("tau").mean()),
+        sd=pl.when(whole).then(pl.col("tau").std(ddof=0)),
+        n=pl.col("n").sum(),
+    )
+    rows = [
+        Row(None, f"measure={measure}", metric, value, None, None, n, 0)
+        for measure, mean, sd, n in found.iter_rows()
+        for metric, value in ((KENDALL_TAU.name, mean), (KENDALL_TAU_SD.name, sd))
+    ]
+    return table(rows)
+
+
+def robustness_rows(taus: pl.DataFrame) -> pl.DataFrame:
+    """Of each measure `robustness`, the mean tau over its configurations (table ROWS).
+
+    `taus` has the columns ROBUSTNESS. The paper takes the configurations that agree best with
+    people; which those are is known on other facts, so that here all of the grid count.
+
+    Source: the paper, Table 4.
+    """
+    found = taus.group_by("measure", maintain_order=True).agg(pl.mean("tau"), pl.max("n"))
+    return table(
+        [
+            Row(None, f"measure={measure}", ROBUSTNESS_TAU.name, tau, None, None, n, 0)
+            for measure, tau, n in found.iter_rows()
+        ]
+    )
+
+
+KENDALL_TAU = Metric("kendall_tau", better="higher")
+KENDALL_TAU_SD = Metric("kendall_tau_sd", better="lower")
+ROBUSTNESS_TAU = Metric("robustness", better="higher")
+METRICS = (KENDALL_TAU, KENDALL_TAU_SD, ROBUSTNESS_TAU)
+
+
 def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     """One row per configuration and fold."""
     rows = []
@@ -114,28 +163,28 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
     return marked.with_columns(chosen=chosen).select(AGREEMENT.names())
 
 
-def robustness(clozes: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
+def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     """How alike facts rank in flawed and in corrected sentences, for each configuration.
 
-    `clozes` has the columns `configurations.VALUES`; `origins` has template_id and origin, of which
-    `flawed` and `corrected` count. Columns: measure, hyperparameters, tau (Kendall's tau-b over
-    the facts that have both), n (those facts).
+    `clozes` has the columns `configurations.VALUES`: of each fact, cloze 0 is the flawed sentence
+    and 1 its correction. Columns: ROBUSTNESS; `tau` is Kendall's tau-b over the facts that have
+    both, `n` counts them.
 
     Source: the paper, section 4.3.
     """
-    rows = clozes.join(origins, on="template_id").filter(pl.col("origin").is_in(_SENTENCES))
-    wide = rows.group_by("measure", "hyperparameters", "pair_id", maintain_order=True).agg(
-        pl.col("value").filter(pl.col("origin") == each).mean().alias(each) for each in _SENTENCES
+    names_of = ["measure", "hyperparameters"]
+    of_cloze = pl.col("value").filter
+    wide = clozes.group_by(*names_of, "pair_id", maintain_order=True).agg(
+        flawed=of_cloze(pl.col("cloze") == 0).mean(),
+        corrected=of_cloze(pl.col("cloze") == 1).mean(),
     )
-    both = wide.drop_nulls(_SENTENCES)
     found = [
         (*names, tau_b(facts["flawed"].to_list(), facts["corrected"].to_list()), facts.height)
-        for names, facts in both.group_by("measure", "hyperparameters", maintain_order=True)
+        for names, facts in wide.drop_nulls().group_by(names_of, maintain_order=True)
     ]
     return pl.DataFrame(found, schema=ROBUSTNESS, orient="row")
 
 
-_SENTENCES = ("flawed", "corrected")
 ROBUSTNESS = pl.Schema(
     {"measure": pl.String, "hyperparameters": pl.String, "tau": pl.Float64, "n": pl.Int64}
 )

@@ -4,7 +4,7 @@ Source: "Factual Knowledge Assessment of Language Models Using Distractors", sec
 Table 2: the grids that a measure's hyperparameters are chosen from.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -18,7 +18,7 @@ JUDGE_WIDTHS = (1, 2, 5)
 VALUES = pl.Schema(
     {
         "pair_id": pl.String,
-        "template_id": pl.String,
+        "relation_id": pl.String,
         "cloze": pl.Int64,
         "measure": pl.String,
         "hyperparameters": pl.String,
@@ -34,15 +34,16 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
     is about the same facts; one with none is left out.
 
     >>> rows = pl.DataFrame({
-    ...     "pair_id": ["t"], "template_id": ["P36.0"], "subject_index": [0],
-    ...     "prompt_id": ["t.0.0"], "n_distractors": [2], "n_beaten": [[1, 1]],
+    ...     "pair_id": ["t"], "relation_id": ["P36"], "template_id": ["P36.0"],
+    ...     "subject_index": [0], "prompt_id": ["t.0.0"],
+    ...     "n_distractors": [2], "n_beaten": [[1, 1]],
     ... })
     >>> of_distractors(rows).select("hyperparameters", "value").rows()
     [('min@1', 1.0), ('min@2', 0.0), ('avg@1', 1.0), ('avg@2', 0.5)]
     """
     rows = preferred.filter(pl.col("n_distractors") > 0)
     most = rows["n_distractors"].max()
-    grid = list(_up_to(most if isinstance(most, int) else 0))
+    grid = list(up_to(N_GRID, most if isinstance(most, int) else 0))
     found = [
         values(rows, "distractors", f"{aggregation}@{n}", _capped(aggregation, n))
         for aggregation in AGGREGATIONS
@@ -59,12 +60,12 @@ def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
 def values(rows: pl.DataFrame, measure: str, hyperparameters: str, value: pl.Expr) -> pl.DataFrame:
     """One configuration's value of each row (VALUES).
 
-    `rows` has prompt_id, pair_id, template_id, subject_index, and what `value` reads.
+    `rows` has prompt_id, relation_id, pair_id, template_id, subject_index, and what `value` reads.
     """
     order = pl.struct("template_id", "subject_index", "prompt_id").rank("ordinal").over("pair_id")
     return rows.select(
         "pair_id",
-        "template_id",
+        "relation_id",
         cloze=order.cast(pl.Int64) - 1,
         measure=pl.lit(measure),
         hyperparameters=pl.lit(hyperparameters),
@@ -82,9 +83,13 @@ def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     return first.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
 
 
-def _up_to(most: int) -> Iterator[int]:
-    """The grid as far as it goes: a further number would say what the one before says."""
-    for n in N_GRID:
+def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
+    """The grid as far as it goes: a further number would say what the one before says.
+
+    >>> list(up_to((1, 2, 5, 10), 3)), list(up_to((1, 2), 0))
+    ([1, 2, 5], [1])
+    """
+    for n in grid:
         yield n
         if n >= most:
             return

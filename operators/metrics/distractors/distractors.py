@@ -44,7 +44,7 @@ METRICS = (
 
 def distractors(
     preferred: pl.DataFrame,
-    popularity: pl.DataFrame,
+    details: pl.DataFrame,
     n_failed: pl.DataFrame | None = None,
     *,
     seed: int,
@@ -52,13 +52,13 @@ def distractors(
 ) -> pl.DataFrame:
     """Measure a setting: `min_at_n`, `avg_at_n`, `left_out_at_n`, `probability` (table ROWS).
 
-    `preferred` is the canonical table; `popularity` has pair_id and popularity; `n_failed` has
-    relation_id and n_failed (prompts without an answer). n stands for each of NUMBERS that some
+    `preferred` is the canonical table; `details` has pair_id, popularity and sample; `n_failed`
+    has relation_id and n_failed (prompts without an answer). n stands for each of NUMBERS that some
     fact has distractors for. A fact with fewer than n is left out of `min_at_n` and `avg_at_n`
     (their `n` counts the prompts that are in), and `left_out_at_n` counts such facts.
 
-    Slices: each relation, each popularity decile, each number of tokens of the answer's likeliest
-    label. Intervals are of 95 %, of facts resampled within their relations.
+    Slices: each relation, each popularity decile, each sample of the set, each number of tokens of
+    the answer's likeliest label. Intervals are of 95 %, of facts resampled within their relations.
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
 
@@ -66,14 +66,14 @@ def distractors(
     ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "n_distractors": [2, 1],
     ...     "n_beaten": [[1, 2], [0]], "n_tokens": [1, 1], "open_logprob": [0.0, 0.0],
     ... })
-    >>> nobody = pl.DataFrame(schema={"pair_id": pl.String, "popularity": pl.Float64})
-    >>> found = distractors(rows, nobody, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+    >>> details = pl.DataFrame({"pair_id": ["t", "u"], "popularity": [1.0, 2.0], "sample": "S"})
+    >>> found = distractors(rows, details, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
     >>> found.filter(pl.col("metric").str.contains("2")).select("metric", "value", "n").rows()
     [('min_at_2', 1.0, 1), ('avg_at_2', 1.0, 1), ('left_out_at_2', 1.0, 2)]
     """
     rows = [
         *_overall(preferred, n_failed, seed, n_rounds),
-        *_sliced(preferred, popularity, seed, n_rounds),
+        *_sliced(preferred, details, seed, n_rounds),
     ]
     return table(rows)
 
@@ -91,10 +91,10 @@ def _overall(
 
 
 def _sliced(
-    preferred: pl.DataFrame, popularity: pl.DataFrame, seed: int, n_rounds: int
+    preferred: pl.DataFrame, details: pl.DataFrame, seed: int, n_rounds: int
 ) -> Iterator[Row]:
-    """Over each decile and length; a prompt without an answer has no length, and none failed."""
-    for part in parts(preferred, popularity):
+    """Over each other slice; a prompt without an answer has no length, and none failed."""
+    for part in parts(preferred, details):
         for metric, rows, terms in _terms(part.rows):
             found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
             yield Counts({"": rows.height}, {}).row(metric, found, part=part.name)

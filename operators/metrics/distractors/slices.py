@@ -30,16 +30,29 @@ def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
     return known.select("pair_id", decile=below * N_DECILES // pl.len().cast(pl.Int64))
 
 
-def parts(preferred: pl.DataFrame, popularity: pl.DataFrame) -> Iterator[Part]:
-    """The rows by popularity decile of their fact, then by tokens of the answer's likeliest label.
+def parts(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
+    """The rows by popularity decile, by sample of the set, by tokens of the likeliest right label.
 
-    Slices: `popularity=0` to `popularity=9`, `tokens=1` and so on; those that have rows.
+    `details` has pair_id, popularity and sample. Slices: `popularity=0` to `popularity=9`,
+    `sample=…` where there are several, `tokens=1` and so on; those that have rows.
     """
-    asked = popularity.join(preferred, on="pair_id", how="semi")
-    by_decile = preferred.join(deciles(asked), on="pair_id", maintain_order="left")
-    for name, column, rows in (
-        ("popularity", "decile", by_decile),
-        ("tokens", "n_tokens", preferred.drop_nulls("n_tokens")),
-    ):
-        for value in rows[column].unique().sort():
-            yield Part(f"{name}={value}", rows.filter(pl.col(column) == value))
+    mine = details.join(preferred, on="pair_id", how="semi")
+    by_decile = preferred.join(deciles(mine), on="pair_id", maintain_order="left")
+    yield from _parts("popularity", by_decile, "decile")
+    for sample, rows in samples(preferred, details):
+        yield Part(f"sample={sample}", rows)
+    yield from _parts("tokens", preferred.drop_nulls("n_tokens"), "n_tokens")
+
+
+def samples(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The rows by the sample that their fact is in, where there are several samples."""
+    known = details.select("pair_id", "sample").drop_nulls()
+    rows = preferred.join(known, on="pair_id", maintain_order="left")
+    names = rows["sample"].unique().sort()
+    for name in names if names.len() > 1 else ():
+        yield name, rows.filter(sample=name)
+
+
+def _parts(name: str, rows: pl.DataFrame, column: str) -> Iterator[Part]:
+    for value in rows[column].unique().sort():
+        yield Part(f"{name}={value}", rows.filter(pl.col(column) == value))

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from operators.metrics.distractors.agreement import (
     N_FOLDS,
+    ROBUSTNESS,
     agreement,
+    agreement_rows,
     folds,
     robustness,
+    robustness_rows,
     tau_b,
 )
 from operators.metrics.distractors.configurations import VALUES, of_distractors, of_probability
@@ -38,7 +41,7 @@ def test_tau_counts_pairs_and_corrects_for_ties(both: tuple[list[int], list[int]
 def clozes(configurations: dict[str, list[list[float]]]) -> pl.DataFrame:
     """Per configuration, for each fact a value for each of its clozes."""
     rows = [
-        (f"f{fact}", f"P.{cloze}", cloze, "distractors", name, value)
+        (f"f{fact}", "P", cloze, "distractors", name, value)
         for name, facts in configurations.items()
         for fact, values in enumerate(facts)
         for cloze, value in enumerate(values)
@@ -125,9 +128,8 @@ def test_agreement_without_ratings_has_no_rows() -> None:
 
 
 def test_robustness_pairs_flawed_and_corrected_sentences() -> None:
-    values = clozes({"avg@1": [[1.0, 2.0], [2.0, 3.0], [3.0, 1.0], [4.0]]})
-    origins = pl.DataFrame({"template_id": ["P.0", "P.1"], "origin": ["flawed", "corrected"]})
-    (row,) = robustness(values, origins).rows()
+    values = clozes({"avg@1": [[1.0, 2.0, 9.0], [2.0, 3.0], [3.0, 1.0], [4.0]]})
+    (row,) = robustness(values).rows()
     assert row == ("distractors", "avg@1", pytest.approx(-1 / 3), 3)
 
 
@@ -136,6 +138,7 @@ def preferred(n_beaten: list[list[int]]) -> pl.DataFrame:
         {
             "prompt_id": [f"p{i}" for i in range(len(n_beaten))],
             "pair_id": [f"f{i}" for i in range(len(n_beaten))],
+            "relation_id": "P",
             "template_id": "P.0",
             "subject_index": 0,
             "n_distractors": [len(each) for each in n_beaten],
@@ -164,3 +167,33 @@ def test_clozes_of_a_fact_are_counted_in_the_order_of_templates_and_names() -> N
         subject_index=pl.Series([0, 1, 0]),
     )
     assert of_probability(rows)["cloze"].to_list() == [2, 1, 0]
+
+
+def test_agreement_of_a_measure_is_the_mean_over_folds_of_what_was_chosen() -> None:
+    people = [float(i) for i in range(9)]
+    place = dict(folds(ratings(people)["pair_id"], 0).iter_rows())
+    turned = [[-x] if place[f"f{i}"] == 0 else [x] for i, x in enumerate(people)]
+    grid = clozes({"avg@1": turned, "avg@2": [[0.0]] * 9})
+    rows = agreement_rows(agreement(grid, ratings(people), seed=0))
+    assert rows.select("slice", "metric", "n").rows() == [
+        ("measure=distractors", "kendall_tau", 9),
+        ("measure=distractors", "kendall_tau_sd", 9),
+    ]
+    assert rows["value"].to_list() == pytest.approx([1 / 3, sqrt(8) / 3])
+
+
+def test_agreement_with_a_fold_without_tau_is_undefined() -> None:
+    same = ratings([1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+    values = clozes({"avg@1": [[float(i)] for i in range(6)]})
+    assert agreement_rows(agreement(values, same, seed=0))["value"].to_list() == [None, None]
+
+
+def test_robustness_of_a_measure_is_the_mean_over_its_grid() -> None:
+    taus = pl.DataFrame(
+        [("distractors", "avg@1", 0.5, 4), ("distractors", "avg@2", 1.0, 5)],
+        schema=ROBUSTNESS,
+        orient="row",
+    )
+    assert robustness_rows(taus).select("slice", "metric", "value", "n").rows() == [
+        ("measure=distractors", "robustness", 0.75, 5)
+    ]

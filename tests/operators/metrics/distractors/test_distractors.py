@@ -22,9 +22,13 @@ def rows(**changed: list[object]) -> pl.DataFrame:
     return pl.DataFrame({**columns, **changed}, strict=False)
 
 
-def popularity(values: dict[str, float | None]) -> pl.DataFrame:
-    columns = {"pair_id": list(values), "popularity": list(values.values())}
-    return pl.DataFrame(columns, schema={"pair_id": pl.String, "popularity": pl.Float64})
+def details(values: dict[str, float | None], samples: str = "") -> pl.DataFrame:
+    columns = {
+        "pair_id": list(values),
+        "popularity": list(values.values()),
+        "sample": list(samples.ljust(len(values), "S")),
+    }
+    return pl.DataFrame(columns, schema_overrides={"popularity": pl.Float64})
 
 
 def value(table: pl.DataFrame, metric: str, part: str | None = None) -> tuple[float, int, int]:
@@ -35,7 +39,7 @@ def value(table: pl.DataFrame, metric: str, part: str | None = None) -> tuple[fl
 
 @pytest.fixture
 def table() -> pl.DataFrame:
-    known = popularity({"a": 1.0, "b": 2.0, "c": None, "unasked": 0.0})
+    known = details({"a": 1.0, "b": 2.0, "c": None, "unasked": 0.0})
     failed = pl.DataFrame({"relation_id": ["P1", "P3"], "n_failed": [2, 5]})
     return distractors(rows(), known, failed, seed=1, n_rounds=20)
 
@@ -64,6 +68,14 @@ def test_popularity_is_ranked_among_the_facts_that_were_asked(table: pl.DataFram
     assert not table["slice"].is_in(["popularity=9"]).any()
 
 
+def test_sample_is_a_slice_where_there_are_several(table: pl.DataFrame) -> None:
+    assert not table["slice"].str.starts_with("sample=").any()
+    both = details({"a": 1.0, "b": 2.0, "c": 3.0}, "STT")
+    found = distractors(rows(), both, seed=1, n_rounds=20)
+    assert value(found, "min_at_1", "sample=S") == (0.5, 2, 0)
+    assert value(found, "min_at_1", "sample=T") == (1.0, 2, 0)
+
+
 def test_length_is_that_of_each_answer_in_tokens(table: pl.DataFrame) -> None:
     assert value(table, "min_at_1", "tokens=1") == (1.0, 2, 0)
     assert value(table, "min_at_1", "tokens=2") == (0.5, 2, 0)
@@ -84,7 +96,7 @@ def test_every_row_is_of_a_metric_that_is_declared(table: pl.DataFrame) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 12)), min_size=1, max_size=40))
 def test_deciles_rise_with_popularity_and_ties_share_one(values: list[int | None]) -> None:
-    known = popularity({str(i): v if v is None else float(v) for i, v in enumerate(values)})
+    known = details({str(i): v if v is None else float(v) for i, v in enumerate(values)})
     found = {int(fact): decile for fact, decile in deciles(known).iter_rows()}
     assert set(found) == {i for i, v in enumerate(values) if v is not None}
     below = {i: sum(o is not None and o < values[i] for o in values) for i in found}  # type: ignore[operator]

@@ -1,0 +1,59 @@
+"""BERTScore: how alike two texts are to an encoder model, token by token.
+
+Source: Zhang et al. 2020, as their package bert-score computes it (F1; no idf weights, no rescaling
+by a baseline).
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from operators.errors import InputError
+
+
+@dataclass(frozen=True)
+class BertScore:
+    """Compares texts by an encoder: a folder, or an id on the hub.
+
+    `n_layers` is the layer whose vectors are compared; null: the one that bert-score recommends
+    for a model it knows, else the last.
+    """
+
+    model: str
+    n_layers: int | None = None
+    batch_size: int = 64
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The F1 of each pair of a reference and a continuation; 0 where one of them is blank.
+
+        Raises:
+            InputError: the model cannot be loaded.
+        """
+        # bert-score cannot read an empty text with transformers 5.
+        full = [pair for pair in pairs if all(text.strip() for text in pair)]
+        if not full:
+            return [0.0] * len(pairs)
+        references, texts = ([pair[i] for pair in full] for i in (0, 1))
+        f1 = self._scorer.score(texts, references)[2].tolist()
+        scores = dict(zip(full, f1, strict=True))
+        return [float(scores.get(pair, 0.0)) for pair in pairs]
+
+    @cached_property
+    def _scorer(self) -> Any:
+        from bert_score import BERTScorer
+        from bert_score.utils import model2layers
+        from transformers import AutoConfig
+
+        try:
+            n_layers = self.n_layers or model2layers.get(self.model)
+            n_layers = n_layers or AutoConfig.from_pretrained(self.model).num_hidden_layers
+            return BERTScorer(
+                model_type=os.fspath(self.model), num_layers=n_layers, batch_size=self.batch_size
+            )
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "
+                "give the folder or the hub's id of an encoder model."
+            ) from error

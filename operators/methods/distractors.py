@@ -1,0 +1,306 @@
+"""Distractors: whether a model prefers the right answer of a cloze to plausible wrong ones."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import polars as pl
+from matplotlib.figure import Figure
+from pydantic import Field
+
+from operators.datasets.facts import Facts, with_right_labels
+from operators.datasets.single_objects import sliced
+from operators.engines.bert_score import BertScore
+from operators.engines.judge import Judge
+from operators.engines.openai_chat import OpenAIChat
+from operators.errors import InputError
+from operators.matching.preferred import preferred
+from operators.methods.ability import PREFER
+from operators.methods.method import (
+    Ask,
+    Digest,
+    Evidence,
+    Matcher,
+    Measure,
+    Method,
+    Report,
+    Result,
+    Show,
+)
+from operators.metrics.distractors.agreement import METRICS as AGREEMENTS
+from operators.metrics.distractors.agreement import (
+    agreement,
+    agreement_rows,
+    robustness,
+    robustness_rows,
+)
+from operators.metrics.distractors.baselines import METRICS as BASELINES
+from operators.metrics.distractors.baselines import baselines
+from operators.metrics.distractors.configurations import (
+    WIDTHS,
+    of_distractors,
+    of_probability,
+)
+from operators.metrics.distractors.continuations import (
+    Labels,
+    of_judged,
+    of_texts,
+    of_top_tokens,
+    rouge_l,
+)
+from operators.metrics.distractors.distractors import METRICS, distractors
+from operators.metrics.distractors.preference import curve
+from operators.metrics.distractors.slices import samples
+from operators.metrics.noise.permutation import permutation_difference
+from operators.prompts.clozes import Distractors, clozes, expand
+from operators.schemas import empty
+from operators.tables.distractors import distractors as tables
+from operators.tables.distractors import figures
+from operators.tables.distractors.figures import Axes, lines_figure
+
+# What `details.sample` says of facts that stand in a flawed and in a corrected sentence.
+VERBALISED = "flawed and corrected"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is drawn, and who reads continuations (conf/metrics/).
+
+    `encoder` is the model of BERTScore (a folder, or an id on the hub), `judge_url` and
+    `judge_model` an OpenAI-compatible endpoint and its model; its key is OPENAI_API_KEY. Null: that
+    measure is left out.
+    """
+
+    n_rounds: Annotated[int, Field(ge=1, le=1_000_000)]
+    encoder: str | None
+    judge_url: str | None
+    judge_model: str | None
+
+    def __post_init__(self) -> None:
+        """Refuse half a judge."""
+        if (self.judge_url is None) != (self.judge_model is None):
+            raise InputError("metrics.judge_url and metrics.judge_model go together; give both.")
+
+    @property
+    def judge(self) -> Judge | None:
+        """The judge, if one is named."""
+        if self.judge_url is None or self.judge_model is None:
+            return None
+        key = os.environ.get("OPENAI_API_KEY", "")
+        return Judge(OpenAIChat(self.judge_url, self.judge_model, key, temperature=0.0))
+
+
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+    """Preferences need no facts to be matched with: what is right was asked."""
+
+    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
+        said = further if "top_tokens" in further.columns else empty("beams")
+        continued = answers.select(columns).join(said, on="prompt_id", maintain_order="left")
+        return {"preferred": preferred(answers), "continued": continued}
+
+    return match
+
+
+def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+    answers, options = evidence.tables["preferred"], evidence.options
+    details = evidence.facts.further["details"]
+    draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
+    said = pl.concat(_of_continuations(evidence))
+    values = pl.concat([of_distractors(answers), of_probability(answers), said])
+    ratings = details.select("pair_id", rating="human_score")
+    agreeing = agreement(values, ratings, seed=evidence.seed)
+    verbalised = details.filter(sample=VERBALISED).select("pair_id")
+    robust = robustness(values.join(verbalised, on="pair_id", how="semi"))
+    metrics = [
+        distractors(answers, details, evidence.n_failed, **draws),
+        baselines(said, evidence.n_failed, **draws),
+        agreement_rows(agreeing),
+        robustness_rows(robust),
+    ]
+    return {
+        "metrics": pl.concat(metrics),
+        "curve": _curves(answers, details),
+        "agreement": agreeing,
+        "robustness": robust,
+    }
+
+
+def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
+    """Min@n and Avg@n by n, over all facts (sample null) and over each sample of the set."""
+    parts = [(None, answers), *samples(answers, details)]
+    sample = {name: pl.lit(name, pl.String).alias("sample") for name, _ in parts}
+    return pl.concat(curve(rows).with_columns(sample[name]) for name, rows in parts)
+
+
+def _of_continuations(evidence: Evidence) -> Iterator[pl.DataFrame]:
+    """What the measures of continuations say of each cloze, of those that there is a reader for."""
+    continued, options = evidence.tables["continued"], evidence.options
+    labels = _labels(evidence.facts)
+    yield of_top_tokens(continued, labels)
+    yield of_texts(continued, labels, "rouge_l", rouge_l, WIDTHS)
+    if options.encoder is not None:
+        yield of_texts(continued, labels, "bertscore", BertScore(options.encoder), WIDTHS)
+    if options.judge is not None:
+        relations = continued["relation_id"].unique(maintain_order=True)
+        asked = pl.concat([clozes(evidence.facts.of(each)) for each in relations])
+        texts = dict(asked.select("prompt_id", "query").iter_rows())
+        yield of_judged(continued, labels, texts, options.judge)
+
+
+def _labels(facts: Facts) -> Labels:
+    """All labels of each pair's one object."""
+    first = pl.col("objects").list.first().struct.field("labels")
+    return dict(facts.pairs.select("pair_id", first).iter_rows())
+
+
+def _report(result: Result) -> Report:
+    """The paper's tables and figures, as far as the runs have numbers for them."""
+    metrics, published = result.tables["metrics"], result.published
+    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
+    found = {
+        "headline": tables.headline(metrics),
+        "relations": tables.by_relation(metrics, labels),
+        "popularity": tables.by_slice(metrics, "popularity", "decile"),
+        "samples": tables.by_sample(metrics, published),
+        "tokens": tables.by_slice(metrics, "tokens", "tokens"),
+    }
+    drawn = {**_retrievals(result.tables["curve"]), **_sizes(result)}
+    if not result.tables["agreement"].is_empty():
+        taus = result.tables["agreement"]
+        table = tables.agreement(metrics, published)
+        found |= {"table-3": table, "missing": tables.missing(table)}
+        found["configurations"] = tables.configurations(taus)
+        drawn |= _agreement(taus)
+    if not result.tables["robustness"].is_empty():
+        found["table-4"] = tables.robust(metrics, published)
+    found |= {name: each.table for name, each in drawn.items()}
+    shown = {name: table for name, table in found.items() if table.height}
+    pictures = {name: each.figure for name, each in drawn.items()}
+    return Report(shown, pictures, {**tables.TITLES, **figures.TITLES})
+
+
+class _Drawn(NamedTuple):
+    """A figure, and its numbers."""
+
+    table: pl.DataFrame
+    figure: Figure
+
+
+def _drawn(points: pl.DataFrame, axes: Axes) -> _Drawn:
+    return _Drawn(figures.wide(points, axes.x), lines_figure(points, axes))
+
+
+def _retrievals(curves: pl.DataFrame) -> dict[str, _Drawn]:
+    """Figures 1 and 2: over all facts, and over each sample."""
+    axes = Axes("distractors", "Min@n in %", "Min@n")
+    found = {}
+    for (sample,), rows in curves.group_by("sample", maintain_order=True):
+        name = "retrieval" if sample is None else f"retrieval-{sample}"
+        title = axes.title if sample is None else f"Min@n, {sample}"
+        found[name] = _drawn(figures.retrieval_points(rows), axes._replace(title=title))
+    return found
+
+
+def _sizes(result: Result) -> dict[str, _Drawn]:
+    """Figures 5 and 8, of several models with optimal distractors."""
+    curves = result.tables["curve"].filter(pl.col("sample").is_null(), setting="optimal")
+    if curves["model"].n_unique() < 2:
+        return {}
+    axes = Axes("distractors", "Avg@n in %", "Avg@n, optimal distractors")
+    sizes = figures.sizes(result.tables["metrics"], result.costs)
+    return {
+        "model-size": _drawn(figures.size_points(curves), axes),
+        "extrapolation": _Drawn(figures.sizes_table(sizes), figures.sizes_figure(sizes)),
+    }
+
+
+def _agreement(taus: pl.DataFrame) -> dict[str, _Drawn]:
+    """Figures 3, 4 and 6."""
+    tau = "Kendall's τ-b, mean of folds"
+    by_n, by_clozes = figures.distractor_points(taus), figures.cloze_points(taus)
+    gains = figures.gains(by_clozes)
+    return {
+        "n-distractors": _drawn(by_n, Axes("distractors", tau, "Agreement with people")),
+        "n-clozes": _drawn(by_clozes, Axes("clozes", tau, "Agreement with people")),
+        "gains": _drawn(gains, Axes("clozes", "(1 + τ) / (1 + τ of one)", "Gain by clozes")),
+    }
+
+
+def _digest(facts: Facts, answers: pl.DataFrame) -> Digest:
+    """The hardest distractors of each fact, over its clozes, with the right answer among them."""
+    answers = answers.with_columns(asked=pl.lit(None, pl.String))
+    share = pl.col("n_beaten").list.last() / pl.col("n_distractors")
+    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(
+        share=share.mean(), n=pl.len()
+    )
+    columns = ["pair_id", "asked", "label", "logprob"]
+    wrong = answers.select("pair_id", "asked", "hardest").explode("hardest").drop_nulls("hardest")
+    wrong = wrong.unnest("hardest").select(columns)
+    both = [
+        rows.with_columns(right=pl.lit(right))
+        for rows, right in ((answers.select(columns), True), (wrong, False))
+    ]
+    replies = (
+        pl.concat(both)
+        .group_by("pair_id", "asked", "label", "right", maintain_order=True)
+        .agg(pl.max("logprob"))
+        .sort("pair_id", "logprob", "label", descending=[False, True, False])
+        .select(
+            "pair_id",
+            "asked",
+            "right",
+            answer="label",
+            note=pl.format("{} nats", pl.col("logprob").round(1)),
+        )
+    )
+    return Digest(with_right_labels(found, facts.pairs), replies)
+
+
+def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """How far two scorings of the same candidates, in other orders, lie apart."""
+    return permutation_difference(*map(_items, (first, again)))
+
+
+def _items(preferences: pl.DataFrame) -> pl.DataFrame:
+    """One row per candidate: item_id, logprob."""
+    name = partial(pl.concat_str, separator="\x1f")
+    wrong = preferences.select("prompt_id", "distractors").explode("distractors")
+    wrong = wrong.drop_nulls("distractors").unnest("distractors")
+    return pl.concat(
+        [
+            preferences.select("logprob", item_id="prompt_id"),
+            wrong.select("logprob", item_id=name("prompt_id", "entity_id")),
+        ]
+    )
+
+
+METHOD = Method(
+    ask=Ask(
+        setting=Distractors,
+        sliced=sliced,
+        expand=expand,
+        ability=PREFER,
+    ),
+    measure=Measure(
+        version=1,
+        answers="preferred",
+        matcher=_matcher,
+        versions=lambda _pipeline: {},
+        compute=_measure,
+        main_metric="min_at_1",
+        options=Options,
+        beside=("continued",),
+        measured=("metrics", "curve", "agreement", "robustness"),
+        metrics=(*METRICS, *BASELINES, *AGREEMENTS),
+        twice=_twice,
+    ),
+    show=Show(
+        report=_report,
+        card=tables.card,
+        published="distractors",
+        digest=_digest,
+    ),
+)

@@ -1,0 +1,142 @@
+"""Measures of what a model says by itself after a cloze: Precision@n, ROUGE-L, BERTScore, a judge.
+
+The table `continued` has, of each cloze, the likeliest sequences of a beam search (`texts`, the
+likeliest first) and the likeliest next tokens (`top_tokens`). The right answer's names are its
+labels. A measure of sequences takes the best of the first `width` of them.
+
+Source: "Factual Knowledge Assessment of Language Models Using Distractors", Table 2.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import polars as pl
+
+from operators.metrics.distractors.configurations import (
+    JUDGE_WIDTHS,
+    N_GRID,
+    VALUES,
+    up_to,
+    values,
+)
+
+Labels = Mapping[str, Sequence[str]]  # of each pair's right answer
+# How alike two texts are, for each pair of a reference and a continuation.
+Alike = Callable[[Sequence[tuple[str, str]]], Sequence[float]]
+# Whether a continuation is correct, for each cloze, labels and continuation; null: no verdict.
+Judge = Callable[[Sequence[tuple[str, Sequence[str], str]]], Sequence[float | None]]
+
+
+def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
+    """Precision@n of each cloze: whether one of the n likeliest next tokens is a label (VALUES).
+
+    Blanks around a token do not count: the first token after a cloze begins with one.
+
+    >>> continued = pl.DataFrame({
+    ...     "prompt_id": ["p"], "pair_id": ["t"], "relation_id": ["P36"],
+    ...     "template_id": ["P36.0"], "subject_index": [0], "top_tokens": [[" the", " Rome"]],
+    ... })
+    >>> of_top_tokens(continued, {"t": ["Rome"]}).select("hyperparameters", "value").rows()
+    [('n=1', 0.0), ('n=2', 1.0)]
+    """
+    found = [
+        [token.strip() in labels[pair_id] for token in tokens]
+        for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
+    ]
+    most = max(map(len, found), default=0)
+    return _best_of_first(continued, found, "precision", "n={}", up_to(N_GRID, most))
+
+
+def of_texts(
+    continued: pl.DataFrame, labels: Labels, measure: str, alike: Alike, widths: Sequence[int]
+) -> pl.DataFrame:
+    """The best match of a label with one of the first continuations, for each width (VALUES).
+
+    Each pair of texts is compared once, however often it occurs.
+    """
+    rows = list(continued.select("pair_id", "texts").iter_rows())
+    pairs = list(
+        dict.fromkeys(
+            (label, text) for pair_id, texts in rows for text in texts for label in labels[pair_id]
+        )
+    )
+    scores = dict(zip(pairs, alike(pairs), strict=True))
+    found = [
+        [max(scores[label, text] for label in labels[pair_id]) for text in texts]
+        for pair_id, texts in rows
+    ]
+    most = max(map(len, found), default=0)
+    return _best_of_first(continued, found, measure, "width={}", up_to(widths, most))
+
+
+def of_judged(
+    continued: pl.DataFrame, labels: Labels, clozes: Mapping[str, str], judge: Judge
+) -> pl.DataFrame:
+    """Whether a judge finds one of the first continuations correct, for each width (VALUES).
+
+    `clozes` has the text of each prompt. A cloze is judged on the verdicts that could be read;
+    without any, its value is null.
+    """
+    widest = JUDGE_WIDTHS[-1]
+    first = pl.col("texts").list.head(widest)
+    rows = list(continued.select("prompt_id", "pair_id", first).iter_rows())
+    asked = [
+        (clozes[prompt_id], labels[pair_id], text)
+        for prompt_id, pair_id, texts in rows
+        for text in texts
+    ]
+    verdicts = iter(judge(asked))
+    found = [[next(verdicts) for _ in texts] for _, _, texts in rows]
+    most = max(map(len, found), default=0)
+    return _best_of_first(continued, found, "judge", "width={}", up_to(JUDGE_WIDTHS, most))
+
+
+def _best_of_first(
+    continued: pl.DataFrame,
+    found: Sequence[Sequence[float | None]],
+    measure: str,
+    name: str,
+    grid: Iterator[int],
+) -> pl.DataFrame:
+    """The best of the first n of each row's values, for each n; null without any."""
+    best = [list(accumulate(each, _better)) for each in found]
+    rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
+    last = pl.col("best").list.len().cast(pl.Int64) - 1
+    parts = [
+        values(
+            rows,
+            measure,
+            name.format(n),
+            pl.col("best").list.get(
+                pl.min_horizontal(pl.lit(n - 1, pl.Int64), last), null_on_oob=True
+            ),
+        )
+        for n in grid
+    ]
+    return pl.concat([VALUES.to_frame(), *parts])
+
+
+def _better(one: float | None, other: float | None) -> float | None:
+    known = [each for each in (one, other) if each is not None]
+    return max(known) if known else None
+
+
+def rouge_l(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """ROUGE-L of each pair: the F-measure of their longest common subsequence of words.
+
+    Source: Lin 2004, as Google's package rouge-score computes it, without stemming.
+
+    >>> rouge_l([("United States", "the United States of America"), ("Rome", "Roma")])
+    [0.5714285714285715, 0.0]
+    """
+    scorer = _rouge_scorer()
+    return [float(scorer.score(*pair)["rougeL"].fmeasure) for pair in pairs]
+
+
+@cache
+def _rouge_scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], use_stemmer=False)

@@ -1,0 +1,205 @@
+"""The tables of the paper on distractors (Tables 3, 4 and 9), and each slice of the metrics table.
+
+Numbers are texts in percent, taus with three digits; a dash where one is undefined. `published` is
+data_catalog/published/distractors.csv.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from operators.metrics.distractors.agreement import METRICS as AGREEMENTS
+from operators.metrics.distractors.baselines import METRICS as BASELINES
+from operators.metrics.distractors.distractors import METRICS
+from operators.metrics.estimates.metric import headings
+from operators.tables.shared.card import card as card_of
+from operators.tables.shared.numbers import DASH, decimal, in_percent
+from operators.tables.shared.relations import is_relation, label_of, relation_id
+
+NAMES = ("model", "benchmark", "setting", "variant")
+SHOWN = (*METRICS, *BASELINES, *AGREEMENTS)
+_HEADINGS = headings((*METRICS, *BASELINES))
+_PERCENT, _TAU = in_percent(2), decimal(3)
+_MEASURE = "measure="
+# As the paper prints them, in the order of Table 3.
+MEASURES: Mapping[str, str] = {
+    "karr": "KaRR",
+    "rouge_l": "ROUGE-L",
+    "bertscore": "BERT-score",
+    "precision": "Precision@n",
+    "probability": "Probability",
+    "random": "Dist. Random",
+    "semantic": "Dist. Sem",
+    "temporal": "Dist. Temp+Sem",
+    "optimal": "Dist. ApprOpt",
+    "exact": "Dist. exact",
+    "judge": "LLM-as-a-judge",
+}
+REASONS: Mapping[str, str] = {
+    "karr": "not implemented",
+    "rouge_l": "no continuations were asked for",
+    "precision": "no continuations were asked for",
+    "bertscore": "no continuations were asked for, or metrics.encoder names no model",
+    "judge": "no continuations were asked for, or metrics.judge_url names no endpoint",
+}
+
+TITLES: Mapping[str, str] = {
+    "headline": "All numbers of the runs",
+    "table-3": "Agreement with people (Table 3): Kendall's τ-b",
+    "table-4": "Robustness to flawed sentences (Table 4): Kendall's τ-b",
+    "configurations": "The configuration that each fold chose (Table 9)",
+    "missing": "Measures of Table 3 that are missing, and why",
+    "relations": "By relation, those known worst first",
+    "popularity": "By popularity of the fact: 0 is the least popular tenth",
+    "samples": "By sample of the set",
+    "tokens": "By tokens of the right answer's likeliest name",
+}
+
+
+def headline(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row per model, setting and variant, with every number over all facts.
+
+    The interval is that of Min@1. `prompts` and `failed` count those with and without an answer.
+    """
+    overall = metrics.filter(pl.col("slice").is_null())
+    wide = _wide(_cells(overall), list(NAMES))
+    counts = overall.filter(metric="probability").select(*NAMES, prompts="n", failed="n_failed")
+    interval = overall.filter(metric="min_at_1").select(
+        *NAMES, _PERCENT.interval().alias("Min@1, 95 %")
+    )
+    for further in (interval, counts):
+        wide = wide.join(further, on=NAMES, how="left", nulls_equal=True, maintain_order="left")
+    return wide
+
+
+def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
+    """One row per part of a slice (`popularity`, `tokens`), in order."""
+    rows = metrics.filter(pl.col("slice").str.starts_with(f"{name}="))
+    part = pl.col("slice").str.strip_prefix(f"{name}=")
+    number = part.cast(pl.Int64, strict=False)
+    rows = rows.with_columns(part.alias(heading)).sort(*NAMES, number, maintain_order=True)
+    return _wide(_cells(rows, heading), [*NAMES, heading])
+
+
+def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
+    rows = metrics.with_columns(source=pl.lit("measured"))
+    if published is not None:
+        place = [*NAMES, "slice", "metric"]
+        theirs = published.join(metrics, on=place, how="semi", nulls_equal=True)
+        rows = pl.concat([rows, theirs.with_columns(source=pl.lit("published"))], how="diagonal")
+    sample = pl.col("slice").str.extract("^sample=(.*)$")
+    mine = rows.with_columns(sample=sample).drop_nulls("sample")
+    keys = [*NAMES, "sample", "source"]
+    return _wide(_cells(mine, "sample", "source"), keys).sort(keys, nulls_last=False)
+
+
+def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
+    """One row per relation, those that are known worst first."""
+    rows = metrics.filter(is_relation()).with_columns(
+        ID=relation_id(), Label=label_of(relation_id(), labels)
+    )
+    worst = rows.filter(metric="min_at_1").select(*NAMES, "ID", worst="value")
+    wide = _wide(_cells(rows, "ID", "Label"), [*NAMES, "ID", "Label"])
+    keys = [*NAMES, "ID"]
+    wide = wide.join(worst, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return wide.sort(*NAMES, "worst", "ID", nulls_last=True).drop("worst")
+
+
+def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table 3: the mean and standard deviation of Kendall's tau over the folds, per measure."""
+    names = {"kendall_tau": "Mean τ", "kendall_tau_sd": "Std τ"}
+    return _per_measure(metrics, published, names, "3")
+
+
+def robust(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table 4: tau between the values of flawed and of corrected sentences, per measure."""
+    return _per_measure(metrics, published, {"robustness": "Robustness"}, "4")
+
+
+def configurations(taus: pl.DataFrame) -> pl.DataFrame:
+    """Table 9: the configuration that each fold chose, with its tau on that fold and the others."""
+    complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(NAMES), "chosen")
+    return complete.select(
+        *NAMES,
+        _named(pl.col("measure")).alias("measure"),
+        "fold",
+        "hyperparameters",
+        _TAU.dashed(pl.col("tau_others")).alias("τ of the other folds"),
+        _TAU.dashed(pl.col("tau")).alias("τ"),
+        facts="n",
+    ).sort(*NAMES, "measure", "fold", nulls_last=False)
+
+
+def missing(table: pl.DataFrame) -> pl.DataFrame:
+    """The measures of Table 3 or 4 that the runs have no number of: measure, reason."""
+    found = table.filter(source="measured")["measure"]
+    rows = [
+        (printed, REASONS.get(name, "no run of this setting"))
+        for name, printed in MEASURES.items()
+        if printed not in found
+    ]
+    return pl.DataFrame(rows, schema={"measure": pl.String, "reason": pl.String}, orient="row")
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The overall numbers for a narrow screen: one row per metric and variant."""
+    return card_of(metrics, _HEADINGS, _PERCENT, own=("width",))
+
+
+def _cells(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
+    """The numbers as texts under their headings."""
+    heading = pl.col("metric").replace_strict(_HEADINGS, default=None)
+    # The width of a beam is no way of asking: it stands in the heading.
+    width = pl.col("variant").str.extract(r"(width=[0-9]+)")
+    variant = pl.col("variant").str.replace(r",?width=[0-9]+", "")
+    return (
+        rows.with_columns(heading=pl.concat_str(heading, width, separator=" ", ignore_nulls=True))
+        .filter(heading.is_not_null())
+        .with_columns(variant=pl.when(variant != "").then(variant))
+        .select(*NAMES, *further, "heading", text=_PERCENT.dashed(pl.col("value")))
+    )
+
+
+def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """One row per key, one column per heading in the metrics' order."""
+    wide = cells.pivot("heading", index=keys, values="text", maintain_order=True)
+    order = list(_HEADINGS.values())
+    found = sorted(set(wide.columns) - set(keys), key=lambda each: order.index(_bare(each)))
+    return wide.select(*keys, pl.col(found).fill_null(DASH))
+
+
+def _bare(heading: str) -> str:
+    return heading.partition(" width=")[0]
+
+
+def _per_measure(
+    metrics: pl.DataFrame, published: pl.DataFrame | None, names: Mapping[str, str], table: str
+) -> pl.DataFrame:
+    """One row per model, variant, measure and source, with a column per metric of `names`.
+
+    A baseline is the same under every retrieval: it is taken from the first that has it.
+    """
+    parts = [metrics.with_columns(source=pl.lit("measured"))]
+    if published is not None:
+        theirs = published.filter(table=table).with_columns(source=pl.lit("published"))
+        parts.insert(0, theirs)
+    rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
+    keys = ["model", "benchmark", "variant", "measure", "source"]
+    order = pl.col("measure").cast(pl.Enum(list(MEASURES.values())))
+    return (
+        rows.with_columns(
+            measure=_named(pl.col("slice").str.strip_prefix(_MEASURE)),
+            text=_TAU.dashed(pl.col("value")),
+        )
+        .with_columns(pl.col("metric").replace_strict(names))
+        .unique([*keys, "metric"], keep="first", maintain_order=True)
+        .pivot("metric", index=keys, values="text", maintain_order=True)
+        .sort("model", "benchmark", "variant", order, "source", nulls_last=False)
+    )
+
+
+def _named(measure: pl.Expr) -> pl.Expr:
+    """A measure as the paper prints it; that of distractors by its retrieval."""
+    known = pl.when(measure == "distractors").then("setting").otherwise(measure)
+    return known.replace_strict(dict(MEASURES), default=None, return_dtype=pl.String)

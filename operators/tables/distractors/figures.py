@@ -1,0 +1,215 @@
+"""The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from operators.metrics.distractors.extrapolation import Line, log_linear
+from operators.tables.distractors.distractors import MEASURES, NAMES
+from operators.tables.shared.series import SERIES
+
+# Figure 8: the number that is extrapolated, and the one that is asked for.
+EXTRAPOLATED, TARGET = "avg_at_20", 0.9
+_LARGEST = 300  # the power of ten up to which a line is drawn
+
+
+class Axes(NamedTuple):
+    """What stands on the axes of a figure, and over it."""
+
+    x: str
+    y: str
+    title: str
+    log: bool = False
+
+
+def lines_figure(points: pl.DataFrame, axes_of: Axes) -> Figure:
+    """One line per series, through its points in the order of x.
+
+    `points` has series, x and y.
+    """
+    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    rows = points.drop_nulls("y")
+    for number, series in enumerate(rows["series"].unique(maintain_order=True)):
+        colour, marker = SERIES[number % len(SERIES)]
+        mine = rows.filter(series=series).sort("x")
+        shape = marker if mine.height <= 20 else ""
+        axes.plot(mine["x"], mine["y"], color=colour, label=series, markersize=4, marker=shape)
+    if axes_of.log:
+        axes.set_xscale("log")
+    axes.set(xlabel=axes_of.x, ylabel=axes_of.y, title=axes_of.title)
+    axes.grid(color="0.92")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def retrieval_points(curves: pl.DataFrame) -> pl.DataFrame:
+    """Figures 1 and 2: Min@n by n, one series per model and setting, in percent.
+
+    `curves` has model, setting, variant, n and min. Columns: series, x, y.
+    """
+    return curves.select(_series(curves), x="n", y=100 * pl.col("min"))
+
+
+def size_points(curves: pl.DataFrame) -> pl.DataFrame:
+    """Figure 5: Avg@n by n, one series per model, of the retrieval `optimal`, in percent."""
+    mine = curves.filter(setting="optimal")
+    return mine.select(_series(mine), x="n", y=100 * pl.col("avg"))
+
+
+def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
+    """Figure 3: the mean tau over folds by number of distractors, one series per retrieval.
+
+    In each fold the aggregation counts that was chosen there. `taus` has NAMES and the columns of
+    `agreement.AGREEMENT`.
+    """
+    rows = (
+        _complete(taus)
+        .filter(measure="distractors")
+        .with_columns(
+            aggregation=pl.col("hyperparameters").str.extract(r"^(\w+)@"),
+            x=pl.col("hyperparameters").str.extract(r"@(\d+)$").cast(pl.Int64),
+        )
+    )
+    fold = [*NAMES, "fold"]
+    chosen = rows.filter("chosen").select(*fold, "aggregation")
+    mine = rows.join(chosen, on=[*fold, "aggregation"], how="semi", nulls_equal=True)
+    return _mean_over_folds(mine, _printed(mine))
+
+
+def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
+    """Figure 4: the mean tau over folds by number of clozes, one series per measure.
+
+    The configurations are those that the folds chose over all clozes. A baseline is the same under
+    every retrieval, and is taken from the first.
+    """
+    rows = taus.filter("chosen").with_columns(x="n_clozes")
+    own = ["model", "benchmark", "variant", "measure"]
+    first = rows.group_by(own, maintain_order=True).agg(pl.first("setting"))
+    baselines = rows.filter(pl.col("measure") != "distractors")
+    once = baselines.join(first, on=[*own, "setting"], how="semi", nulls_equal=True)
+    mine = pl.concat([rows.filter(measure="distractors"), once])
+    return _mean_over_folds(mine, _printed(mine))
+
+
+def gains(points: pl.DataFrame) -> pl.DataFrame:
+    """Figure 6: (1 + tau of n clozes) / (1 + tau of one), one series per measure.
+
+    `points` are those of Figure 4. The formula is illegible in our copy of the paper, up to its
+    `+ 1`.
+    """
+    one = points.filter(pl.col("x") == 1).select("series", one="y")
+    both = points.join(one, on="series", maintain_order="left")
+    return both.select("series", "x", y=(1 + pl.col("y")) / (1 + pl.col("one")))
+
+
+class Sizes(NamedTuple):
+    """Figure 8: `points` (model, parameters, value) and the line through them; null: too few."""
+
+    points: pl.DataFrame
+    line: Line | None
+
+
+def sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> Sizes:
+    """Avg@20 of each model by its number of parameters, of the retrieval `optimal`.
+
+    `costs` has the rows `billions_of_parameters` of the metrics table. Where models were asked in
+    several variants, the first counts.
+    """
+    billions = costs.filter(metric="billions_of_parameters").select("model", billions="value")
+    values = metrics.filter(pl.col("slice").is_null(), setting="optimal", metric=EXTRAPOLATED)
+    points = (
+        values.drop_nulls("value")
+        .unique("model", keep="first", maintain_order=True)
+        .join(billions.unique("model"), on="model", maintain_order="left")
+        .select("model", parameters=1e9 * pl.col("billions"), value="value")
+        .sort("parameters")
+    )
+    logs = points["parameters"].log10().to_list()
+    return Sizes(points, log_linear(logs, points["value"].to_list()))
+
+
+def sizes_figure(found: Sizes) -> Figure:
+    """Avg@20 over the number of parameters, with the fitted line up to where it reaches 90 %."""
+    points = found.points.select(series=pl.lit("models"), x="parameters", y=100 * pl.col("value"))
+    figure = lines_figure(points, Axes("parameters", "Avg@20 in %", "Avg@20 by model size", True))
+    (axes,) = figure.axes
+    line, smallest = found.line, found.points["parameters"].log10().to_list()
+    end = None if line is None else line.reaches(TARGET)
+    if line is not None and end is not None and end < _LARGEST:
+        logs = [smallest[0], end]
+        y = [100 * (line.intercept + line.slope * each) for each in logs]
+        label = f"log-linear fit, R² = {line.r_squared:.3f}"
+        axes.plot([10.0**each for each in logs], y, "--", color="0.5", label=label)
+        axes.axhline(100 * TARGET, color="0.8", linestyle=":")
+        axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def sizes_table(found: Sizes) -> pl.DataFrame:
+    """Figure 8 as numbers: a row per model, and one of what the line says."""
+    rows = found.points.select(
+        "model",
+        parameters=pl.col("parameters").map_elements(lambda n: f"{n:.3g}", return_dtype=pl.String),
+        **{"Avg@20": (100 * pl.col("value")).round(2)},
+    )
+    if found.line is None:
+        return rows
+    end = found.line.reaches(TARGET)
+    said = f"fit, R² = {found.line.r_squared:.3f}"
+    reached = "–" if end is None else f"1e{end:.1f}"
+    last = pl.DataFrame({"model": [said], "parameters": [reached], "Avg@20": [100 * TARGET]})
+    return pl.concat([rows, last], how="vertical_relaxed")
+
+
+def wide(points: pl.DataFrame, x: str) -> pl.DataFrame:
+    """A figure's numbers as a table: one row per x, one column per series."""
+    return (
+        points.sort("x")
+        .with_columns(pl.col("y").round(4))
+        .pivot("series", index="x", values="y", aggregate_function="first", maintain_order=True)
+        .rename({"x": x})
+    )
+
+
+def _complete(taus: pl.DataFrame) -> pl.DataFrame:
+    return taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(NAMES))
+
+
+def _mean_over_folds(rows: pl.DataFrame, series: pl.Expr) -> pl.DataFrame:
+    """The mean tau of each series and x; null where some fold has none."""
+    whole = pl.col("tau").null_count() == 0
+    named = rows.with_columns(series)
+    return named.group_by("series", "x", maintain_order=True).agg(
+        y=pl.when(whole).then(pl.col("tau").mean())
+    )
+
+
+def _series(rows: pl.DataFrame) -> pl.Expr:
+    """Model, setting and variant, as far as there are several."""
+    return pl.concat_str(_names(rows, "setting"), separator=" ", ignore_nulls=True).alias("series")
+
+
+def _printed(rows: pl.DataFrame) -> pl.Expr:
+    """The measure as the paper prints it, and the model and variant as far as there are several."""
+    own = pl.when(pl.col("measure") == "distractors").then("setting").otherwise("measure")
+    measure = own.replace_strict(dict(MEASURES), default=own, return_dtype=pl.String)
+    names = [each for each in _names(rows, "") if each]
+    return pl.concat_str(*names, measure, separator=" ", ignore_nulls=True).alias("series")
+
+
+def _names(rows: pl.DataFrame, always: str) -> list[str]:
+    parts = ("model", "setting", "variant") if always else ("model", "variant")
+    return [each for each in parts if each == always or rows[each].n_unique() > 1]
+
+
+TITLES: Mapping[str, str] = {
+    "retrieval": "Min@n by number of distractors (Figures 1 and 2)",
+    "n-distractors": "Agreement with people by number of distractors (Figure 3)",
+    "n-clozes": "Agreement with people by number of clozes (Figure 4)",
+    "gains": "What further clozes add to the agreement (Figure 6)",
+    "model-size": "Avg@n of optimal distractors by model (Figure 5)",
+    "extrapolation": "Avg@20 by model size, and where the line leads (Figure 8)",
+}

@@ -1,0 +1,66 @@
+"""BERTScore: a tiny BERT with random weights, against its formula."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+from operators.engines.bert_score import BertScore
+from operators.errors import InputError
+
+WORDS = ["rome", "the", "capital", "of", "italy", "oslo"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("bert")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+    )
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+def naive(encoder: str, reference: str, text: str) -> float:
+    """F1 of the mean best cosine of each token of one text among those of the other."""
+    model, tokenizer = AutoModel.from_pretrained(encoder), AutoTokenizer.from_pretrained(encoder)
+
+    def vectors(words: str) -> np.ndarray:
+        with torch.inference_mode():
+            found = model(**tokenizer(words, return_tensors="pt")).last_hidden_state[0].numpy()
+        # Without what stands around a text: its beginning and its end have no weight.
+        inner: np.ndarray = found[1:-1] / np.linalg.norm(found[1:-1], axis=1, keepdims=True)
+        return inner
+
+    cosines = vectors(reference) @ vectors(text).T
+    recall, precision = cosines.max(1).mean(), cosines.max(0).mean()
+    return float(2 * precision * recall / (precision + recall))
+
+
+def test_score_is_the_f1_of_best_cosines(encoder: str) -> None:
+    pairs = [("rome", "rome"), ("rome", "the capital of italy"), ("oslo", "rome the")]
+    found = BertScore(encoder)(pairs)
+    assert found[0] == pytest.approx(1, abs=1e-5)
+    assert found == pytest.approx([naive(encoder, *pair) for pair in pairs], abs=1e-4)
+
+
+def test_blank_text_scores_nothing(encoder: str) -> None:
+    pairs = [("rome", " "), ("rome", "rome"), ("", "rome")]
+    assert BertScore(encoder)(pairs) == pytest.approx([0, 1, 0], abs=1e-5)
+    assert BertScore(encoder)([("rome", "")]) == [0.0]
+
+
+def test_model_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"metrics\.encoder=.*cannot be loaded"):
+        BertScore(str(tmp_path / "none"))([("a", "b")])

@@ -1,0 +1,202 @@
+"""The distractor method: what it makes of preferences, from the matched tables to the page."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.datasets.facts import Facts
+from operators.errors import InputError
+from operators.methods.distractors import METHOD, VERBALISED, Options
+from operators.methods.method import Evidence, Result
+from operators.prompts.clozes import Distractors
+from operators.schemas import conform, empty
+
+OPTIONS = Options(n_rounds=10, encoder=None, judge_url=None, judge_model=None)
+
+
+def entity(entity_id: str, logprob: float) -> dict[str, Any]:
+    return {"entity_id": entity_id, "label": entity_id.lower(), "logprob": logprob, "n_tokens": 1}
+
+
+def frame(table: str, *rows: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=empty(table).schema)
+
+
+def pair(pair_id: str, labels: list[str]) -> dict[str, Any]:
+    objects = [{"object_id": f"{pair_id}.o", "labels": labels}]
+    names = {"relation_id": "P36", "subject_id": pair_id, "subjects": ["s"]}
+    return {"pair_id": pair_id, "objects": objects, **names}
+
+
+@pytest.fixture
+def facts() -> Facts:
+    details = [
+        {"pair_id": p, "relation_id": "P36", "human_score": score, "sample": VERBALISED}
+        for p, score in (("t", 1.0), ("u", 0.0), ("v", 0.5))
+    ]
+    return Facts(
+        frame("relations", {"relation_id": "P36", "label": "capital"}),
+        frame("templates", {"template_id": "P36.0", "relation_id": "P36", "text": "[X]: [Y]"}),
+        frame("pairs", *(pair(p, [f"right {p}", p]) for p in "tuv")),
+        {"details": frame("details", *details)},
+    )
+
+
+@pytest.fixture
+def answers() -> pl.DataFrame:
+    """Two clozes of each of three facts, with two distractors each."""
+    rows = [
+        {
+            "prompt_id": f"{fact}.{cloze}",
+            "relation_id": "P36",
+            "pair_id": fact,
+            "template_id": "P36.0",
+            "subject_index": cloze,
+            "logprob": right,
+            "label": f"right {fact}",
+            "n_tokens": 1,
+            "open_logprob": right + 0.5,
+            "distractors": [entity("A", -2.0), entity("B", -3.0 - cloze)],
+        }
+        for fact, right in (("t", -1.0), ("u", -9.0), ("v", -2.5))
+        for cloze in (0, 1)
+    ]
+    named = dict.fromkeys(("relation_id", "pair_id", "template_id"), pl.String)
+    schema = {**named, "subject_index": pl.UInt16, **empty("preferences").schema}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def matched(facts: Facts, answers: pl.DataFrame, beams: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    match = METHOD.measure.matcher(facts, "", lambda: None)
+    return dict(match(answers, beams))
+
+
+def measured(facts: Facts, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    evidence = Evidence(
+        facts=facts,
+        setting=Distractors("optimal"),
+        tables=tables,
+        n_failed=pl.DataFrame({"relation_id": ["P36"], "n_failed": [1]}),
+        n_failed_samples=None,
+        again=None,
+        options=OPTIONS,
+        seed=0,
+    )
+    return dict(METHOD.measure.compute(evidence))
+
+
+@pytest.fixture
+def found(facts: Facts, answers: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    return measured(facts, matched(facts, answers, empty("samples")))
+
+
+def named(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The measured tables as aggregate publishes them."""
+    names = {"model": "m", "benchmark": "b", "setting": "optimal"}
+    columns = [pl.lit(value).alias(name) for name, value in names.items()]
+    return {
+        table: rows.with_columns(
+            *columns, variant=pl.col("variant") if "variant" in rows.columns else pl.lit(None)
+        )
+        for table, rows in tables.items()
+    }
+
+
+def test_tables_are_those_that_the_method_declares(
+    facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
+) -> None:
+    tables = matched(facts, answers, empty("samples"))
+    assert set(tables) == set(METHOD.measure.matched)
+    assert set(found) == set(METHOD.measure.measured)
+    for name, rows in {**tables, **named(found)}.items():
+        conform(rows, name)
+
+
+def test_numbers_are_those_of_the_preferences(found: dict[str, pl.DataFrame]) -> None:
+    overall = found["metrics"].filter(pl.col("slice").is_null())
+    numbers = {row["metric"]: row["value"] for row in overall.iter_rows(named=True)}
+    assert numbers["min_at_1"] == pytest.approx(1 / 3)
+    assert numbers["avg_at_2"] == pytest.approx((1 + 0 + 0.5) / 3)
+    assert overall["n_failed"].unique().to_list() == [1]
+    assert found["curve"].select("sample", "n", "min").rows()[0] == (None, 1, pytest.approx(1 / 3))
+
+
+def test_measures_of_continuations_have_rows_where_there_are_beams(
+    facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
+) -> None:
+    assert "rouge_l" not in found["metrics"]["metric"]
+    beams = frame(
+        "beams",
+        {"prompt_id": "t.0", "texts": [" right t"], "logprobs": [-1.0], "top_tokens": ["t"]},
+    )
+    tables = matched(facts, answers, beams)
+    assert tables["continued"].height == 1
+    overall = measured(facts, tables)["metrics"].filter(pl.col("slice").is_null())
+    rows = dict(overall.select("metric", "value").iter_rows())
+    assert (rows["rouge_l"], rows["precision_at_1"]) == (1.0, 1.0)
+
+
+def test_people_are_compared_with_where_there_are_ratings(
+    facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
+) -> None:
+    assert found["agreement"].height > 0
+    details = facts.further["details"].with_columns(human_score=pl.lit(None, pl.Float64))
+    unrated = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
+    tables = measured(unrated, matched(unrated, answers, empty("samples")))
+    assert tables["agreement"].is_empty()
+
+
+def test_flawed_and_corrected_sentences_are_compared_where_there_are_any(
+    facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
+) -> None:
+    assert found["robustness"]["n"].unique().to_list() == [3]
+    details = facts.further["details"].with_columns(sample=pl.lit("balanced"))
+    others = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
+    tables = measured(others, matched(others, answers, empty("samples")))
+    assert tables["robustness"].is_empty()
+
+
+def test_report_has_the_tables_and_figures_that_there_are_numbers_for(
+    facts: Facts, found: dict[str, pl.DataFrame]
+) -> None:
+    costs = pl.DataFrame(schema=empty("metrics").schema)
+    report = METHOD.show.report(Result(facts, named(found), costs))
+    assert {"headline", "relations", "tokens", "retrieval", "table-3", "n-clozes"} <= set(
+        report.tables
+    )
+    assert {"retrieval", "n-distractors", "n-clozes"} <= set(report.figures)
+    assert "model-size" not in report.figures
+    assert set(report.tables) | set(report.figures) <= set(report.titles)
+
+
+def test_digest_shows_the_hardest_distractors_with_the_answer_among_them(
+    facts: Facts, answers: pl.DataFrame
+) -> None:
+    assert METHOD.show.digest is not None
+    tables = matched(facts, answers, empty("samples"))
+    digest = METHOD.show.digest(facts, tables["preferred"])
+    mine = digest.replies.filter(pair_id="v").select("answer", "note", "right").rows()
+    assert mine == [
+        ("a", "-2.0 nats", False),
+        ("right v", "-2.5 nats", True),
+        ("b", "-3.0 nats", False),
+    ]
+    shares = digest.facts.select("pair_id", "share", "n", "right").rows()
+    assert shares[2] == ("v", 0.5, 2, ["right v"])
+
+
+def test_second_scoring_is_compared_candidate_by_candidate(answers: pl.DataFrame) -> None:
+    again = answers.with_columns(pl.col("distractors").list.reverse()).head(2)
+    same = METHOD.measure.twice(answers, again)
+    assert same.select("value", "n", "n_failed").row(0) == (0.0, 6, 0)
+    other = again.with_columns(logprob=pl.col("logprob") + 0.25)
+    assert METHOD.measure.twice(answers, other)["value"].item() == 0.25
+
+
+def test_half_a_judge_is_refused() -> None:
+    with pytest.raises(InputError, match=r"judge_url and metrics\.judge_model go together"):
+        Options(n_rounds=10, encoder=None, judge_url="http://localhost/v1", judge_model=None)
+    whole = Options(10, None, "http://localhost/v1", "some-model")
+    assert whole.judge is not None
+    assert OPTIONS.judge is None
