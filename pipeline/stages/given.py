@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from operators.errors import InputError
-from operators.methods.ability import SCORE, Ability
+from operators.matching.given_preferences import FURTHER, given_preferences
+from operators.methods.ability import PREFER, SCORE, Ability
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.schemas import empty
 from pipeline.inputs import catalog
@@ -24,7 +25,9 @@ class GivenAnswers:
 
     The file has one row per prompt: prompt_id and text. Where texts are scored (PRobELM), it has
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
-    prompt type) if several are asked; entity_logprob and entity_n_tokens may be there.
+    prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
+    entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
+    (nats); label, n_tokens and open_logprob may be there.
     """
 
     path: Path
@@ -62,7 +65,10 @@ class GivenAnswers:
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         rows, scored = scan([self.path]), self.ability == SCORE
-        answers = self._scores(rows) if scored else _texts(self.path, rows)
+        if self.ability == PREFER:
+            answers = self._preferences(rows)
+        else:
+            answers = self._scores(rows) if scored else _texts(self.path, rows)
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
         named = "candidate_id and setting" if scored else "prompt_id"
@@ -80,6 +86,22 @@ class GivenAnswers:
             for row, name in answers.filter(wrong).select("row", "prompt_id").head(1).iter_rows():
                 raise InputError(f"{self.path}, row {row} (counted from 0), {name!r}: {problem}.")
         return answers.drop("row")
+
+    def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
+        _check_columns(self.path, rows, columns)
+        further = [name for name in FURTHER if name in rows.collect_schema()]
+        sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
+        n = self.prompts.recipe.fields["setting"]["n"]
+        try:
+            return given_preferences(
+                rows.select(*columns, *further).drop_nulls("logprob").collect(),
+                pl.concat(self.prompts.each("prompts")),
+                sets,
+                n,
+            )
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
 
     def _scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}

@@ -54,7 +54,9 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
 
 def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
     """The probability of the right answer's labels after each cloze (VALUES); it has no choices."""
-    return values(preferred, "probability", "", pl.col("open_logprob").exp())
+    return values(
+        preferred.drop_nulls("open_logprob"), "probability", "", pl.col("open_logprob").exp()
+    )
 
 
 def values(rows: pl.DataFrame, measure: str, hyperparameters: str, value: pl.Expr) -> pl.DataFrame:

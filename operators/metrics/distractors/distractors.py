@@ -106,7 +106,9 @@ def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.Data
         for n in numbers(preferred):
             rows = with_n(preferred, n)
             yield f"{aggregation}_at_{n}", rows, knowledge_terms(rows, aggregation, n)
-    yield "probability", preferred, probability_terms(preferred)
+    known = preferred.drop_nulls("open_logprob")  # of another system it may not be known
+    if known.height:
+        yield "probability", known, probability_terms(known)
 
 
 def _left_out(preferred: pl.DataFrame, n: int) -> float:

@@ -4,7 +4,7 @@ Source: "Factual Knowledge Assessment of Language Models Using Distractors" (COL
 3.2, Equations 2 and 3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 import polars as pl
@@ -97,7 +97,11 @@ def _ranks() -> pl.Expr:
     return pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
 
 
-def numbers(preferred: pl.DataFrame, among: Iterable[int] = NUMBERS) -> list[int]:
-    """Those numbers of distractors that some row has."""
+def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int]:
+    """Those numbers of distractors that some row has; the smallest always.
+
+    >>> [numbers(pl.DataFrame({"n_distractors": [most]})) for most in (7, 0)]
+    [[1, 2, 5], [1]]
+    """
     most = preferred["n_distractors"].max()
-    return [n for n in among if isinstance(most, int) and n <= most]
+    return [n for n in among if n == among[0] or (isinstance(most, int) and n <= most)]

@@ -63,7 +63,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     overall = metrics.filter(pl.col("slice").is_null())
     wide = _wide(_cells(overall), list(NAMES))
-    counts = overall.filter(metric="probability").select(*NAMES, prompts="n", failed="n_failed")
+    counts = overall.filter(metric="left_out_at_1").select(*NAMES, prompts="n", failed="n_failed")
     interval = overall.filter(metric="min_at_1").select(
         *NAMES, _PERCENT.interval().alias("Min@1, 95 %")
     )

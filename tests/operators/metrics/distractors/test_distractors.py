@@ -19,7 +19,8 @@ def rows(**changed: list[object]) -> pl.DataFrame:
         "n_tokens": [1, 2, 2, 1],
         "open_logprob": [0.0] * 4,
     }
-    return pl.DataFrame({**columns, **changed}, strict=False)
+    kinds = {"n_beaten": pl.List(pl.UInt32), "open_logprob": pl.Float64}
+    return pl.DataFrame({**columns, **changed}, schema_overrides=kinds)
 
 
 def details(values: dict[str, float | None], samples: str = "") -> pl.DataFrame:
@@ -28,7 +29,8 @@ def details(values: dict[str, float | None], samples: str = "") -> pl.DataFrame:
         "popularity": list(values.values()),
         "sample": list(samples.ljust(len(values), "S")),
     }
-    return pl.DataFrame(columns, schema_overrides={"popularity": pl.Float64})
+    kinds = {"pair_id": pl.String, "popularity": pl.Float64, "sample": pl.String}
+    return pl.DataFrame(columns, schema_overrides=kinds)
 
 
 def value(table: pl.DataFrame, metric: str, part: str | None = None) -> tuple[float, int, int]:
@@ -55,6 +57,18 @@ def test_numbers_go_as_far_as_some_fact_has_distractors(table: pl.DataFrame) -> 
     names = set(table["metric"])
     assert {"avg_at_2", "probability"} < names
     assert "avg_at_5" not in names
+
+
+def test_first_number_is_there_though_no_fact_has_distractors() -> None:
+    none = rows(n_distractors=[0] * 4, n_beaten=[[]] * 4)
+    table = distractors(none, details({"a": 1.0}), seed=1, n_rounds=20)
+    assert value(table, "min_at_1") == (None, 0, 0)
+    assert value(table, "left_out_at_1") == (3.0, 4, 0)
+
+
+def test_probability_is_left_out_where_it_is_not_known() -> None:
+    table = distractors(rows(open_logprob=[None] * 4), details({}), seed=1, n_rounds=20)
+    assert "probability" not in table["metric"]
 
 
 def test_relation_has_its_own_numbers_and_failures(table: pl.DataFrame) -> None:

@@ -38,6 +38,7 @@ def test_headline_has_every_number_in_percent_and_its_counts() -> None:
             number("min_at_1", 0.5, ci_low=0.25, ci_high=0.75),
             number("avg_at_10", None),
             number("min_at_1", 0.9, "relation=P1"),
+            number("left_out_at_1", 1.0),
         )
     )
     (row,) = found.drop("model", "benchmark", "setting", "variant").rows(named=True)
