@@ -1,7 +1,7 @@
 """Distractors: whether a model prefers the right answer of a cloze to plausible wrong ones."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -62,6 +62,7 @@ from operators.tables.distractors.figures import Axes, lines_figure
 
 # What `details.sample` says of facts that stand in a flawed and in a corrected sentence.
 VERBALISED = "flawed and corrected"
+_RETRIEVAL = "retrieval"  # Figures 1 and 2
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,15 @@ def _report(result: Result) -> Report:
     found |= {name: each.table for name, each in drawn.items()}
     shown = {name: table for name, table in found.items() if table.height}
     pictures = {name: each.figure for name, each in drawn.items()}
-    return Report(shown, pictures, {**tables.TITLES, **figures.TITLES})
+    return Report(shown, pictures, _titles(drawn))
+
+
+def _titles(drawn: Iterable[str]) -> Mapping[str, str]:
+    """Every title; a figure of a sample has that of the whole, and the sample's name."""
+    samples = (name for name in drawn if name.startswith(f"{_RETRIEVAL}-"))
+    whole = figures.TITLES[_RETRIEVAL]
+    named = {name: f"{whole}: {name.removeprefix(_RETRIEVAL + '-')}" for name in samples}
+    return {**tables.TITLES, **figures.TITLES, **named}
 
 
 class _Drawn(NamedTuple):
@@ -189,18 +198,21 @@ class _Drawn(NamedTuple):
     figure: Figure
 
 
-def _drawn(points: pl.DataFrame, axes: Axes) -> _Drawn:
-    return _Drawn(figures.wide(points, axes.x), lines_figure(points, axes))
+def _drawn(name: str, points: pl.DataFrame, axes: Axes) -> dict[str, _Drawn]:
+    """The figure by its name; nothing where there is no point to draw."""
+    if points["y"].drop_nulls().is_empty():
+        return {}
+    return {name: _Drawn(figures.wide(points, axes.x), lines_figure(points, axes))}
 
 
 def _retrievals(curves: pl.DataFrame) -> dict[str, _Drawn]:
     """Figures 1 and 2: over all facts, and over each sample."""
     axes = Axes("distractors", "Min@n in %", "Min@n")
-    found = {}
+    found: dict[str, _Drawn] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
-        name = "retrieval" if sample is None else f"retrieval-{sample}"
+        name = _RETRIEVAL if sample is None else f"{_RETRIEVAL}-{sample}"
         title = axes.title if sample is None else f"Min@n, {sample}"
-        found[name] = _drawn(figures.retrieval_points(rows), axes._replace(title=title))
+        found |= _drawn(name, figures.retrieval_points(rows), axes._replace(title=title))
     return found
 
 
@@ -211,10 +223,9 @@ def _sizes(result: Result) -> dict[str, _Drawn]:
         return {}
     axes = Axes("distractors", "Avg@n in %", "Avg@n, optimal distractors")
     sizes = figures.sizes(result.tables["metrics"], result.costs)
-    return {
-        "model-size": _drawn(figures.size_points(curves), axes),
-        "extrapolation": _Drawn(figures.sizes_table(sizes), figures.sizes_figure(sizes)),
-    }
+    extrapolated = _Drawn(figures.sizes_table(sizes), figures.sizes_figure(sizes))
+    drawn = _drawn("model-size", figures.size_points(curves), axes)
+    return drawn | ({"extrapolation": extrapolated} if sizes.points.height else {})
 
 
 def _agreement(taus: pl.DataFrame) -> dict[str, _Drawn]:
@@ -222,10 +233,11 @@ def _agreement(taus: pl.DataFrame) -> dict[str, _Drawn]:
     tau = "Kendall's τ-b, mean of folds"
     by_n, by_clozes = figures.distractor_points(taus), figures.cloze_points(taus)
     gains = figures.gains(by_clozes)
+    title = "Agreement with people"
     return {
-        "n-distractors": _drawn(by_n, Axes("distractors", tau, "Agreement with people")),
-        "n-clozes": _drawn(by_clozes, Axes("clozes", tau, "Agreement with people")),
-        "gains": _drawn(gains, Axes("clozes", "(1 + τ) / (1 + τ of one)", "Gain by clozes")),
+        **_drawn("n-distractors", by_n, Axes("distractors", tau, title)),
+        **_drawn("n-clozes", by_clozes, Axes("clozes", tau, title)),
+        **_drawn("gains", gains, Axes("clozes", "(1 + τ) / (1 + τ of one)", "Gain by clozes")),
     }
 
 

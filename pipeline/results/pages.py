@@ -8,7 +8,7 @@ import yaml
 
 from operators.datasets.facts import Facts
 from operators.methods import METHODS
-from operators.methods.ability import SCORE
+from operators.methods.ability import PREFER, SCORE
 from operators.methods.method import Digest, Report, Result
 from operators.metrics.estimates.metric import headings
 from operators.pages import fact_browser, headline, page
@@ -191,7 +191,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     said = branch.answers
     ability = METHODS[branch.method].ask.ability
     # To a text that is scored nothing is said.
-    if ability == SCORE or not (said.is_complete() and prompts.is_complete()):
+    if ability in (SCORE, PREFER) or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]

@@ -89,12 +89,11 @@ def _answers(
 
 
 def _further(artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
-    """The relation's sampled answers (prompt_id, text), or what its templates say by themselves."""
-    rows = pl.concat(
-        [empty("samples")]
-        if not artifacts
-        else [artifact.read(artifact.stage, relation_id) for artifact in artifacts]
-    )
-    if "texts" not in rows.columns:
+    """What was asked beside a relation's answers: its samples (prompt_id, text), or a table."""
+    if not artifacts:
+        rows = empty("samples")
+    else:
+        rows = pl.concat(artifact.read(artifact.stage, relation_id) for artifact in artifacts)
+    if "block" not in rows.columns:
         return rows
     return rows.select("prompt_id", text="texts").explode("text").drop_nulls("text")

@@ -12,6 +12,7 @@ from operators.methods.method import Evidence, Result
 from operators.prompts.clozes import Distractors
 from operators.schemas import conform, empty
 
+FACTS = "tuvwxy"
 OPTIONS = Options(n_rounds=10, encoder=None, judge_url=None, judge_model=None)
 
 
@@ -33,19 +34,19 @@ def pair(pair_id: str, labels: list[str]) -> dict[str, Any]:
 def facts() -> Facts:
     details = [
         {"pair_id": p, "relation_id": "P36", "human_score": score, "sample": VERBALISED}
-        for p, score in (("t", 1.0), ("u", 0.0), ("v", 0.5))
+        for p, score in zip(FACTS, (1.0, 0.0, 0.5, 1.0, 0.0, 0.5), strict=True)
     ]
     return Facts(
         frame("relations", {"relation_id": "P36", "label": "capital"}),
         frame("templates", {"template_id": "P36.0", "relation_id": "P36", "text": "[X]: [Y]"}),
-        frame("pairs", *(pair(p, [f"right {p}", p]) for p in "tuv")),
+        frame("pairs", *(pair(p, [f"right {p}", p]) for p in FACTS)),
         {"details": frame("details", *details)},
     )
 
 
 @pytest.fixture
 def answers() -> pl.DataFrame:
-    """Two clozes of each of three facts, with two distractors each."""
+    """Two clozes of each fact, with two distractors each: half are known as the other half is."""
     rows = [
         {
             "prompt_id": f"{fact}.{cloze}",
@@ -59,7 +60,7 @@ def answers() -> pl.DataFrame:
             "open_logprob": right + 0.5,
             "distractors": [entity("A", -2.0), entity("B", -3.0 - cloze)],
         }
-        for fact, right in (("t", -1.0), ("u", -9.0), ("v", -2.5))
+        for fact, right in zip(FACTS, (-1.0, -9.0, -2.5) * 2, strict=True)
         for cloze in (0, 1)
     ]
     named = dict.fromkeys(("relation_id", "pair_id", "template_id"), pl.String)
@@ -150,7 +151,7 @@ def test_people_are_compared_with_where_there_are_ratings(
 def test_flawed_and_corrected_sentences_are_compared_where_there_are_any(
     facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
 ) -> None:
-    assert found["robustness"]["n"].unique().to_list() == [3]
+    assert found["robustness"]["n"].unique().to_list() == [6]
     details = facts.further["details"].with_columns(sample=pl.lit("balanced"))
     others = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
     tables = measured(others, matched(others, answers, empty("samples")))
