@@ -1,0 +1,252 @@
+"""Preferences by the trie, against plain passes over each label: no trie, no cache, no mask."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.engines import trie_readers
+from operators.engines.candidates_lm import CandidatesLM
+from operators.engines.preference import (
+    BeamsRequest,
+    Plausible,
+    Preferred,
+    PreferRequest,
+    log_sum,
+    preferred,
+)
+from operators.engines.trie_readers import PathReader, TreeReader, reads_trees
+from operators.prompts.label_trie import Name, Path, Trie
+
+N_VOCABULARY = 12
+ENDING = (0, 5)
+SIZE = {"vocab_size": N_VOCABULARY, "num_hidden_layers": 2, "num_attention_heads": 2}
+LLAMA = {**SIZE, "hidden_size": 16, "intermediate_size": 16, "num_key_value_heads": 1}
+IDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+GPT2 = {"vocab_size": N_VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2}
+# Two that read trees, one whose places are counted, one whose attention reaches back three tokens.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "bloom": {"vocab_size": N_VOCABULARY, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+    "mistral": {**LLAMA, "sliding_window": 3},
+}
+READ_TREES = {"gpt2", "llama"}
+
+Labels = list[tuple[Name, Path]]
+
+
+def make(family: str, dtype: torch.dtype = torch.float64) -> Any:
+    """A random model that has opinions: its weights are ten times as large as new ones."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(family, **CONFIGS[family], **IDS)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.dim() > 1:
+                weights.mul_(10)
+    return model
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> Any:
+    return make(request.param)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    return make("llama")
+
+
+TOKEN = st.integers(1, N_VOCABULARY - 1)
+LABELS = st.lists(
+    st.tuples(st.integers(0, 7), st.lists(TOKEN, min_size=1, max_size=4)), min_size=1, max_size=24
+).map(lambda rows: [(Name(f"Q{e}", " ".join(map(str, p))), tuple(p)) for e, p in rows])
+CLOZES = st.lists(TOKEN, min_size=1, max_size=6)
+
+
+def entities(labels: Labels) -> list[str]:
+    return sorted({name.entity_id for name, _ in labels})
+
+
+def asked(cloze: Sequence[int], trie: Trie, search: Any, n: int, **further: Any) -> PreferRequest:
+    first, *rest = sorted(trie.nodes_of)
+    order = rest if search == "given" else []
+    return PreferRequest("x", cloze, trie, ENDING, first, search, n, order, **further)
+
+
+def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, Plausible]:
+    """The plausibility of each entity, a plain pass over each whole text."""
+    found: dict[str, list[tuple[float, float, str, int]]] = {}
+    for name, path in sorted(set(labels)):
+        ids = torch.tensor([[*cloze, *path]])
+        with torch.inference_mode():
+            rows = model(ids, use_cache=False).logits[0].log_softmax(-1)
+        places = range(len(cloze), len(cloze) + len(path))
+        opened = math.fsum(float(rows[place - 1, ids[0, place]]) for place in places)
+        closed = opened + float(rows[-1, list(ENDING)].logsumexp(0))
+        found.setdefault(name.entity_id, []).append((closed, opened, name.label, len(path)))
+    return {
+        each: Plausible(
+            each, log_sum(r[0] for r in rows), log_sum(r[1] for r in rows), *max(rows)[2:]
+        )
+        for each, rows in found.items()
+    }
+
+
+def check(found: Preferred, expected: dict[str, Plausible], *, within: float = 1e-9) -> None:
+    for mine in (found.answer, *found.distractors):
+        its = expected[mine.entity_id]
+        assert mine.logprob == pytest.approx(its.logprob, abs=within)
+        assert mine.open_logprob == pytest.approx(its.open_logprob, abs=within)
+        assert (mine.label, mine.n_tokens) == (its.label, its.n_tokens)
+
+
+def most_plausible(expected: dict[str, Plausible], request: PreferRequest) -> list[str]:
+    barred = {request.answer_id, *request.left_out}
+    order = sorted(expected.values(), key=lambda each: (-each.logprob, each.entity_id))
+    return [each.entity_id for each in order if each.entity_id not in barred][: request.n]
+
+
+@given(labels=LABELS, cloze=CLOZES, limit=st.sampled_from([1, 3, 8, 512]))
+def test_preferences_given_equal_a_plain_pass_over_each_text(
+    model: Any, labels: Labels, cloze: list[int], limit: int
+) -> None:
+    request = asked(cloze, Trie.of(labels), "given", 99)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trie_readers, "_TOKENS_PER_PASS", limit)
+        patch.setattr(trie_readers, "_TOKENS_KEPT", limit)
+        (found,) = CandidatesLM(model, None).preferences([request])
+    check(found, plain(model, cloze, labels))
+    assert [each.entity_id for each in found.distractors] == list(request.distractors)
+
+
+@given(labels=LABELS, cloze=CLOZES, n=st.integers(1, 8), left_out=st.sets(st.integers(1, 7)))
+def test_preferences_exact_are_the_best_of_all_labels(
+    llama: Any, labels: Labels, cloze: list[int], n: int, left_out: set[int]
+) -> None:
+    barred = frozenset(f"Q{each}" for each in left_out)
+    request = asked(cloze, Trie.of(labels), "exact", n, left_out=barred)
+    (found,) = CandidatesLM(llama, None).preferences([request])
+    expected = plain(llama, cloze, labels)
+    check(found, expected)
+    assert [each.entity_id for each in found.distractors] == most_plausible(expected, request)
+
+
+@given(labels=LABELS, cloze=CLOZES)
+def test_preferences_optimal_as_wide_as_the_labels_are_exact(
+    llama: Any, labels: Labels, cloze: list[int]
+) -> None:
+    trie = Trie.of(labels)
+    found = CandidatesLM(llama, None).preferences(
+        asked(cloze, trie, search, len(labels)) for search in ("exact", "optimal")
+    )
+    exact, optimal = (each.distractors for each in found)
+    assert [each.entity_id for each in optimal] == [each.entity_id for each in exact]
+    for one, other in zip(optimal, exact, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-9)
+
+
+@given(labels=LABELS, cloze=CLOZES, n=st.integers(1, 4))
+def test_preferences_optimal_never_exceed_the_exact_ones(
+    llama: Any, labels: Labels, cloze: list[int], n: int
+) -> None:
+    trie = Trie.of(labels)
+    found = CandidatesLM(llama, None).preferences(
+        asked(cloze, trie, search, n) for search in ("exact", "optimal")
+    )
+    exact, optimal = found
+    check(optimal, plain(llama, cloze, labels))
+    for one, other in zip(optimal.distractors, exact.distractors, strict=False):
+        assert one.logprob <= other.logprob + 1e-9
+
+
+@given(labels=LABELS, cloze=CLOZES, data=st.data())
+def test_preferences_any_order_of_candidates_gives_the_same_values(
+    llama: Any, labels: Labels, cloze: list[int], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(labels))
+    tries = (Trie.of(labels), Trie.of(shuffled), Trie.of(labels, backwards=True))
+    first, second, third = CandidatesLM(llama, None).preferences(
+        asked(cloze, trie, "exact", 3) for trie in tries
+    )
+    assert second == first
+    assert [e.entity_id for e in third.distractors] == [e.entity_id for e in first.distractors]
+    assert third.answer.logprob == pytest.approx(first.answer.logprob, abs=1e-9)
+
+
+@given(labels=LABELS, cloze=st.lists(TOKEN, min_size=2, max_size=6))
+def test_preferences_cloze_that_merges_with_labels_is_subtracted(
+    llama: Any, labels: Labels, cloze: list[int]
+) -> None:
+    """A label's log-probability is that of its text less that of the cloze."""
+    *shared, last = cloze
+    (found,) = CandidatesLM(llama, None).preferences(
+        [asked(shared, Trie.of(labels, (last,)), "given", 99)]
+    )
+    before = plain(llama, shared, [(Name("cloze", ""), (last,))])["cloze"].open_logprob
+    for each in (found.answer, *found.distractors):
+        its = plain(llama, shared, labels)[each.entity_id]
+        assert each.logprob == pytest.approx(its.logprob - before, abs=1e-9)
+
+
+def test_reads_trees_tells_models_apart(model: Any) -> None:
+    assert reads_trees(model) == (model.config.model_type in READ_TREES)
+
+
+def test_tree_reader_reads_each_node_once(llama: Any) -> None:
+    labels = [(Name("Q1", "a"), (1, 2, 3)), (Name("Q2", "b"), (1, 2, 4)), (Name("Q3", "c"), (1,))]
+    reader = TreeReader(llama, [7, 8], Trie.of(labels), ENDING)
+    found = preferred(asked([7, 8], Trie.of(labels), "given", 9), reader)
+    assert found.n_prompt_tokens == reader.n_tokens == 2 + 4
+
+
+def test_search_exact_does_not_read_what_cannot_count(llama: Any) -> None:
+    """Of 11³ labels, most of those behind an unlikely token are left unread."""
+    tokens = range(1, N_VOCABULARY)
+    paths = [(a, b, c) for a in tokens for b in tokens for c in tokens]
+    trie = Trie.of((Name(f"{path}", ""), path) for path in paths)
+    exact, everything = CandidatesLM(llama, None).preferences(
+        asked([3], trie, "exact", n) for n in (2, len(paths))
+    )
+    assert everything.n_prompt_tokens == len(trie.tokens)
+    assert exact.n_prompt_tokens < len(trie.tokens) / 2
+    assert [e.entity_id for e in exact.distractors] == [
+        e.entity_id for e in everything.distractors[:2]
+    ]
+
+
+def test_path_reader_runs_no_path_twice_in_a_batch(llama: Any) -> None:
+    labels = [(Name("Q1", "a"), (1, 2)), (Name("Q2", "b"), (1,)), (Name("Q3", "c"), (1, 2, 3))]
+    reader = PathReader(llama, [7], Trie.of(labels), ENDING)
+    reader.read(range(4))
+    assert reader.n_tokens == 4
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_beams_are_the_likeliest_continuations(llama: Any, width: int) -> None:
+    request = BeamsRequest("x", [3, 4], width, max_tokens=2, top_tokens=4)
+    (found,) = CandidatesLM(llama, _Digits()).beams([request])
+    texts = {f"{a} {b}": (a, b) for a in range(1, N_VOCABULARY) for b in range(N_VOCABULARY)}
+    assert len(found.texts) == len(found.logprobs) == width
+    for text, logprob in zip(found.texts, found.logprobs, strict=True):
+        if text in texts:
+            rows = plain(llama, [3, 4], [(Name("x", ""), texts[text])])
+            assert logprob == pytest.approx(rows["x"].open_logprob, abs=1e-6)
+    with torch.inference_mode():
+        first = llama(torch.tensor([[3, 4]])).logits[0, -1].topk(4).indices.tolist()
+    assert found.top_tokens == [str(each) for each in first]
+
+
+class _Digits:
+    """A tokenizer that names tokens by their numbers."""
+
+    eos_token_id = 0
+
+    def batch_decode(self, rows: Any, **_: Any) -> list[str]:
+        return [" ".join(str(int(each)) for each in row) for row in rows]
