@@ -5,19 +5,28 @@ give the same tables. No number that it produces says anything about a model.
 """
 
 import json
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from operators import seeds
 from operators.engines.kind import EngineKind, Start
 from operators.engines.masked_lm import MaskedRequest, Prediction
+from operators.engines.preference import (
+    Beams,
+    BeamsRequest,
+    Preferred,
+    PreferRequest,
+    Read,
+    preferred,
+)
 from operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
 
-T = TypeVar("T", Request, ScoreRequest, MaskedRequest)
+T = TypeVar("T", Request, ScoreRequest, MaskedRequest, PreferRequest, BeamsRequest)
 
 WISH = "FACTSWEEP_FAKE_ENGINE"
 _WORDS = ("Paris", "a river", "Europe", "", "the capital", "French", "1969", "guitars")
@@ -58,6 +67,21 @@ class FakeEngine:
             token_id = request.candidate_ids[best]
             yield Prediction(request.request_id, token_id, str(token_id), shares[best], shares)
 
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        """One answer for each request, in their order; the search is the real one."""
+        for request in self._witnessed(requests):
+            yield preferred(request, _FakeReader(request))
+
+    def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
+        """One answer for each request, in their order."""
+        for request in self._witnessed(requests):
+            draws = [seeds.key(request.token_ids, i) for i in range(request.width)]
+            texts = [_WORDS[draw % len(_WORDS)] for draw in draws]
+            logprobs = [-float(i + 1) for i in range(request.width)]
+            tokens = [_WORDS[i % len(_WORDS)] for i in range(request.top_tokens)]
+            n = len(request.token_ids)
+            yield Beams(request.request_id, texts, logprobs, tokens, n, n_tokens=1)
+
     def _witnessed(self, requests: Iterable[T]) -> Iterator[T]:
         for request in requests:
             if self._witness is not None:
@@ -71,6 +95,27 @@ class FakeEngine:
         text = _WORDS[draw % len(_WORDS)]
         logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
         return Completion(text, len(text.split()), logprob, "stop")
+
+
+class _FakeReader:
+    """Says of every token behind a cloze a share that the tokens before it determine."""
+
+    def __init__(self, request: PreferRequest) -> None:
+        self._request = request
+        self.n_tokens = len(request.token_ids)
+
+    def read(self, nodes: Sequence[int]) -> list[Read]:
+        """What is said behind some nodes."""
+        self.n_tokens += len(nodes)
+        return list(map(self._read, nodes))
+
+    def _read(self, node: int) -> Read:
+        trie = self._request.trie
+        path = [trie.tokens[each] for each in trie.above(node)]
+        before = [*self._request.token_ids, *path]
+        below = [trie.tokens[child] for child in trie.children[node]]
+        said = [math.log(_share(before, token)) for token in below]
+        return Read(said, math.log(_share(before, self._request.ending)))
 
 
 def _share(*parts: object) -> float:
@@ -109,7 +154,7 @@ KIND = EngineKind(
     name="fake",
     version=lambda: "fake 1",
     load=load,
-    abilities=frozenset({"generate", "fill", "score"}),
+    abilities=frozenset({"generate", "fill", "score", "prefer"}),
     install="it is a part of factsweep",
     hardware="fake engine",
     variables=(WISH,),

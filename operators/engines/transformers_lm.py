@@ -1,13 +1,14 @@
-"""Models of transformers as engines: masked ones fill a mask, causal ones score texts."""
+"""Models of transformers as engines: masked ones fill a mask, causal ones score and compare."""
 
 from typing import Any
 
+from operators.engines.candidates_lm import CandidatesLM
 from operators.engines.kind import EngineKind, Start, installed
 from operators.engines.likelihood import Likelihood
 from operators.engines.masked_lm import MaskedLM
 
 
-def load(start: Start) -> MaskedLM | Likelihood:
+def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
     """The engine for what is asked, with the model loaded."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
@@ -16,6 +17,10 @@ def load(start: Start) -> MaskedLM | Likelihood:
     tokenizer = AutoTokenizer.from_pretrained(
         start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
     )
+    if start.ability == "prefer":
+        return CandidatesLM(
+            _pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device
+        )
     return MaskedLM(_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
 
 
@@ -34,7 +39,7 @@ KIND = EngineKind(
     name="transformers",
     version=lambda: installed("transformers"),
     load=load,
-    abilities=frozenset({"fill", "score"}),
+    abilities=frozenset({"fill", "score", "prefer"}),
     install="install it with pip install transformers",
     gpus="one",
 )

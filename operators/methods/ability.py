@@ -30,4 +30,4 @@ FILL = Ability("fill", "masked", "token", again=None, further="priors")
 SCORE = Ability("score", "scores", "logprob", again="rescored", further=None)
 PREFER = Ability("prefer", "preferences", "logprob", again="preferred_again", further="beams")
 
-ABILITIES = (GENERATE, FILL, SCORE)
+ABILITIES = (GENERATE, FILL, SCORE, PREFER)

@@ -26,11 +26,11 @@ from operators.errors import InputError
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.knowledge_base.omega import Kind, kinds
 from operators.knowledge_base.retrieval import retrieved
+from operators.prompts.endings import Ending
 from operators.prompts.expansion import Expansion, names
 from operators.schemas import empty
 
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
-Ending = Literal["eos", "sentence"]
 
 CONTEXT = "cloze"  # the one context: no text
 _CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"

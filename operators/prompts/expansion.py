@@ -43,6 +43,10 @@ class Expansion:
                 whole = pl.concat([empty(name), rows], how="diagonal_relaxed")
                 object.__setattr__(self, name, whole)
 
+    def longest(self, rows: pl.DataFrame) -> pl.Series:
+        """The longest text that a model reads for each of some prompts of `of`."""
+        return longest_text(rows, self.candidate_sets)
+
     def of(self, source: Source) -> pl.DataFrame:
         """The prompts of a source, each with its full text."""
         if source == "ranked":
@@ -59,6 +63,18 @@ def with_text(prompts: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
     context = contexts.select("context_id", context="text")
     rows = prompts.join(context, on="context_id", how="left", maintain_order="left")
     return rows.with_columns(text=pl.concat_str("context", "query")).drop("context")
+
+
+def longest_text(rows: pl.DataFrame, candidate_sets: pl.DataFrame | None) -> pl.Series:
+    """The text of each prompt, with the longest label behind it (in bytes) where there are any."""
+    if candidate_sets is None:
+        return rows["text"]
+    labels = candidate_sets.select("candidates_id", label="labels").explode("label").drop_nulls()
+    longest = labels.group_by("candidates_id").agg(
+        pl.col("label").sort_by(pl.col("label").str.len_bytes()).last()
+    )
+    rows = rows.join(longest, on="candidates_id", how="left", maintain_order="left")
+    return rows.select(pl.concat_str("text", "label", separator=" ", ignore_nulls=True)).to_series()
 
 
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:

@@ -18,7 +18,7 @@ A label's log-probability is that of the whole text less that of the cloze.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from operators.errors import InputError
 from operators.prompts.tokens import encode, wants_bos
@@ -126,8 +126,7 @@ class Trie:
         return next(name.label for name in self.names[node] if name.entity_id == entity_id)
 
 
-@dataclass(frozen=True)
-class Behind:
+class Behind(NamedTuple):
     """A cloze as a model reads it, and the trie of what may follow: together, the whole texts."""
 
     token_ids: Sequence[int]

@@ -24,14 +24,24 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Baselines:
+    """What else clozes are asked: `beams` continuations, and the `top_tokens` likeliest tokens."""
+
+    beams: InRecipe[Annotated[int, Field(ge=0, le=1_000)]]  # 0: neither is asked
+    top_tokens: InRecipe[Annotated[int, Field(ge=1, le=10_000)]]
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How answers are decoded (conf/decoding/)."""
 
     engine: InRecipe[str]
     scorer: InRecipe[str]
+    comparer: InRecipe[str]
     max_tokens: InRecipe[Count]
     stop: InRecipe[tuple[Text, ...]]
     samples: Samples
+    baselines: Baselines
     canary_prompts: InRecipe[CountOrNone]
     determinism: InRecipe[Literal["default", "batch_invariant"]]
     mix_tensor_parallel: InRecipe[bool]
@@ -50,8 +60,13 @@ class Decoding:
         """The engine that does what a method asks; the fake one replaces every other."""
         if self.engine == "fake":
             return ENGINES["fake"]
-        names = {"generate": self.engine, "fill": "transformers"}
-        return ENGINES[names.get(ability, self.scorer)]
+        names = {
+            "generate": self.engine,
+            "score": self.scorer,
+            "prefer": self.comparer,
+            "fill": "transformers",
+        }
+        return ENGINES[names[ability]]
 
     def fresh(self, *, canary: bool = False) -> dict[str, str]:
         """Extra fields of a recipe that force a fresh decode.

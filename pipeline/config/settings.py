@@ -215,7 +215,11 @@ def _default_name(given: Config, settings: Sequence[Asked]) -> str:
 
 
 def _check_engines(decoding: Decoding) -> None:
-    abilities: dict[str, Ability] = {"engine": "generate", "scorer": "score"}
+    abilities: dict[str, Ability] = {
+        "engine": "generate",
+        "scorer": "score",
+        "comparer": "prefer",
+    }
     for field, ability in abilities.items():
         named = getattr(decoding, field)
         known = [kind.name for kind in ENGINES.values() if ability in kind.abilities]

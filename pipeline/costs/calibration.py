@@ -16,6 +16,7 @@ import polars as pl
 
 from operators.cost import SPENT
 from operators.errors import InputError
+from operators.methods.ability import PREFER
 from pipeline.config.home import home
 from pipeline.config.settings import Run
 from pipeline.costs import rates
@@ -84,20 +85,23 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
     run = plan.run
     for branch in plan.branches:
         facts = facts_stage.load(branch.facts)
+        if run.method.ask.ability == PREFER:
+            branch.step(branch.prompts).run()  # candidates are read from beside the prompts
         # One question of each table: all blocks of samples are asked alike.
         questions = {question.table: question for _, question in branch.asked()}
         parts: dict[str, list[pl.DataFrame]] = {table: [] for table in questions}
         for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
             for table, question in questions.items():
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
-                parts[table].append(_with_room(plan, question.task, rows))
+                texts = expansion.longest(rows)
+                parts[table].append(_with_room(plan, question.task, rows, texts))
         for table, question in questions.items():
             yield _Job(branch, table, question.task, parts[table])
 
 
-def _with_room(plan: Plan, task: Task, rows: pl.DataFrame) -> pl.DataFrame:
-    """The prompts that leave room for an answer."""
-    ids = task.token_ids(models.tokenizer(plan.weights), rows["text"].to_list())
+def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+    """The prompts that leave room for an answer; `texts` are what the model reads of them."""
+    ids = task.token_ids(models.tokenizer(plan.weights), texts.to_list())
     fits = [len(each) <= room(plan.run) for each in ids]
     return rows.filter(pl.Series(fits, dtype=pl.Boolean))
 

@@ -29,7 +29,9 @@ _WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers"
 
 @dataclass
 class Forecast:
-    """The figures of one setting. Tokens are those of the prompts that are decoded.
+    """The figures of one setting.
+
+    Tokens are those of the prompts that are decoded, without what an engine compares behind them.
 
     `asked` counts the prompts that an engine is asked, by stage; `left` the answers that are not
     there yet, or what another stage has to go through.
@@ -72,8 +74,10 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
         rows = question.asked(expansion.of(question.source))
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
             tokenizer = models.tokenizer(plan.weights)
-            ids = question.task.token_ids(tokenizer, part["text"].to_list())
-            fits = pl.Series([len(each) <= room(plan.run) for each in ids], dtype=pl.Boolean)
+            ids = whole = question.task.token_ids(tokenizer, part["text"].to_list())
+            if expansion.candidate_sets is not None:
+                whole = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
+            fits = pl.Series([len(each) <= room(plan.run) for each in whole], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
             if question.table == plan.run.method.ask.ability.answers:
                 figures.tokens += sum(map(len, ids))

@@ -147,7 +147,11 @@ def _branch(run: Run, setting: Asked, facts: Step, weights: Weights) -> Branch:
     method, n_sampled = run.benchmark.method, _n_sampled(run)
     size = run.cluster.rows_per_shard
     prompts = _step(run, Expand(facts.artifact, method, setting, run.seed, size), facts)
-    said = _given(run, setting, prompts) if run.answers else _asked(run, facts, prompts, weights)
+    said = (
+        _given(run, setting, prompts)
+        if run.answers
+        else _asked(run, setting, facts, prompts, weights)
+    )
     inputs = (facts.artifact, prompts.artifact)
     further = tuple(step.artifact for step in said.further)
     matched = _step(
@@ -203,9 +207,10 @@ class _Said:
         yield from (*filter(None, [self.again]), *self.further)
 
 
-def _asked(run: Run, facts: Step, prompts: Step, weights: Weights) -> _Said:
+def _asked(run: Run, setting: Asked, facts: Step, prompts: Step, weights: Weights) -> _Said:
     """What an engine of ours is asked."""
-    found, ability = questions(run, facts.artifact), run.method.ask.ability
+    found = questions(run, setting, facts.artifact, prompts.artifact)
+    ability = run.method.ask.ability
     admit = Admit(prompts.artifact, weights, ability, found.answers.task, room(run))
     admitted = _step(run, admit, prompts)
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.methods.ability import Ability
+from operators.methods.ability import PREFER, Ability
+from operators.prompts.expansion import longest_text
 from operators.prompts.tokens import too_long
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
-from pipeline.stages.expand import with_text
+from pipeline.stages.expand import candidate_sets, with_text
 from pipeline.stages.question import Task
 from pipeline.storage.artifact import Artifact, Recipe
 
@@ -22,7 +23,10 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Admit:
-    """Finds the prompts of more than `limit` tokens, as `task` puts them to the model."""
+    """Finds the prompts of more than `limit` tokens, as `task` puts them to the model.
+
+    A cloze must fit together with the longest label of its candidates.
+    """
 
     prompts: Artifact
     weights: Weights
@@ -52,13 +56,18 @@ class Admit:
             rows = with_text(self.prompts, "prompts", shard)
             found = too_long(
                 tokenizer,
-                rows["text"].to_list(),
+                self._texts(rows, shard).to_list(),
                 limit=self.limit,
                 token_ids=self.task.token_ids,
                 adds_text=self.weights.model.chat_template,
             )
             artifact.write("errors", shard, self._errors(rows, found))
         artifact.finish(["errors"])
+
+    def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
+        """The longest that the model reads for each prompt."""
+        compared = self.ability == PREFER
+        return longest_text(rows, candidate_sets(self.prompts, shard) if compared else None)
 
     def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
         ids = rows["prompt_id"].gather(list(found))

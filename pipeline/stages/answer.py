@@ -4,12 +4,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from operators.methods.ability import FILL, SCORE, Ability
+from operators.methods.ability import FILL, PREFER, SCORE, Ability
+from operators.methods.method import Asked
 from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Decoding, Run
 from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
-from pipeline.stages import fill, generate, likelihood
+from pipeline.stages import fill, generate, likelihood, prefer
 from pipeline.stages.question import Question, Questions
 from pipeline.storage.artifact import Artifact, Recipe
 
@@ -42,11 +43,14 @@ class Answer:
         return Recipe(self.question.table, VERSION, fields, inputs)
 
 
-def questions(run: Run, facts: Artifact) -> Questions:
-    """All that an engine is asked in each setting of a run."""
-    if run.method.ask.ability == FILL:
+def questions(run: Run, setting: Asked, facts: Artifact, prompts: Artifact) -> Questions:
+    """All that an engine is asked in a setting of a run."""
+    ability = run.method.ask.ability
+    if ability == FILL:
         return fill.questions(run, facts)
-    return likelihood.questions(run) if run.method.ask.ability == SCORE else generate.questions(run)
+    if ability == PREFER:
+        return prefer.questions(run, setting, prompts)
+    return likelihood.questions(run) if ability == SCORE else generate.questions(run)
 
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:

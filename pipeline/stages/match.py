@@ -89,11 +89,14 @@ def _answers(
 
 
 def _further(artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
-    """What was asked beside a relation's answers: its samples (prompt_id, text), or a table."""
-    if not artifacts:
-        rows = empty("samples")
-    else:
-        rows = pl.concat(artifact.read(artifact.stage, relation_id) for artifact in artifacts)
+    """The relation's sampled answers (prompt_id, text), or the table that was asked for beside."""
+    found = [
+        artifact.read(artifact.stage, shard)
+        for artifact in artifacts
+        for shard in artifact.shards(artifact.stage)
+        if relation_of(shard) == relation_id
+    ]
+    rows = pl.concat([empty(artifacts[0].stage if artifacts else "samples"), *found])
     if "block" not in rows.columns:
         return rows
     return rows.select("prompt_id", text="texts").explode("text").drop_nulls("text")
