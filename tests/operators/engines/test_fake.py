@@ -2,8 +2,11 @@
 
 from operators.engines.fake import FakeEngine
 from operators.engines.masked_lm import MaskedRequest
+from operators.engines.preference import BeamsRequest, PreferRequest
 from operators.engines.protocol import Request, Sampling, ScoreRequest
+from operators.prompts.label_trie import Name, Trie
 
+TRIE = Trie.of((Name(f"Q{i}", f"{i}"), (i, i % 3)) for i in range(9))
 SAMPLING = Sampling(max_tokens=5, stop=("\n",), n=25, temperature=1.0)
 REQUESTS = [Request(f"p{i}", [i, i + 1], SAMPLING, seed=i) for i in range(40)]
 
@@ -46,3 +49,22 @@ def test_fake_prediction_is_the_likeliest_candidate() -> None:
     shares = dict(zip([7, 8, 9], found.candidate_probabilities, strict=True))
     assert found.probability == shares[found.token_id] == max(shares.values())
     assert sum(shares.values()) < 1
+
+
+def test_fake_preferences_only_the_texts_determine_them() -> None:
+    asked = [
+        PreferRequest(f"p{i}", [i, 7], TRIE, (5,), "Q0", "exact", 3, (), frozenset({"Q8"}))
+        for i in range(4)
+    ]
+    found = list(FakeEngine().preferences(asked))
+    assert found == list(reversed([*FakeEngine().preferences(reversed(asked))]))
+    assert len({each.answer.logprob for each in found}) == 4
+    for each in found:
+        logprobs = [distractor.logprob for distractor in each.distractors]
+        assert logprobs == sorted(logprobs, reverse=True)
+        assert {"Q0", "Q8"}.isdisjoint(distractor.entity_id for distractor in each.distractors)
+
+
+def test_fake_beams_are_as_many_as_are_asked_for() -> None:
+    (found,) = FakeEngine().beams([BeamsRequest("p", [1], width=3, max_tokens=9, top_tokens=2)])
+    assert (len(found.texts), len(found.logprobs), len(found.top_tokens)) == (3, 3, 2)

@@ -10,7 +10,12 @@ import pytest
 from operators.engines import ENGINES, vllm
 from operators.engines.kind import NOT_INSTALLED, Start, installed
 
-METHODS = {"generate": "answers", "score": "scores", "fill": "predictions"}
+METHODS = {
+    "generate": "answers",
+    "score": "scores",
+    "fill": "predictions",
+    "prefer": "preferences",
+}
 FAKE = ENGINES["fake"]
 
 

@@ -43,21 +43,25 @@ VALUES: Mapping[str, Callable[[Run], Any]] = {
     "benchmark.data": lambda _: "kamel-mini",  # must be in the catalog
     "decoding.engine": lambda run: "vllm" if run.decoding.engine == "fake" else "fake",
     "decoding.scorer": lambda _: "transformers",
+    "decoding.comparer": lambda _: "vllm",
     "decoding.samples.n_answers": lambda run: 2 * run.decoding.samples.n_answers,  # whole blocks
     "benchmark.paper": lambda run: replace(run.benchmark.paper, prompts=("zero-shot",)),
     "metrics": lambda run: replace(run.metrics, n_rounds=run.metrics.n_rounds + 1),
     "cluster.launch": lambda _: RayJob("ray", None),
 }
 
+# What is asked about candidates alone.
+COMPARED = {"decoding.comparer", "decoding.baselines.beams", "decoding.baselines.top_tokens"}
 SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
 # Parts of recipes that need not change a fingerprint of a run that asks something else of engines.
 SILENT = {
-    "generate": {"decoding.scorer"},  # it scores given texts
+    "generate": {*COMPARED, "decoding.scorer"},  # it scores given texts
     # Nothing is generated, and scores of another tensor_parallel are always others.
-    "score": {*SAMPLES, "decoding.stop", "decoding.mix_tensor_parallel"},
+    "score": {*SAMPLES, *COMPARED, "decoding.stop", "decoding.mix_tensor_parallel"},
     # Predicted by transformers on one device: not generated, not sampled, not by kernels of vLLM.
     "fill": {
         *SAMPLES,
+        *COMPARED,
         *(f"decoding.{name}" for name in ("scorer", "stop", "canary_prompts", "determinism")),
         *("decoding.mix_tensor_parallel", "model.tensor_parallel", "model.pipeline_parallel"),
     },
