@@ -185,7 +185,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 *(field for field in _SCORES if field.name != "prompt_id"),
             ]
         ),
-        "preferences": _PREFERENCES,  # the right answer of a cloze beside its distractors
+        "preferences": _PREFERENCES,  # the right answer of a cloze next to its distractors
         "preferred_again": _PREFERENCES,  # of some clozes again, their candidates in another order
         "beams": pa.schema(  # the best sequences of a beam search from the bare cloze
             [

@@ -8,7 +8,7 @@ from operators.errors import InputError
 def check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
     """Refuse a table that lacks a column of the schema, or has it with another type.
 
-    A column of nulls alone has every type.
+    A column of nothing but nulls fits every type.
 
     Raises:
         InputError: it names the table, the column, and both types.

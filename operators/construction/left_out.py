@@ -1,4 +1,4 @@
-"""How much of its input a set was not made of, and why."""
+"""How much of the input was left out of a set, and why."""
 
 from collections.abc import Mapping
 

@@ -57,7 +57,7 @@ def build(
     A pair's objects are those of `facts`, then all others that `knowledge` (FACTS) has for it. The
     names of subjects and objects are their labels and aliases. `fits` says of an object's main
     label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
-    (PARAPHRASES) stand behind their manual template; without them the set has the manual ones.
+    (PARAPHRASES) follow their manual template; without them the set has the manual ones alone.
 
     Raises:
         InputError: a missing column, paraphrases of an unknown template, or no pair is left.
@@ -92,8 +92,8 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
     """Count the paraphrases that each relation lacks.
 
     Columns in: relation_id, group, origin (of the canonical templates). Columns out: relation_id,
-    n_manual, n_paraphrases, n_missing. Too many paraphrases of one manual template make up for no
-    other's lack.
+    n_manual, n_paraphrases, n_missing. Surplus paraphrases of one manual template do not make up
+    for missing ones of another.
 
     >>> templates = pl.DataFrame({
     ...     "relation_id": ["P36", "P36", "P36"],

@@ -30,7 +30,7 @@ _QUOTES = "\"'“”„‘’«»`*"
 class Paraphrased(NamedTuple):
     """A manual template, its paraphrases, and what was asked for them.
 
-    `n_unfit` lines lacked [X] or [Y] or doubled them, `n_repeated` said what was there already.
+    `n_unfit` lines lacked [X] or [Y] or had one twice; `n_repeated` repeated an earlier sentence.
     """
 
     relation_id: str
@@ -114,7 +114,7 @@ def has_slots(text: str) -> bool:
 
 
 def wording(text: str) -> str:
-    """A text as it is told from others: without case, extra spaces and its last full stop.
+    """A text as it is compared with others: without case, extra spaces and its last full stop.
 
     >>> wording("[X]  died in [Y] .") == wording("[X] Died in [Y]")
     True

@@ -13,7 +13,7 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
     """The rows with the column `sub_aliases` or `obj_aliases`, from names by id.
 
     `labels` has the columns `entity_id` and `labels` (list[str]). An id may be the end of a URL. An
-    entity that is not there has no other names.
+    entity that is missing there has no other names.
 
     Raises:
         InputError: the rows have no ids.

@@ -14,7 +14,7 @@ class Facts:
     """Facts and the templates that put them into words.
 
     Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
-    needs beside these three, by name; their rows belong to pairs (pair_id, relation_id).
+    needs in addition to these three, by name; their rows belong to pairs (pair_id, relation_id).
     `knowledge_base` is what is known of their entities, of whichever part of the facts; null: none
     is needed.
     """

@@ -14,12 +14,12 @@ from operators.matching.told_apart import told_apart
 
 Relations = Mapping[str, str] | None
 
-# Figures that are nought in a sound set, and what is done where they are not.
+# Counts that are 0 in a sound set, and what the reader does where they are not.
 FAULTS: Mapping[str, str] = {
     "contradicting_pairs": "rows of one pair name other subjects or objects; its first row counts",
     "subjects_of_two_labels": "one subject id has several labels; each pair keeps its own",
 }
-# Columns without which a figure is smaller.
+# Optional columns; where they are missing, these counts are smaller.
 NEEDS: Mapping[str, Sequence[str]] = {
     "prompts": ("sub_aliases",),
     "derived_triples": ("sub_aliases", "obj_aliases"),

@@ -1,4 +1,4 @@
-"""Texts in batches of a bounded size: what is padded costs as much as what is read."""
+"""Texts in batches of a bounded size: padding costs as much as text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar

@@ -41,8 +41,8 @@ class EngineKind:
     get what it lacks where its version is `NOT_INSTALLED`.
 
     `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
-    or none. `hardware` stands in the place of the machine's name where the engine's speed says
-    nothing about the machine.
+    or none. `hardware` replaces the machine's name where the engine's speed says nothing about the
+    machine.
 
     `variables` are environment variables that it reads and that change no answer. `switches` gives,
     of an environment, those that may change one: they are part of a recipe where they are set.

@@ -1,11 +1,11 @@
 """Causal language models through transformers: how probable given texts are.
 
 The tokens that all texts of a group begin with are run once, and their keys and values kept; the
-rest of each text is run behind them, several texts a batch. The last of the shared tokens is left
-to the batches, since what follows it is each text's own.
+rest of each text is run after them, several texts per batch. The last shared token is part of the
+batches, since the token that it predicts differs from text to text.
 
-No attention mask is needed: texts are padded on the right, and a causal model reads nothing from
-behind. What a token sees, and where it stands, is the same as in the text by itself.
+No attention mask is needed: texts are padded on the right, and a causal model never looks ahead.
+What a token sees, and where it stands, is the same as in the text by itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +24,8 @@ _TOKENS_PER_BATCH = 2048
 class Likelihood:
     """A transformers model for causal language modelling, on a device.
 
-    What a batch holds moves a log-probability in its last digits. It depends on the texts of the
-    group alone: in whichever order requests come, their batches are the same.
+    The composition of a batch changes a log-probability in its last digits. It depends on the texts
+    of the group alone: in whichever order requests come, their batches are the same.
     """
 
     def __init__(self, model: Any, *, device: str = "cpu") -> None:

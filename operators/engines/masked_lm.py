@@ -7,7 +7,7 @@ from typing import Any
 
 from operators.engines.batches import bounded
 
-# Sorted by length within a window, prompts need little padding, and no more than a window waits.
+# Prompts are sorted by length within a window, so that they need little padding.
 _PROMPTS_PER_WINDOW = 4096
 _TOKENS_PER_BATCH = 8192
 
@@ -39,8 +39,8 @@ class Prediction:
 class MaskedLM:
     """A transformers model for masked language modelling, on a device.
 
-    Batches are padded, and padding moves a probability in its last digits: only requests that come
-    in the same order get the very same numbers.
+    Batches are padded, and padding changes a probability in its last digits: only requests that
+    come in the same order get the very same numbers.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
@@ -91,7 +91,7 @@ class MaskedLM:
 
 
 class _AtPlaces:
-    """While open, the encoder hands its head one position per text: a vocabulary is wide."""
+    """While open, the head sees one position per text: logits of the whole vocabulary are large."""
 
     def __init__(self, encoder: Any, places: Any) -> None:
         self._encoder = encoder

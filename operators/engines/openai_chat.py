@@ -60,7 +60,7 @@ class OpenAIChat:
 
         return OpenAI(
             base_url=self.base_url,
-            # A server of one's own may want no key; the client and HTTP want some text.
+            # A self-hosted server may need no key, but the client must send some text.
             api_key=self.api_key or "none",
             timeout=self.timeout_s,
             max_retries=self.max_retries,

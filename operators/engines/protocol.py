@@ -1,4 +1,4 @@
-"""What a decoder engine is asked, and what it answers: to go on with a text, or to score one."""
+"""What a decoder engine is asked, and what it answers: to continue a text, or to score one."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +77,7 @@ class ScoreRequest:
 class Scored:
     """The log-probability of a text, and that of its entity: sums over tokens, in nats.
 
-    Every token is scored but the first, before which there is nothing to go by. (So BOS is not
+    Every token is scored but the first, which nothing precedes. (So BOS is not
     scored, and with it every token of the text itself is.) `n_tokens` counts the scored ones.
 
     `logprob` is null where no token is scored, `entity_logprob` where some token of the entity is

@@ -1,6 +1,6 @@
 """Sentence embeddings from any encoder that transformers loads.
 
-Sentence-transformers describes what it does to a model's output in files beside the weights:
+Sentence-transformers describes what it does to a model's output in files next to the weights:
 `modules.json` lists the steps, `1_Pooling/config.json` how token vectors become one vector,
 `sentence_bert_config.json` the longest text. We do what they say, with transformers alone. A model
 without them is averaged over its tokens and not normalised, which is what sentence-transformers
@@ -81,7 +81,7 @@ class SentenceEncoder:
         )
 
     def _pooling(self, config: dict[str, Any]) -> str:
-        # Newer files name the way (or several); older ones have a switch for each.
+        # Newer files name the pooling mode (or several); older ones have a switch for each.
         named = config.get("pooling_mode", [key for key in config if _is_switched_on(config, key)])
         modes = [
             _POOLINGS.get(each, each) for each in ([named] if isinstance(named, str) else named)

@@ -67,7 +67,7 @@ class VllmEngine:
         try:
             yield from self._fed(iter(jobs), running, capacity)
         finally:
-            # Where the caller stops early, they would be answered in the next call.
+            # If the caller stops early, they would otherwise be answered in the next call.
             self._llm.llm_engine.abort_request(list(running))
 
     def _fed(
@@ -101,8 +101,8 @@ def _load(start: Start) -> "LLM":
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.
         options |= {"enforce_eager": True, "block_size": 32}
-        # A prompt is read whole: of one that is read in parts, vLLM turns back the generator of a
-        # seeded request, which those of a CPU do not know how to.
+        # Prompts are not prefilled in chunks: for a seeded request vLLM would rewind the random
+        # generator, which is not possible for those of a CPU.
         options |= {"enable_chunked_prefill": False}
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
@@ -146,7 +146,7 @@ def _score_parameters() -> "SamplingParams":
 
     return SamplingParams(
         temperature=0.0,
-        max_tokens=1,  # it gives no less
+        max_tokens=1,  # vLLM's minimum
         prompt_logprobs=0,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,

@@ -37,7 +37,7 @@ class Normaliser:
     def normalise(self, texts: pl.Series) -> pl.Series:
         """Give the lemmas of each text: String to List(String), null to null.
 
-        Each distinct lowercased text is tokenised once, also over calls: relations share answers.
+        Each distinct lowercased text is tokenised once, also across calls: relations share answers.
         """
         lowered = texts.cast(pl.String).str.to_lowercase().to_frame("text")
         distinct = lowered.drop_nulls().unique()

@@ -1,4 +1,4 @@
-"""Labels that their special characters alone tell apart: C, C++ and C#."""
+"""Labels that differ in their special characters alone: C, C++ and C#."""
 
 import polars as pl
 

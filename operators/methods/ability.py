@@ -10,7 +10,7 @@ class Ability:
 
     `answers` is the table with one row per answered prompt, and `column` its column that holds the
     answer. `again` is the table of the prompts that are answered a second time, `further` that of
-    what is asked beside the answers; null: there is none.
+    what is asked in addition to the answers; null: there is none.
     """
 
     name: Literal["generate", "fill", "score", "prefer"]

@@ -1,4 +1,4 @@
-"""BELIEF and BELIEF-ICL: many prompts a fact, matched by lemmas, with confidence from samples."""
+"""BELIEF and BELIEF-ICL: many prompts per fact, matched by lemmas, with confidence from samples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matc
 
 
 def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
-    """One row a right answer: pair_id, key."""
+    """One row per label of a right answer: pair_id, key."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
     pairs = facts.pairs.select("pair_id", text=labels).explode("text")
     return _normalised(pairs, normaliser).select("pair_id", "key")
@@ -113,7 +113,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 
 
 def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
-    """What decoders and encoders are both measured by: the metrics, and the analyses asked for."""
+    """What decoders and encoders have in common: the metrics, and the analyses asked for."""
     answers, n_failed = evidence.tables["answers"], evidence.n_failed
     metrics = belief(
         answers,
@@ -161,7 +161,7 @@ def report(result: Result) -> Report:
 
 
 def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
-    """The papers' tables that the runs have a number of, and why numbers are missing in them.
+    """The papers' tables that the runs have numbers for, and why numbers are missing in them.
 
     The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
     """

@@ -1,4 +1,4 @@
-"""BELIEF of encoder models: one mask per prompt, and the probability of what they put there."""
+"""BELIEF of encoder models: one mask per prompt, and the probability of the token put there."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

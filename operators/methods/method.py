@@ -1,7 +1,7 @@
 """Method: how a benchmark is measured, from its facts to its tables, whatever model answers.
 
-The pipeline asks a method what to do and knows no benchmark by name. A new one is a module beside
-this with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
+The pipeline asks a method what to do and knows no benchmark by name. A new one is a module in this
+package with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class Expand(Protocol):
 
 
 class Matcher(Protocol):
-    """Holds answers against facts."""
+    """Compares answers with facts."""
 
     def __call__(self, answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
         """The matched tables of a relation, from its answers.
@@ -78,7 +78,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured: `tables` has the metrics, and what `Method.measure` gave beside them.
+    """What was measured: `tables` has the metrics, and what else `Method.measure` gave.
 
     Every table has model, benchmark, setting and variant. `answers` loads a run's first matched
     table; there are none where runs are not compared with each other. `costs` has rows of the
@@ -151,15 +151,14 @@ class Measure:
     """How answers are compared with facts, and what is computed of them.
 
     `version` rises when the same answers give other numbers. `matcher` is made of the facts, the
-    name of a spaCy pipeline and what loads the tokenizer; `versions` says what it depends on beside
-    its code. It gives the tables `answers` (one row per answered prompt), `calibration` (one row
+    name of a spaCy pipeline and what loads the tokenizer; `versions` names the software that it
+    depends on. It gives the tables `answers` (one row per answered prompt), `calibration` (one row
     per sampled prompt), `left_out` (prompts that the model cannot answer, which have not failed)
-    and those `beside` them; null: there is none.
-    `compute` gives the tables that `measured` names: `metrics`, and what figures show beside it.
-    `options` is the frozen dataclass of what it reads of conf/metrics/. `main_metric` is defined
-    over every answered prompt; failures are counted from it. `metrics` are those that have a
-    heading or a better end. `twice` measures how far the answers that were made twice
-    differ: the first, then the second ones.
+    and further ones (`beside`); null: there is none. `compute` gives the tables that `measured`
+    names: `metrics`, and what figures show in addition. `options` is the frozen dataclass of what
+    it reads of conf/metrics/. `main_metric` is defined over every answered prompt; failures are
+    counted from it. `metrics` are those that have a heading or a better direction. `twice` measures
+    how far the answers that were made twice differ: the first, then the second ones.
     """
 
     version: int

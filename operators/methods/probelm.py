@@ -38,7 +38,7 @@ _TITLES: Mapping[str, str] = {
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
-    """The scores under the names of candidates and prompt types, which an item's id holds."""
+    """The scores with candidate and prompt type, both read from an item's id."""
     named = pl.col("prompt_id").str.extract_groups(_ITEM_ID).alias("named")
     return lambda answers, _further: {"scored": answers.with_columns(named).unnest("named")}
 

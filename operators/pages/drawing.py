@@ -1,4 +1,4 @@
-"""Figures as SVG in a page: they take its colours, by light and by dark, and its fonts."""
+"""Figures as SVG in a page: they take its colours, in light and dark mode, and its fonts."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 # Matplotlib's ink, paper and grid, and the series of operators.tables.calibration_figure, as the
-# variables that page.css gives other values by dark.
+# variables that page.css gives other values in dark mode.
 _INK = MappingProxyType(
     {
         "#000000": "currentColor",

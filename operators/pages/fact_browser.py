@@ -77,7 +77,7 @@ def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded
         few = rows.gather_every(-(-rows.height // _FEW) or 1)
         guess = len(_packed(facts, few, asked, fill)) * rows.height / max(few.height, 1)
         if guess > most_bytes and fill is not _FILLS[-1]:
-            continue  # to pack all would take a while, and be in vain
+            continue  # packing everything would take long, for nothing
         payload = _packed(facts, rows, asked, fill)
         if len(payload) <= most_bytes:
             break

@@ -16,7 +16,7 @@ _SCOPE = Metric(
 
 
 class Term(NamedTuple):
-    """A metric under its heading: its name, what it is, its better end in words and as a sign."""
+    """A metric under its heading: name, meaning, and better direction in words and as a sign."""
 
     metric: str
     meaning: str

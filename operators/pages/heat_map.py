@@ -1,4 +1,4 @@
-"""The heat map: a metric by relation and by who was asked how, as a table with coloured cells."""
+"""The heat map: a metric by relation, model and setting, as a table with coloured cells."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ _CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 
 @dataclass(frozen=True)
 class Distractors:
-    """What determines the clozes and their candidates, beside the facts and the seed.
+    """What determines the clozes and their candidates, apart from the facts and the seed.
 
     `n` is the most distractors of a fact. `ending` says how a name may end: `eos` as in the paper,
     `sentence` by a full stop, a line end or EOS, summed. `n_clozes` is the most clozes of a fact,

@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """What demonstrations are drawn from, each table sorted by id so that a draw means one thing.
+    """What demonstrations are drawn from, each table sorted by id, so that a draw can be repeated.
 
     pairs: pair_id, relation_id, name (the first), label (of the first object).
     templates: template_id, relation_id, asked.
@@ -102,7 +102,7 @@ def fresh_draw(
     """
     span = _pairs_span(pool, setting, relation_id)
     drawn = seeds.distinct_indices(rows, count=setting.shots, among=span.length - 1)
-    # Counted among the others: from the target on, each stands one row further down.
+    # The draw counts the other pairs alone: those from the target on are one row further down.
     chosen = span.start + drawn + (drawn >= (targets - span.start)[:, None])
     if setting.context == "template":
         return Draw(chosen, np.broadcast_to(own[:, None], chosen.shape))

@@ -23,7 +23,7 @@ Source = Literal["prompts", "ranked", "content_free"]
 class Expansion:
     """The tables of one relation: `prompts`, in prefix order, and the `contexts` that they use.
 
-    `content_free` has the prompts that a masked model is asked beside them, `candidate_sets` the
+    `content_free` has the further prompts that a masked model is asked, `candidate_sets` the
     entities that are compared after a prompt. `together` names a column: prompts that follow each
     other and have the same in it are answered in one shard.
     """

@@ -27,7 +27,7 @@ MAX_TOKENS = 100
 
 @dataclass(frozen=True)
 class FewShot:
-    """What determines the text of a prompt, beside the facts and the seed.
+    """What determines the text of a prompt, apart from the facts and the seed.
 
     `scope` says for how many queries the examples are drawn: `prompt` draws afresh for each (the
     paper's words), `shared` once for all of a relation, which lets an engine reuse the prefix.
@@ -38,7 +38,7 @@ class FewShot:
     split: Literal["train", "dev", "test"] = "test"
 
     def __post_init__(self) -> None:
-        """Choose no scope where there are no shots to choose it for."""
+        """Without shots there is no scope."""
         if not self.shots:
             object.__setattr__(self, "scope", "prompt")
 

@@ -16,7 +16,7 @@ CONTENT_FREE = ("N/A", "", "?")
 
 @dataclass(frozen=True)
 class Masked:
-    """What determines the text of a masked model's prompt, beside the facts."""
+    """What determines the text of a masked model's prompt, apart from the facts."""
 
     templates: Templates = "all"
 

@@ -57,7 +57,7 @@ ITEMS = pl.Schema(
 
 @dataclass(frozen=True)
 class Plausibility:
-    """What determines the texts whose likelihood is asked for, beside the facts."""
+    """What determines the texts whose likelihood is asked for, apart from the facts."""
 
     prompt_types: tuple[PromptType, ...]
 
@@ -198,7 +198,7 @@ def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
 
 
 def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
-    """The parts of each candidate's text; names are put in together, so that none is put in twice.
+    """The parts of each candidate's text; both names are filled in at once, neither into the other.
 
     Where the asked entity stands twice, the continuation begins at the first, and `entity_start`
     is that of the last: the answer.

@@ -22,7 +22,7 @@ _INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What determines the text of a prompt, beside the facts and the seed.
+    """What determines the text of a prompt, apart from the facts and the seed.
 
     `scope` says for how many prompts a demonstration is drawn: `prompt` draws afresh for each (the
     paper's words), `shared` once for all prompts of a (relation, template), which lets an engine
@@ -36,7 +36,7 @@ class Setting:
     scope: Literal["shared", "prompt"] = "shared"
 
     def __post_init__(self) -> None:
-        """Refuse shots that do not go with the context, and choose nothing that makes no choice.
+        """Refuse shots that do not go with the context, and set to null what makes no difference.
 
         Without shots there is no scope; in question style all templates are question templates.
         """

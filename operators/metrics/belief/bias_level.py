@@ -1,4 +1,4 @@
-"""Bias level: how far a template alone, without a subject, prefers some objects to others."""
+"""Bias level: how strongly a template, without a subject, prefers some objects to others."""
 
 import polars as pl
 

@@ -22,8 +22,8 @@ BINS = pl.Schema(
 def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     """Sort the prompts by confidence, descending, and cut them into bins of equal size.
 
-    Bin 1 is the most confident one. Sizes differ by at most 1; fewer prompts than bins make a bin
-    each. Equal confidences are ordered by prompt_id.
+    Bin 1 is the most confident one. Sizes differ by at most 1; with fewer prompts than bins, each
+    prompt is a bin. Equal confidences are ordered by prompt_id.
 
     Source: BELIEF, section 2.4. The paper is silent about ties and about remainders.
 

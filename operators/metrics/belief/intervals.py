@@ -1,4 +1,4 @@
-"""95 % intervals of those of BELIEF's metrics that are no ratio of sums over pairs."""
+"""95 % intervals of the BELIEF metrics that are not ratios of sums over pairs."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ def bootstrap_ece(
 ) -> Estimate:
     """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again.
 
-    The unit that is resampled is the prompt: there is one a pair.
+    The unit that is resampled is the prompt: there is one per pair.
     """
     return _calibration_estimate(
         calibration, lambda rows, weights: ece_rounds(rows, weights, n_bins), seed, n_rounds

@@ -68,7 +68,7 @@ class Thresholds:
     `confident`: the confidence from which a wrong answer is confidently wrong.
 
     Raises:
-        InputError: one lies where it separates nothing.
+        InputError: a threshold that would separate nothing.
     """
 
     robust_share: float

@@ -18,7 +18,7 @@ def subject_template(
     seed: int,
     n_rounds: int = 1000,
 ) -> pl.DataFrame:
-    r"""Vary one factor, hold the other: rows of the table ROWS, over all and per relation.
+    r"""Vary one factor and keep the other: rows of the table ROWS, over all and per relation.
 
     - `subject_consist`: Consist among the prompts of a pair that have the same template and
       differ in the name; `template_consist`: the same name, another template.
@@ -31,8 +31,8 @@ def subject_template(
     subject_index, key and correct; `by` as in `consist`, `n_failed` as in `belief`. The Consist
     rows have intervals.
 
-    Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). That the extremes are taken so is seen
-    from its template columns, which are those of Table 11.
+    Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
+    Table 11, which shows that the extremes are taken this way.
 
     >>> answers = pl.DataFrame({
     ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],

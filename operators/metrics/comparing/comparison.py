@@ -50,7 +50,7 @@ FACTS = pl.Schema(
 # What is true or false of a fact; McNemar's test is for these.
 OF_FACTS = ("coverage_oracle", "coverage_robust")
 SHARES = ("acc_at_1", "consist", "one_word_ratio", "coverage_maximum", *OF_FACTS)
-# A run's best template is chosen on the very facts, so that none of the tests holds its level.
+# A run's best template is chosen on the same facts, so no test would keep its level.
 _UNTESTED = "coverage_maximum"
 _CELLS_PER_BLOCK = 2**21
 
@@ -176,8 +176,8 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
 def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     """Correct the p-values of a comparison (columns: COMPARISON) again, for the rows that are kept.
 
-    What is over all is one family, the relations of each metric are another. A metric that nothing
-    is decided by takes its share of the level from the others: leave its rows out first.
+    What is over all is one family, the relations of each metric are another. A metric that decides
+    nothing would weaken the tests of the others: leave its rows out first.
 
     >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist"], "relation_id": [None, None],
     ...     "p": [0.03, 0.5]}, schema_overrides={"relation_id": pl.String})

@@ -11,7 +11,8 @@ from scipy.stats import binom
 
 FloatArray = NDArray[np.float64]
 
-# Up to so many changed facts, all 2^n signs are written out; beyond, the normal law is close.
+# Up to so many changed facts, all 2^n signs are enumerated; beyond, the normal approximation is
+# close.
 _EXACT = 14
 _TIE = 1e-9
 
@@ -26,10 +27,10 @@ class McNemar(NamedTuple):
 def mcnemar(n_gained: int, n_lost: int) -> McNemar:
     """Test whether as many facts are gained as are lost (McNemar 1947).
 
-    If the runs know alike, a fact that only one of them knows is either's with chance 1/2. `exact`
-    is the binomial test on that; `mid_p` counts what is as likely as the observed half, which
-    keeps its level in practice and is less timid (Fagerland, Lydersen and Laake 2013). Both are 1
-    where no fact changed.
+    If both runs know equally much, a fact that only one of them knows belongs to either with
+    probability 1/2. `exact` is the binomial test on that; `mid_p` counts what is as likely as the
+    observed half, which keeps its level in practice and is less timid (Fagerland, Lydersen and
+    Laake 2013). Both are 1 where no fact changed.
 
     >>> mcnemar(5, 0)
     McNemar(exact=0.0625, mid_p=0.03125)
@@ -45,8 +46,8 @@ def sign_flip(changes: FloatArray) -> float | None:
     If the two runs are alike, each fact's change is as likely with the opposite sign (Fisher's
     randomisation test for pairs, 1935, section 21). The statistic is the sum of the changes. With
     changes of −1, 0 and 1 this is McNemar's test, so that facts and shares are tested alike. Exact
-    up to 14 changes that are not 0; beyond, the normal law with the same variance, Σ change². 1
-    where nothing changed; None without facts.
+    up to 14 changes that are not 0; beyond, the normal approximation with the same variance, Σ
+    change². 1 where nothing changed; None without facts.
 
     >>> sign_flip(np.array([0.5, 0.25, 0.0]))
     0.25

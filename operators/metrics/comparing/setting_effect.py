@@ -46,7 +46,7 @@ def setting_effect(
     the values of both runs on those prompts, and difference = second − first with its 95 %
     interval. Every round draws the same pairs, within their relation, for both runs. `n` counts the
     prompts of both, `n_left_out` those that only one has. Both tables need prompt_id, relation_id,
-    pair_id, key, n_lemmas and correct; their prompts are told by prompt_id.
+    pair_id, key, n_lemmas and correct; their prompts are matched by prompt_id.
 
     It serves mask against question style (BELIEF, appendix D.2, Table 14: the values on the shared
     templates), base against instruction-tuned models (2025, section 6.1, item 4, and Table 7) and

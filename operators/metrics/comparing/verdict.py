@@ -32,9 +32,9 @@ _N_NAMED = 3
 class Bar:
     """What a difference must pass to count.
 
-    `noise_floor` is the flip rate of the canary, `smallest_difference` the one that matters (both
-    in the metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests.
-    Fewer than `min_facts` never show that nothing changed: the interval of a few facts that did not
+    `noise_floor` is the flip rate of the canary, `smallest_difference` the threshold (both in the
+    metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
+    than `min_facts` never show that nothing changed: the interval of a few facts that did not
     change has no width.
 
     Raises:
@@ -58,7 +58,7 @@ class Bar:
 
     @property
     def margin(self) -> float:
-        """The difference from which one counts."""
+        """The smallest difference that counts."""
         return max(self.noise_floor, self.smallest_difference)
 
 
@@ -84,12 +84,12 @@ class _Row(NamedTuple):
 def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON).
 
-    Any regression, over all or in a relation, makes a regression: what one relation loses, no other
-    makes good. Else any improvement makes an improvement; else it is no change if that is so of
-    every metric over all. Keep the rows of the metrics that are to decide.
+    Any regression, over all or in a relation, makes a regression: a gain in one relation does not
+    make up for a loss in another. Else any improvement makes an improvement; else it is no change
+    if that is so of every metric over all. Keep the rows of the metrics that are to decide.
 
     Raises:
-        InputError: a metric has no better end.
+        InputError: a metric has no better direction.
 
     >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
     ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
@@ -124,13 +124,15 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     - not enough evidence: all others, also what has no value or interval.
 
     Raises:
-        InputError: a metric has no better end.
+        InputError: a metric has no better direction.
     """
     rows = []
     for row in comparison.iter_rows(named=True):
         metric, relation = row["metric"], row["relation_id"]
         if metric not in HIGHER_IS_BETTER:
-            raise InputError(f"{metric} has no better end; leave its rows out of the verdict.")
+            raise InputError(
+                f"{metric} has no better direction; leave its rows out of the verdict."
+            )
         where = f"{metric} {'over all' if relation is None else f'in {relation}'}"
         found = Verdict("not enough evidence", f"{where} has no value and interval in both runs.")
         if None not in (row["difference"], row["ci_low"], row["ci_high"]):

@@ -31,10 +31,11 @@ def diversity(
 ) -> pl.DataFrame:
     """Measure each relation, and the set: one row per relation and a last one, relation_id null.
 
-    Columns out: DIVERSITY. `quantity` is the prompts a pair: names × templates, averaged over the
-    pairs; `lexicon`, `syntax` and `semantics` are mean distances of two templates of the relation,
-    in the last row averaged over the relations that have two. Null: fewer than two templates, or
-    without `parse` or `encode`. A set of templates alone (no pairs) has no `quantity`.
+    Columns out: DIVERSITY. `quantity` is the number of prompts per pair: names × templates,
+    averaged over the pairs; `lexicon`, `syntax` and `semantics` are mean distances of two templates
+    of the relation, in the last row averaged over the relations that have two. Null: fewer than two
+    templates, or without `parse` or `encode`. A set of templates alone (no pairs) has no
+    `quantity`.
 
     Source: BELIEF, appendix B.1, Table 8.
 

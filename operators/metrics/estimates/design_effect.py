@@ -1,4 +1,4 @@
-"""The design effect: how many independent prompts a run of many wordings a fact is worth."""
+"""The design effect: how many independent prompts a run of many wordings per fact is worth."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ _NO_VARIANCE = 1e-12
 
 
 def design_effect(changes: pl.DataFrame) -> float | None:
-    """Divide the variance of a difference by what it were, had each prompt a fact of its own.
+    """Divide the variance of a difference by what it would be if each prompt had its own fact.
 
     The prompts of a fact are right and wrong together: 250 of them say less than 250 facts would.
     n_prompts / design effect is the number of independent prompts that would measure as sharply.

@@ -1,4 +1,4 @@
-"""What is said of a metric beside its numbers; each metric declares it beside its function."""
+"""How a metric is named and shown; each declares this in its module, next to its function."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ Better = Literal["higher", "lower", "zero"]
 class Metric:
     """A metric's name in the metrics table, and how it is shown.
 
-    `heading` stands over its column and before its row on the card; without one, it has neither.
-    `says` is its line of the glossary. `better` is the end that is best; null: neither. `terms`, of
-    a ratio of two sums over pairs, gives each pair's terms from the table of answers.
+    `heading` is the title of its column, and of its row on the card; a metric without one has
+    neither. `says` is its line in the glossary. `better` is the direction in which it improves;
+    null: none. `terms` computes, for a ratio of two sums over pairs, each pair's terms from the
+    table of answers.
     """
 
     name: str
@@ -31,7 +32,7 @@ def headings(metrics: Iterable[Metric]) -> dict[str, str]:
 
 
 def higher_is_better(metrics: Iterable[Metric]) -> dict[str, bool]:
-    """Whether the higher number is the better one, for each metric of which either is.
+    """Whether higher is better, for each metric of which one direction is better.
 
     >>> higher_is_better([Metric("f1", better="higher"), Metric("ovconf", better="zero")])
     {'f1': True}

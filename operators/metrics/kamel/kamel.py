@@ -55,7 +55,7 @@ def kamel(
     split: str = "test",
     n_rounds: int = 1000,
 ) -> pl.DataFrame:
-    """Compute every KAMEL metric: one row per number (table BELIEF of module `belief`).
+    """Compute every KAMEL metric: one row per number (table ROWS).
 
     `answers` has pair_id and text, `pairs` the columns of its canonical table; those of `split` are
     asked, those of train give the baseline. A query without an answer counts in `n_failed` and is
@@ -141,7 +141,7 @@ def _rows(
     seed: int,
     n_rounds: int,
 ) -> list[Row]:
-    """The rows of a slice in each variant; everything brings the rows of the relations along."""
+    """The rows of a slice in each variant; that of everything also gives those of the relations."""
     mine = [
         scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
         for scores in tables

@@ -8,8 +8,8 @@ from operators.metrics.estimates.metric import Metric
 def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Answer each query of `asked` with its relation's most frequent answer: pair_id, text.
 
-    Both are tables of pairs. An answer counts once a query; of equally frequent ones, the first by
-    its text is taken. A relation without training queries has no answers.
+    Both are tables of pairs. An answer counts once per query; of equally frequent ones, the first
+    by its text is taken. A relation without training queries has no answers.
 
     Source: KAMEL, section 4.2, "Detailed Analysis" (an F1 of 9.7 %).
 

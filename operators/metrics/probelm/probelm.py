@@ -70,12 +70,12 @@ def probelm(
     n_rounds: int = 1000,
     without: Collection[str] = (OCCUPATION,),
 ) -> pl.DataFrame:
-    """Compute every PRobELM metric: one row per number (table BELIEF, and its setting before it).
+    """Compute every PRobELM metric: one row per number (table ROWS, after the column `setting`).
 
     `scores` has one row per text: setting (a prompt type), candidate_id, logprob (the sum over the
     scored tokens, nats) and n_tokens; where it has entity_logprob and entity_n_tokens, too, the
-    variants `score=answer_sum` and `score=answer_mean` are measured beside the perplexity of the
-    text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
+    variants `score=answer_sum` and `score=answer_mean` are measured in addition to the perplexity
+    of the text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
     candidate without a log-probability counts in `n_failed` and is left out of every mean.
 
     The settings are those of `scores`. Where all three prompt types are there, `plausibility` and

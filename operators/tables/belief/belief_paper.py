@@ -42,7 +42,7 @@ MODEL = MappingProxyType({"model": "PLM"})
 MODEL_SETTING = MappingProxyType({"model": "PLM", "setting": "ICL setting"})
 
 ACC = Column("Acc@1", (at("acc_at_1"),))
-# X-relation has no sense where a relation has a single template.
+# X-relation makes no sense where a relation has a single template.
 ACC_LAMA = Column("Acc@1 LAMA-UHN", (at("acc_at_1", benchmark="lama-uhn"),))
 SINGLE_TEMPLATE = {"benchmark": "lama-uhn", "setting": "4-relation"}
 FLUCTUATION = (

@@ -7,7 +7,7 @@ from operators.tables.shared.series import SERIES
 
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> Figure:
-    """One line per setting through its bins, beside the diagonal of a perfectly calibrated model.
+    """One line per setting through its bins, and the diagonal of a perfectly calibrated model.
 
     `bins` has setting, mean_confidence and mean_accuracy, one row per bin.
     """

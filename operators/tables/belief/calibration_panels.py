@@ -1,4 +1,4 @@
-"""Calibration curves of several runs beside each other (Figures 1, 5 and 6 of BELIEF)."""
+"""Calibration curves of several runs side by side (Figures 1, 5 and 6 of BELIEF)."""
 
 import math
 

@@ -17,13 +17,13 @@ _SPECIAL = str.maketrans(
         **{character: rf"\{character}" for character in "&%$#_{}"},
     }
 )
-# Numbers, several with slashes between them, dashes: what stands at the right of its column.
+# Numbers, several with slashes between them, dashes: what is aligned to the right of its column.
 _NUMBERS = re.compile(r"(?:[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?%?|–|n/a)(?:/(?:[-+]?[\d,]*\.?\d+|–))*")
 _SIGN = re.compile(r"(^|/)([-+])(?=[\d.])")
 
 
 def latex(table: pl.DataFrame) -> str:
-    r"""The table as a `tabular`; a null is a dash, and columns of numbers stand at the right.
+    r"""The table as a `tabular`; a null is a dash, and columns of numbers are aligned to the right.
 
     >>> print(latex(pl.DataFrame({"PLM": ["BERT_base", "100 %"], "Ovconf": ["-.1119", None]})))
     \begin{tabular}{lr}

@@ -14,7 +14,7 @@ from operators.errors import InputError
 
 _PLACE = ("benchmark", "setting", "slice")
 _NO_FILTER = "none"
-_UNKNOWN = "N/A"  # how the harness writes a standard error that there is none of
+_UNKNOWN = "N/A"  # how the harness writes a missing standard error
 _QUANTILE = 1.959964  # a 95 % interval is so many standard errors to each side
 
 
@@ -42,7 +42,7 @@ def harness_results(
     its own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
     standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
-    in `higher_is_better` has no better end.
+    in `higher_is_better` has no better direction.
 
     Raises:
         InputError: `metrics` has no rows, or those of several models.

@@ -45,7 +45,7 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def mlflow_tags(record: Mapping[str, Any]) -> dict[str, str]:
-    """What a run is made of beside its configuration.
+    """What determines a run in addition to its configuration: commit, revision and versions.
 
     >>> mlflow_tags({"commit": "abc", "model_revision": "def", "versions": {"ray": "2.60.0"}})
     {'commit': 'abc', 'model_revision': 'def', 'version.ray': '2.60.0'}

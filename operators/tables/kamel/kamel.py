@@ -1,8 +1,8 @@
 """The tables of the KAMEL paper, from the metrics table (Tables 1 to 4 and 6, Figures 1a and 1b).
 
 Numbers are texts in percent, as the paper prints them; a dash where one is undefined. `published`
-is data_catalog/published/kamel.csv, whose numbers stand beside those of the same model, setting,
-variant and slice.
+is data_catalog/published/kamel.csv, whose numbers are shown next to those of the same model,
+setting, variant and slice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +140,7 @@ def by_relation(
     relation_labels: Mapping[str, str] | None = None,
     published: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Table 6: each relation's precision, recall and F1, best first, beside the baseline's F1.
+    """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1.
 
     The column `published F1` is there where `published` is.
     """
@@ -262,7 +262,7 @@ def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: a row per metric and variant, a column per setting.
 
-    The baseline's stands there once, in strict matching with all labels.
+    The baseline has one row, of strict matching with all labels.
     """
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")

@@ -1,4 +1,4 @@
-"""The figures of a set like KAMEL: its splits apart, and the labels that are told apart."""
+"""The figures of a set like KAMEL: those of each split, and labels that keep special characters."""
 
 import polars as pl
 

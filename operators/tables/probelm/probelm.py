@@ -3,8 +3,8 @@
 Numbers are texts in percent, as the paper prints them; a dash where one is undefined.
 
 `published` is data_catalog/published/probelm.csv (columns: `tables.published.PUBLISHED`), whose
-numbers stand beside those of the same model, benchmark, setting, variant and slice. Its NDCG stands
-under `ndcg_at_3`, its plausibility under `plausibility_published`.
+numbers are shown next to those of the same model, benchmark, setting, variant and slice. Its NDCG
+is `ndcg_at_3`, its plausibility `plausibility_published`.
 
 `cutoffs` has the month in which a model's training data ends, by the model's name: 2023-03. A time
 frame that begins before it is marked SEEN: what it asks may stand in the training data.

@@ -155,7 +155,7 @@ def differences_figure(
     """The difference of one metric by relation, with 95 % intervals; everything at the top.
 
     `comparison` has the columns COMPARISON. A filled marker is a difference whose p, after Holm's
-    correction, is at most `alpha`; what lies within `margin`, the grey band, does not matter.
+    correction, is at most `alpha`; the grey band is the tolerance, `margin`.
     """
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")

@@ -1,4 +1,4 @@
-"""The cost of a run by stage, what was predicted of it beside what it was."""
+"""The cost of a run by stage, predicted and actual."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ _SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens"
 
 
 def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl.DataFrame:
-    """One row per stage and setting: prompts, tokens, hours, bytes, and the predicted ones beside.
+    """One row per stage and setting: prompts, tokens, hours and bytes, with what was predicted.
 
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
     else of cores; engine-hours count an engine once, however many of them it holds.

@@ -1,4 +1,4 @@
-"""The figures of a data set as tables: its size and its diversity, beside what was published."""
+"""The figures of a data set as tables: its size and its diversity, next to what was published."""
 
 from collections.abc import Mapping
 

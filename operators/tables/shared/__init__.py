@@ -1,1 +1,1 @@
-"""What every table shares: numbers, cards, published numbers beside ours."""
+"""What every table shares: number formats, cards, our numbers next to published ones."""

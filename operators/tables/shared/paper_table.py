@@ -133,7 +133,7 @@ def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
 
 
 def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[Place]:
-    """The table's rows over again for each model that it does not name, where it was measured."""
+    """The table's rows repeated for each measured model that it does not name."""
     if "model" not in table.heads:
         return []
     named = [row["model"] for row in table.rows]
@@ -176,7 +176,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
-    """The papers' numbers in `published`, one a place: that of the first of the tables."""
+    """The papers' numbers in `published`, one per place: that of the first of the tables."""
     if published is None:
         return pl.DataFrame(schema={**dict.fromkeys(PLACE, pl.String()), "published": pl.Float64()})
     mine = published.filter(pl.col("table").is_in(list(tables)))

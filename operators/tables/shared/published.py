@@ -1,4 +1,4 @@
-"""A run beside what was published of the same model and setting."""
+"""A run next to the published numbers of the same model and setting."""
 
 import polars as pl
 
@@ -15,7 +15,7 @@ PUBLISHED = pl.Schema(
         "table": pl.String,
     }
 )
-# What tells one number of the metrics table from another.
+# What identifies a number of the metrics table.
 PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
 
 
@@ -60,7 +60,7 @@ def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
 
     The papers draw for each prompt, which here is the variant `scope=prompt`; without it in the
-    variant, its numbers stand beside theirs. Runs without demonstrations belong to both.
+    variant, its numbers are compared with theirs. Runs without demonstrations belong to both.
 
     >>> runs = pl.DataFrame({
     ...     "setting": ["zero-shot", "4-random", "4-random"],

@@ -189,7 +189,7 @@ def test_verdict_no_shared_prompts_is_not_enough_evidence() -> None:
 
 
 def test_verdict_a_metric_without_a_better_end_is_refused() -> None:
-    with pytest.raises(InputError, match="ovconf has no better end"):
+    with pytest.raises(InputError, match="ovconf has no better direction"):
         verdict(table(row(0.1, 0.0, 0.2, metric="ovconf")), BAR)
 
 
