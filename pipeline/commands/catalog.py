@@ -16,6 +16,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def _catalog(asked: argparse.Namespace) -> int:
     from operators.errors import InputError
     from pipeline.inputs import catalog
+    from pipeline.inputs.differences import differences
 
     if asked.action == "list":
         for name in catalog.names():
@@ -28,6 +29,6 @@ def _catalog(asked: argparse.Namespace) -> int:
         found = catalog.fetched(entry, lambda note: print(note, file=sys.stderr))
         print(f"{entry.name}: fetched at commit {found.commit}")
         return 0
-    problems = list(catalog.differences(entry, asked.path))
+    problems = list(differences(entry, asked.path))
     print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
     return 1 if problems else 0

@@ -1,8 +1,8 @@
-"""The data catalog: what data sets exist, where their files are, whether they are right."""
+"""The data catalog: what data sets exist, where their files are, what they say."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import yaml
 
 from operators.datasets.aliases import NAMED, with_aliases
 from operators.datasets.facts import Facts, labelled
-from operators.datasets.readers import FAULTS, NEEDS, READERS
+from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
 from operators.tables.shared.published import PUBLISHED
 from pipeline.config import folders
@@ -135,7 +135,7 @@ def _beside(entry: Entry, folder: Path) -> list[Path]:
     return sorted({p for pattern in patterns for p in folder.glob(pattern) if p.is_file()})
 
 
-def _content(entry: Entry, paths: list[Path]) -> Any:
+def content_of(entry: Entry, paths: list[Path]) -> Any:
     """What the entry's reader gets: columns renamed and other names joined, as the entry says."""
     kind = READERS[entry.reader].content
     mapped = mapping(entry)
@@ -208,7 +208,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     where = paths[0] if len(paths) == 1 else _common(paths)
     try:
         reader = READERS[entry.reader]
-        found = _content(entry, paths)
+        found = content_of(entry, paths)
         if path is None or not reader.names_ids:
             return reader.facts(found, entry.relations or None)
         return labelled(reader.facts(found, None), entry.relations)
@@ -246,46 +246,9 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
     return found
 
 
-def _fetched_checksum(entry: Entry) -> str | None:
-    """What was recorded when the data set was fetched from the hub."""
+def fetched_checksum(entry: Entry) -> str | None:
+    """The checksum that was recorded when the data set was fetched; null where it was not."""
     record = _folder(entry) / "fetched.json"
     content = json.loads(record.read_text()) if record.is_file() else {}
     found: str | None = content.get("checksum")  # earlier versions recorded another sum
     return found
-
-
-def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
-    """What differs between a data set and its entry, one line each; nothing if it is right."""
-    paths = files(entry, path)
-    found = checksum(paths)
-    expected = entry.checksum if path else entry.checksum or _fetched_checksum(entry)
-    if expected not in (None, found):
-        yield f"checksum: expected {expected}, found {found}"
-    reader = READERS[entry.reader]
-    facts = read(entry, path)  # an unfit file is named here
-    found_files = _content(entry, paths)
-    columns = reader.columns(found_files)
-    for column in entry.columns:
-        if column not in columns and not column.endswith("?"):
-            yield f"column {column}: missing"
-    figures = reader.figures(found_files, facts)
-    for name, expected in {**_sound(figures), **entry.counts}.items():
-        if name not in figures:
-            raise InputError(
-                f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
-                f"there are {', '.join(figures)}."
-            )
-        if figures[name] != expected:
-            yield _difference(name, expected, figures[name], columns)
-
-
-def _sound(figures: Mapping[str, float]) -> dict[str, int]:
-    """What is expected by default: no rows that contradict each other."""
-    return {name: 0 for name in FAULTS if name in figures}
-
-
-def _difference(name: str, expected: float, found: float, columns: Sequence[str]) -> str:
-    by = f"{round(abs(found - expected), 2):,} {'more' if found > expected else 'fewer'}"
-    lacking = [column for column in NEEDS.get(name, ()) if column not in columns]
-    why = FAULTS.get(name) or (f"the files have no {' and no '.join(lacking)}" if lacking else "")
-    return f"{name}: expected {expected:,}, found {found:,} ({by}){why and f'; {why}'}"

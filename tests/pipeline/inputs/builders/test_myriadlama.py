@@ -21,6 +21,7 @@ from operators.datasets.facts import counts
 from pipeline.cli import main
 from pipeline.config import folders
 from pipeline.inputs import catalog
+from pipeline.inputs.differences import differences
 from tests.chat_server import ChatServer, completion, serving
 
 KEY = "sk-secret-4711"
@@ -124,7 +125,7 @@ def test_build_entry_can_be_copied_and_verifies(
     monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
     (catalog_of_hers / "capitals.yaml").write_text((out / "capitals.yaml").read_text())
     entry = catalog.entry("capitals")
-    assert list(catalog.differences(entry)) == []
+    assert list(differences(entry)) == []
     assert entry.relations == {"P36": "capital", "P37": "P37"}
     facts = catalog.read(entry)
     assert counts(facts)["prompts"] == 2 * 2 + 1 * 2 + 2 * 1  # names × templates, a pair each

@@ -10,6 +10,7 @@ from operators.datasets.probelm import candidates
 from pipeline.cli import main
 from pipeline.config import folders
 from pipeline.inputs import catalog
+from pipeline.inputs.differences import differences
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
 PETS = ["cat", "dog", "rabbit", "goldfish"]
@@ -75,7 +76,7 @@ def test_build_entry_can_be_copied_and_verifies(
     monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
     (catalog_of_hers / "set.yaml").write_text((sources["out"] / "set.yaml").read_text())
     entry = catalog.entry("set")
-    assert list(catalog.differences(entry)) == []
+    assert list(differences(entry)) == []
     found = candidates(catalog.read(entry))
     # Meat is eaten by two siblings of the cat, the others by one: these go by id.
     assert found["label"].to_list() == ["milk", "meat", "carrots", "fish", "hay"]
