@@ -8,6 +8,9 @@ FactsweepError            exit code 1: the run failed
 └── StoppedError          the user asked the run to stop; what is finished is kept
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class FactsweepError(Exception):
     """A run that cannot go on; the message is one plain sentence."""
@@ -47,3 +50,27 @@ class StoppedError(FactsweepError):
 
 class DecodingError(FactsweepError):
     """More prompts failed than the configuration allows."""
+
+
+@contextmanager
+def refusing(what: str, fix: str) -> Iterator[None]:
+    """Turn any error of a library over a file of the user's into one sentence.
+
+    Libraries stumble over bad files with whatever error comes first, so all of them are caught.
+
+    Raises:
+        InputError: `what` cannot be read, why, and the fix.
+    """
+    try:
+        yield
+    except FactsweepError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} cannot be read ({reason(error)}); {fix}.") from error
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error, after its kind where the line alone says little."""
+    line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+    telling = isinstance(error, OSError | ValueError) and " " in line
+    return line if telling else f"{type(error).__name__}: {line}".rstrip(": ")

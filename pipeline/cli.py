@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except FactsweepError as error:
-        print(f"factsweep: {secrets.hidden(str(error))}", file=sys.stderr)
+        print(f"factsweep: {_line(secrets.hidden(str(error)))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -61,6 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # a fault of ours; its traceback may quote what a library was given
         print(secrets.hidden_traceback(), file=sys.stderr)
         return 1
+
+
+def _line(text: str) -> str:
+    """A message on one line; what no terminal prints is written as Python escapes it."""
+    words = " ".join(text.split())
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in words)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

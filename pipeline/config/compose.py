@@ -6,11 +6,10 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from operators.errors import InputError
 from pipeline.config import folders
@@ -45,12 +44,19 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     named = [each for override in overrides for each in _named(override)]
     try:
         return _mapping(named)
-    except (HydraException, OmegaConfBaseException) as error:
-        first = str(error).strip().splitlines()[0].rstrip(".")
-        raise InputError(
-            f"the overrides {' '.join(overrides)} do not fit conf/: {first}."
-            f"{_meant(overrides, first)}"
-        ) from error
+    except Exception as error:  # Hydra raises whatever it stumbles over: ValueError, TypeError, …
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        which = [each for each in overrides if not _is_legible(each)] or overrides
+        text = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
+        raise InputError(f"the {text} not fit conf/: {first}.{_meant(overrides, first)}") from error
+
+
+def _is_legible(override: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(override)
+    except Exception:  # of the parser that is generated for Hydra's grammar
+        return False
+    return True
 
 
 def _named(override: str) -> list[str]:

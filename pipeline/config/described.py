@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.errors import InputError
+from operators.errors import InputError, reason, refusing
 from pipeline.config import fit
 from pipeline.config.fit import Need
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
+_GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # What stands in for what is null, so that the types of the rest can be checked first.
 OPEN: Mapping[str, Any] = {
@@ -76,7 +77,10 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
     if found["name"] is None:
         found["name"] = re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
     if found["source"] != "package" and any(found[name] is None for name in _READ):
-        _read(found, cluster)
+        with refusing(
+            f"what model={found['id']} says of itself in its config.json", f"repair it, or {_GIVE}"
+        ):
+            _read(found, cluster)
     if found["tensor_parallel"] is None:
         width = fit.width(found["dtype"], cluster["device"], lambda: None)
         weights = (found["billions_of_parameters"] or 0) * 1e9 * width
@@ -119,20 +123,19 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
 
 def _config(source: _Source) -> Any:
     """The model's config.json, as transformers reads it."""
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(
             source.id, revision=source.revision, trust_remote_code=source.trust_remote_code
         )
-    except (OSError, ValueError, StrictDataclassError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:
+        why = reason(error)
         if "trust_remote_code" in str(error):
-            reason = "it is code of its own: read it, then pass model.trust_remote_code=true"
+            why = "it is code of its own: read it, then pass model.trust_remote_code=true"
         raise InputError(
-            f"the config.json of model={source.id} cannot be read ({reason}); check the id, the "
-            f"network and HF_TOKEN, or give {', '.join(f'model.{name}' for name in _READ)}."
+            f"the config.json of model={source.id} cannot be read ({why}); check the id, the "
+            f"network and HF_TOKEN, or {_GIVE}."
         ) from error
 
 
@@ -158,9 +161,7 @@ def _architecture(source: _Source, config: Any) -> str:
 
 def _stored(source: _Source) -> _Stored:
     """The parameters, from the headers of the safetensors."""
-    from httpx2 import HTTPError
     from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
-    from huggingface_hub.errors import NotASafetensorsRepoError
 
     folder = source.id if source.revision is None else _cached(source)
     try:
@@ -168,10 +169,10 @@ def _stored(source: _Source) -> _Stored:
             found = get_local_safetensors_metadata(folder)
         else:
             found = get_safetensors_metadata(source.id, revision=source.revision)
-    except (NotASafetensorsRepoError, HTTPError, OSError, ValueError) as error:
+    except Exception as error:
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
-            f"({str(error).strip().splitlines()[0]}); give model.billions_of_parameters."
+            f"({reason(error)}); give model.billions_of_parameters."
         ) from error
     return _Stored({str(name): n for name, n in found.parameter_count.items()})
 
@@ -236,7 +237,8 @@ def _has_chat_template(source: _Source) -> bool:
 
 def _json(source: _Source, name: str) -> dict[str, Any]:
     path = _file(source, name)
-    return {} if path is None else dict(json.loads(path.read_text()))
+    with refusing(f"{path}", "repair it, or fetch it again"):
+        return {} if path is None else dict(json.loads(path.read_text()))
 
 
 def _file(source: _Source, name: str) -> Path | None:

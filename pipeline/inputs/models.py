@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from operators.errors import InputError
+from operators.errors import InputError, refusing
 from operators.redact import texts
 from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Model
@@ -178,12 +178,20 @@ def location(weights: Weights) -> str:
 
 @lru_cache(maxsize=2)
 def tokenizer(weights: Weights) -> Any:
-    """The model's tokenizer."""
+    """The model's tokenizer.
+
+    Raises:
+        InputError: the model has none, or one that cannot be loaded.
+    """
     from transformers import AutoTokenizer
 
-    on_hub = weights.model.source == "hub"
-    return AutoTokenizer.from_pretrained(
-        location(weights),
-        revision=weights.revision if on_hub else None,
-        trust_remote_code=weights.model.trust_remote_code,
-    )
+    on_hub, folder = weights.model.source == "hub", location(weights)
+    with refusing(
+        f"the tokenizer of model {weights.model.name} in {folder}",
+        "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
+    ):
+        return AutoTokenizer.from_pretrained(
+            folder,
+            revision=weights.revision if on_hub else None,
+            trust_remote_code=weights.model.trust_remote_code,
+        )
