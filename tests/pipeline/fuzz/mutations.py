@@ -1,4 +1,4 @@
-"""What hypothesis makes of something valid: values that nobody meant, and files that are damaged."""
+"""What hypothesis makes of something valid: odd values in its places, and damaged files."""
 
 import csv
 import io
@@ -10,8 +10,10 @@ import polars as pl
 from hypothesis import strategies as st
 
 ODD_TEXTS = st.sampled_from(
-    ["", " ", "\0", "\n", "é", "\ud83d\ude00", "x" * 5000, "../..", "/", "[", "{", "'", '"', "${seed}"]
-    + ["null", "nan", ".inf", "-1", "1e999", "9" * 30, "[X]", "[Y]", "true", "~", "a=b", "\u202e", "="]
+    (
+        *("", " ", "\0", "\n", "é", "x" * 5000, "../..", "/", "[", "{", "'", '"', "${seed}", "="),
+        *("null", "nan", ".inf", "-1", "1e999", "9" * 30, "[X]", "[Y]", "true", "~", "a=b"),
+    )
 )
 ODD_NUMBERS = st.sampled_from(
     [0, -1, 1, 0.5, 10**9, 10**18, 10**30, -(10**30), 1e308, float("inf"), float("nan")]
@@ -34,8 +36,12 @@ def mutated(draw: st.DrawFn, value: Any, times: int = 2) -> Any:
     return found
 
 
+def _holds(value: Any) -> bool:
+    return isinstance(value, list | dict)
+
+
 def _once(draw: st.DrawFn, value: Any) -> Any:
-    inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    inner = list(value if isinstance(value, dict) else range(len(value))) if _holds(value) else []
     if not inner or draw(st.integers(0, 9)) == 0:
         return draw(ODD)
     place = draw(st.sampled_from(inner))
@@ -61,7 +67,8 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
         case "cut":
             return content[:at]
         case "flip":
-            return content[:at] + bytes([content[at] ^ draw(st.integers(1, 255))]) + content[at + 1 :]
+            other = content[at] ^ draw(st.integers(1, 255))
+            return content[:at] + bytes([other]) + content[at + 1 :]
         case "insert":
             return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at:]
         case _:
@@ -74,12 +81,16 @@ def as_text(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
         return "\n".join(json.dumps(row) for row in rows).encode()
     if kind == "json":
         return json.dumps(list(rows)).encode()
-    file = io.StringIO()
-    names = list(dict.fromkeys(str(name) for row in rows if isinstance(row, dict) for name in row))
-    writer = csv.DictWriter(file, names, delimiter="," if kind == "csv" else "\t", extrasaction="ignore")
+    file, records = io.StringIO(), [row for row in rows if isinstance(row, dict)]
+    names = list(dict.fromkeys(name for row in records for name in row))
+    writer = csv.DictWriter(file, names, delimiter="," if kind == "csv" else "\t")
     writer.writeheader()
-    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows if isinstance(row, dict))
+    for row in records:
+        writer.writerow({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()})
     return file.getvalue().encode(errors="replace")
+
+
+ODD_CELLS: tuple[Any, ...] = (1, -0.5, True, "a", [1], ["a"], [["a"]], {"a": 1}, b"a", None)
 
 
 @st.composite
@@ -94,7 +105,7 @@ def parquet(draw: st.DrawFn, rows: pl.DataFrame) -> bytes:
         case "null":
             rows = rows.with_columns(pl.lit(None, rows.schema[name]).alias(name))
         case "type":
-            odd = draw(st.sampled_from([1, -0.5, True, "a", [1], ["a"], [["a"]], {"a": 1}, b"a", None, float("nan")]))
+            odd = draw(st.sampled_from(ODD_CELLS))
             rows = rows.with_columns(pl.Series(name, [odd] * rows.height))
         case "empty":
             rows = rows.clear()
