@@ -1,9 +1,12 @@
 """Texts to lists of lemmas."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -55,10 +58,15 @@ class Normaliser:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions that decide the lemmas, for a fingerprint."""
+        """The versions and the tables (SHA-256) that decide the lemmas, for a fingerprint."""
         if self.pipeline == BLANK:
-            return {name: version(name) for name in ("spacy", "spacy-lookups-data")}
-        return {"spacy": version("spacy"), self.pipeline: str(self._nlp.meta["version"])}
+            libraries = {name: version(name) for name in ("spacy", "spacy-lookups-data")}
+            return {**libraries, "tables": _content(_lookup_tables())}
+        return {
+            "spacy": version("spacy"),
+            self.pipeline: str(self._nlp.meta["version"]),
+            "tables": _content(p for p in self._nlp.path.rglob("*") if p.is_file()),
+        }
 
     @cached_property
     def _nlp(self) -> "Language":
@@ -70,6 +78,22 @@ class Normaliser:
         with self._nlp.memory_zone():
             for doc in self._nlp.pipe(texts):
                 yield [token.lemma_ for token in doc if not (token.is_punct or token.is_space)]
+
+
+def _lookup_tables() -> list[Path]:
+    """The files of English lemmas that spacy-lookups-data brings."""
+    spec = find_spec("spacy_lookups_data")
+    folders = (spec and spec.submodule_search_locations) or []
+    return [path for each in folders for path in Path(each, "data").glob("en_lemma_lookup.*")]
+
+
+def _content(files: Iterable[Path]) -> str:
+    """One SHA-256 of files: of their names and of every byte."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        content = path.read_bytes()
+        digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def _blank() -> "Language":

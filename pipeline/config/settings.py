@@ -208,10 +208,14 @@ def _prompts_of(benchmark: Benchmark) -> list[str]:
 
 
 def _default_name(given: Config, settings: Sequence[Asked]) -> str:
-    """The model or the file of answers, the benchmark, and the setting or `sweep`."""
+    """The model or the file of answers, the benchmark, and the setting or `sweep`.
+
+    What the fake engine makes up is named so, and no run of a real engine is overwritten by it.
+    """
     swept = given.sweep.of(given.model).prompts is not None
     first = given.model.name if given.answers is None else Path(given.answers).stem
-    return "-".join([first, given.benchmark.name, "sweep" if swept else settings[0].name])
+    fake = ["fake"] if given.decoding.engine == "fake" and given.answers is None else []
+    return "-".join([*fake, first, given.benchmark.name, "sweep" if swept else settings[0].name])
 
 
 def _check_engines(decoding: Decoding) -> None:

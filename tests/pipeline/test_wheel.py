@@ -99,4 +99,4 @@ def test_wheel_runs_a_users_own_model_and_data_in_an_empty_folder(
     small = ["decoding.engine=fake", "decoding.samples.n_prompts=0", "metrics.n_rounds=20"]
     given = ["model=mine", "benchmark=mine", *small, "cluster.num_cpus=2"]
     assert "mine on mine" in factsweep("run", *given)
-    assert (hers / "results/mine-mine-4-template/index.html").is_file()
+    assert (hers / "results/fake-mine-mine-4-template/index.html").is_file()

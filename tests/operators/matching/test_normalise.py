@@ -40,7 +40,7 @@ def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> N
 
 
 def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser) -> None:
-    assert normaliser.versions.keys() == {"spacy", "spacy-lookups-data"}
+    assert normaliser.versions.keys() == {"spacy", "spacy-lookups-data", "tables"}
 
 
 def test_normaliser_missing_pipeline_names_the_fix() -> None:

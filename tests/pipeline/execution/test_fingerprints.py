@@ -4,7 +4,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -98,8 +99,9 @@ def another(hint: Any, value: Any) -> Any:
     """Another value of the type."""
     if get_origin(hint) is Literal:
         return [each for each in get_args(hint) if each != value][-1]
-    kinds = [each for each in (hint, *get_args(hint)) if each is not type(None)]
-    kind = next(get_origin(k) or k for k in kinds if isinstance(get_origin(k) or k, type))
+    either = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    first = next(each for each in either if each is not type(None))
+    kind = get_origin(first) or first
     if kind is bool:
         return not value
     if kind in (int, float):

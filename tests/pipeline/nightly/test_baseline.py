@@ -19,12 +19,12 @@ Settings = Callable[..., Run]
 
 @pytest.fixture
 def results(finished: Plan) -> str:
-    """The results of a finished run, called tiny-myriadlama-mini-4-template."""
+    """The results of a finished run, called fake-tiny-myriadlama-mini-4-template."""
     report.write(finished, {"total": 0})
     return finished.run.results
 
 
-RUN = "tiny-myriadlama-mini-4-template"
+RUN = "fake-tiny-myriadlama-mini-4-template"
 
 
 def test_accept_records_run_user_commit_and_artifacts(results: str, finished: Plan) -> None:
