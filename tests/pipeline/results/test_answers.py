@@ -16,13 +16,12 @@ from pipeline.storage.store import Store
 Row = Mapping[str, Any]
 
 
-def _made(folder: Path, stage: str, shards: Mapping[tuple[str, str], Row]) -> Artifact:
+def _made(folder: Path, stage: str, shards: Mapping[tuple[str, str], Row | None]) -> Artifact:
     artifact = Artifact(Store(str(folder)), Recipe(stage, 1, {}))
     artifact.begin()
     for (table, shard), row in shards.items():
-        artifact.write(
-            table, shard, pl.concat([empty(table), pl.DataFrame([row])], how="diagonal_relaxed")
-        )
+        rows = [empty(table), *([pl.DataFrame([row])] if row else [])]
+        artifact.write(table, shard, pl.concat(rows, how="diagonal_relaxed"))
     artifact.finish(list(dict.fromkeys(table for table, _ in shards)))
     return artifact
 
@@ -34,8 +33,8 @@ def branch(tmp_path: Path) -> PastBranch:
     first = {"prompt_id": "P17.Q1.000.0", "pair_id": "P17.Q1", **text}
     second = {"prompt_id": "P30.Q1.000.0", "pair_id": "P30.Q1", **text, "same_as": "P17.Q1.000.0"}
     context = {"context_id": "zero-shot", "text": ""}
-    tables: dict[str, dict[tuple[str, str], Row]] = {
-        "facts": {},
+    tables: dict[str, dict[tuple[str, str], Row | None]] = {
+        "facts": {(table, "all"): None for table in ("relations", "templates", "pairs")},
         "prompts": {
             ("prompts", "P17.0000"): first,
             ("prompts", "P30.0000"): second,
@@ -48,8 +47,6 @@ def branch(tmp_path: Path) -> PastBranch:
         "matched": {},
     }
     made = {stage: _made(tmp_path, stage, shards) for stage, shards in tables.items()}
-    for table in ("relations", "templates", "pairs"):
-        made["facts"].write(table, "all", empty(table))
     made["generations"].write("generations", "P30.0000", empty("generations"))
     return PastBranch(
         *("run", "gpt2", "mini", "belief", "zero-shot"),
