@@ -8,9 +8,14 @@ from typing import Any, Literal
 import polars as pl
 
 from operators.datasets import facts as facts_of
-from operators.datasets import kamel, myriadlama, pararel, probelm
+from operators.datasets import (
+    kamel,
+    myriadlama,
+    pararel,
+    probelm,
+)
 from operators.datasets.facts import Facts
-from operators.matching.told_apart import told_apart
+from operators.datasets.told_apart import told_apart
 
 Relations = Mapping[str, str] | None
 

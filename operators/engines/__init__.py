@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
-from operators.engines import fake, transformers_lm, vllm
+from operators.engines import (
+    fake,
+    transformers_lm,
+    vllm,
+)
 from operators.engines.kind import EngineKind
 
 ENGINES: Mapping[str, EngineKind] = {

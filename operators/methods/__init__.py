@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping
 
-from operators.methods import belief, belief_masked, kamel, probelm
+from operators.methods import (
+    belief,
+    belief_masked,
+    kamel,
+    probelm,
+)
 from operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {

@@ -1,22 +1,13 @@
-"""Methods: each benchmark goes through the same stages, and a new one needs no change to them."""
+"""Methods: each benchmark goes through the same stages."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.datasets.facts import Facts, sliced
-from operators.datasets.readers import READERS, Reader
 from operators.matching.answer_set import END, SEPARATOR
-from operators.methods import METHODS
-from operators.methods.method import Ask, Evidence, Measure, Method, Report, Show
-from operators.metrics.estimates.rows import ROWS
-from operators.prompts.expansion import Expansion
-from operators.schemas import empty
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import report
@@ -95,91 +86,3 @@ def test_kamel_report_has_the_papers_tables_and_figures(
         f"{name}.{kind}" for name in ("cardinality", "kind") for kind in ("png", "svg")
     }
     assert "most frequent answer" in (folder / "tables" / "headline.md").read_text()
-
-
-@dataclass(frozen=True)
-class Plain:
-    """The toy benchmark's one setting."""
-
-    mark: str
-
-    name = "plain"
-    variant = None
-
-
-def _facts(texts: Mapping[str, str], _relations: object) -> Facts:
-    """Lines such as `France: Paris`."""
-    (text,) = texts.values()
-    pairs = [
-        {
-            "pair_id": f"P36.{subject}",
-            "relation_id": "P36",
-            "subject_id": subject,
-            "subjects": [subject],
-            "objects": [{"object_id": None, "labels": [label]}],
-        }
-        for subject, label in (line.split(": ") for line in text.splitlines())
-    ]
-    template = {"template_id": "P36.000", "relation_id": "P36", "text": "[X] [Y]"}
-    rows = {"relations": [{"relation_id": "P36"}], "templates": [template], "pairs": pairs}
-    return Facts(*(pl.DataFrame(each, schema=empty(name).schema) for name, each in rows.items()))
-
-
-def _expand(facts: Facts, setting: Plain, *, seed: int) -> Iterator[Expansion]:
-    prompts = facts.pairs.select(
-        "pair_id",
-        prompt_id="pair_id",
-        template_id=pl.lit("P36.000"),
-        subject_index=pl.lit(0),
-        context_id=pl.lit("none"),
-        query=pl.col("subjects").list.first() + setting.mark,
-        same_as=pl.lit(None, pl.String),
-        calibration_rank=pl.int_range(pl.len()),
-    )
-    context = {"context_id": "none", "setting": "plain", "text": "", "demonstrations": []}
-    contexts = pl.DataFrame([context], schema=empty("contexts").schema)
-    yield Expansion("P36", prompts, contexts)
-
-
-def _measure(evidence: Evidence) -> dict[str, pl.DataFrame]:
-    n = evidence.tables["given"].height
-    row = (None, None, "answered", n / evidence.facts.pairs.height, None, None, n, 0)
-    return {"metrics": pl.DataFrame([row], schema=ROWS, orient="row")}
-
-
-TOY = Method(
-    Ask(setting=Plain, sliced=sliced, expand=_expand),
-    Measure(
-        version=1,
-        answers="given",
-        matcher=lambda *_: lambda answers, _further: {"given": answers},
-        versions=lambda _pipeline: {},
-        compute=_measure,
-        main_metric="answered",
-    ),
-    Show(
-        report=lambda result: Report({"headline": result.tables["metrics"]}),
-        card=lambda metrics: metrics.select("metric", "value"),
-        published="toy",
-    ),
-)
-
-
-def test_new_method_runs_through_the_pipeline_as_it_is(
-    small: list[str], compute_here: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(METHODS, "toy", TOY)  # type: ignore[arg-type]
-    lines = Reader("texts", _facts, lambda _: [], lambda _, facts: {"rows": facts.pairs.height})
-    monkeypatch.setitem(READERS, "myriadlama", lines)  # type: ignore[arg-type]
-    (tmp_path / "facts.txt").write_text("France: Paris\nPeru: Lima\n")
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=toy"]
-    path = f"benchmark.path={tmp_path}/facts.txt"
-    toy = [*small, *folders, path, "benchmark.method=toy", "decoding.samples.n_prompts=0"]
-    drop = ["~prompt.context", "~prompt.shots", "~prompt.style", "~prompt.templates"]
-    plan = compute_here(load([*toy, *drop, "~prompt.scope", "+prompt.mark='?'"]))
-    report.write(plan, {"total": 0})
-    (branch,) = plan.branches
-    assert branch.prompts.read_all("prompts")["query"].to_list() == ["France?", "Peru?"]
-    assert values(branch.metrics.read_all("metrics"))["answered"] == 1
-    written = json.loads((tmp_path / "results/toy/run.json").read_text())
-    assert written["run"]["benchmark"]["method"] == "toy"

@@ -7,8 +7,8 @@ import polars as pl
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from operators.datasets.told_apart import answers_told_apart, told_apart
 from operators.matching.answer_set import Matching, answer_set
-from operators.matching.told_apart import answers_told_apart, told_apart
 
 Labels = Literal["all", "rdf"]
 

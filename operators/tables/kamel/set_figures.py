@@ -4,7 +4,7 @@ import polars as pl
 
 from operators.datasets.facts import Facts
 from operators.datasets.kamel import split_sizes
-from operators.matching.told_apart import told_apart
+from operators.datasets.told_apart import told_apart
 from operators.tables.shared.numbers import decimal
 
 _HEADINGS = {

@@ -18,8 +18,8 @@ from operators.datasets.kamel import (
     sliced,
     split_sizes,
 )
+from operators.datasets.told_apart import told_apart
 from operators.errors import InputError
-from operators.matching.told_apart import told_apart
 
 QUESTIONS = "P36, What is the capital of [S]?\nP530,Who has ties with [S]?\n"
 TRAIN = {"index": [1, 2], "sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
