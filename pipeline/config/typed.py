@@ -122,7 +122,7 @@ def _element(hint: Any) -> Any:
 
 
 def _alternatives(hint: Any) -> set[Any]:
-    """The types that a value may have, without what is noted beside them."""
+    """The types that a value may have, without their annotations."""
     if get_origin(hint) is Annotated:
         return _alternatives(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):

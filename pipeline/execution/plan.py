@@ -4,7 +4,7 @@ facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics  
                           ├→ further ─┘           │
                           └→ again ───────────────┘
 
-`answers` are of all prompts; `further` is what is asked beside them (blocks of samples; what an
+`answers` are of all prompts; `further` is what is asked in addition (blocks of samples; what an
 encoder says to content-free prompts); `again` are some of the answers made a second time.
 """
 
@@ -236,7 +236,7 @@ def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
 
 
 def _n_sampled(run: Run) -> int:
-    """How many prompts have sampled answers, beside the greedy one."""
+    """How many prompts have sampled answers in addition to the greedy one."""
     samples = run.decoding.samples
     asked = run.answers is None and run.method.ask.ability.further == "samples"
     return samples.n_prompts if asked and samples.n_answers else 0

@@ -11,7 +11,7 @@ from pipeline.storage.artifact import Artifact
 
 @contextmanager
 def timed(artifact: Artifact) -> Iterator[None]:
-    """Note beside the artifact what making it in this process took."""
+    """Note in the artifact what making it in this process took."""
     began, busy = time.monotonic(), time.process_time()
     yield
     content = {

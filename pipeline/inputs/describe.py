@@ -51,7 +51,7 @@ def describe(
     """Measure a set: an entry of the catalog, or a folder or file; its tables as Markdown.
 
     `parser` is a spaCy pipeline, `encoder` a sentence encoder's folder or id. With `out`, the
-    tables are written there as Markdown, CSV and LaTeX, and beside them what they were made with.
+    tables are written there as Markdown, CSV and LaTeX, together with what they were made with.
 
     Raises:
         InputError: no such set, or files, parser or encoder that cannot be used.

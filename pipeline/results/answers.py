@@ -1,4 +1,4 @@
-"""Answers beside what was asked: one row per prompt, with its fact, its text and the answer."""
+"""Answers with what was asked: one row per prompt, with its fact, its text and the answer."""
 
 import polars as pl
 
@@ -53,7 +53,7 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
 
 
 def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """The prompts beside their facts, in the order of the prompts."""
+    """The prompts with their facts, in the order of the prompts."""
     first_label = pl.element().struct.field("labels").list.first()
     pairs = facts.pairs.select(
         "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)

@@ -147,7 +147,7 @@ def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
 
 
 def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
-    """What the two differ in, beside the model: prompts, decoding, matching."""
+    """What the two differ in, apart from the model: prompts, decoding, matching."""
     for stage in ("facts", "prompts", METHODS[one.method].ask.ability.answers, "matched"):
         if stage in one.artifacts and stage in other.artifacts:
             ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))

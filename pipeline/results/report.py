@@ -153,12 +153,12 @@ def reported(branches: Sequence[PastBranch]) -> Report:
 
 
 def _with_cost(report: Report, record: past.Record) -> Report:
-    """The report, and what each stage took beside what was predicted, if that was written down."""
+    """The report, and what each stage took and was predicted to take, if that was written down."""
     if "spent" not in record:
         return report
     took = pl.DataFrame(record["spent"], schema=SPENT)
     table = cost_table(took, pl.DataFrame(record["predicted"], schema=PREDICTED))
-    titles = {**report.titles, "cost": "What each stage took, beside what was predicted"}
+    titles = {**report.titles, "cost": "What each stage took, and what was predicted"}
     return replace(report, tables={**report.tables, "cost": table}, titles=titles)
 
 

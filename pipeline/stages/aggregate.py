@@ -55,7 +55,7 @@ class Aggregate:
         return Recipe("metrics", VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
-        """Publish the metrics and what stands beside them, each table as one shard."""
+        """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
         measure = METHODS[self.method].measure
         again = None if self.again is None else self.again.read_all(self.again.stage)

@@ -21,7 +21,7 @@ VERSION = 4
 
 @dataclass(frozen=True)
 class Match:
-    """Compares answers with facts; `further` are what was asked beside the answers."""
+    """Compares answers with facts; `further` is what was asked in addition to the answers."""
 
     method: str
     facts: Artifact

@@ -71,7 +71,7 @@ class Question:
 
 
 class Questions(NamedTuple):
-    """All that an engine is asked in a setting: the answers, and what stands beside them.
+    """All that an engine is asked in a setting: the answers, and what goes with them.
 
     `again` asks some prompts a second time, for the noise; null: none.
     """

@@ -1,4 +1,4 @@
-"""Which prompt kills engines: the record of an open shard's attempts, kept beside its chunks.
+"""Which prompt kills engines: the record of an open shard's attempts, kept next to its chunks.
 
 An engine may die of the machine it is on, or of what it is asked. A shard that has seen
 `max_deaths` attempts begun and none finished is answered in small groups, then one prompt at
