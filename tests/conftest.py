@@ -34,7 +34,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from operators.datasets.facts import Facts
+from operators.datasets.facts import Facts, Slice
+from operators.datasets.single_objects import sliced
 from operators.engines.kind import Start
 from operators.engines.vllm import VllmEngine
 from pipeline.config.settings import load
@@ -99,6 +100,12 @@ def shared_data() -> Path:
 def mini() -> Facts:
     """The facts of myriadlama-mini."""
     return catalog.read(catalog.entry("myriadlama-mini"))
+
+
+@pytest.fixture(scope="session")
+def distractors_mini() -> Facts:
+    """The facts of distractors-mini, each with one object, and its knowledge base."""
+    return sliced(catalog.read(catalog.entry("distractors-mini")), Slice())
 
 
 @pytest.fixture(scope="session")

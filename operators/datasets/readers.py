@@ -7,13 +7,8 @@ from typing import Any, Literal
 
 import polars as pl
 
+from operators.datasets import distractors, kamel, myriadlama, pararel, probelm, sentences
 from operators.datasets import facts as facts_of
-from operators.datasets import (
-    kamel,
-    myriadlama,
-    pararel,
-    probelm,
-)
 from operators.datasets.facts import Facts
 from operators.datasets.told_apart import told_apart
 
@@ -35,18 +30,20 @@ NEEDS: Mapping[str, Sequence[str]] = {
 class Reader:
     """Reads a layout.
 
-    `content` says what it is handed: the rows of tables as one LazyFrame, or the texts of files by
-    their last two path parts. `columns` are those that the files have. `names_ids` says whether the
-    files name relations by id, so that a label is one only. `version` is raised when the same files
-    become other facts.
+    `content` says what it is handed: the rows of tables as one LazyFrame, the texts of files by
+    their last two path parts, or tables by the file's name up to its first full stop. `columns` are
+    those that the files have. `names_ids` says whether the files name relations by id, so that a
+    label is one only. `version` is raised when the same files become other facts. `stands_in` names
+    a table that the catalog has for sets without one of their own.
     """
 
-    content: Literal["rows", "texts"]
+    content: Literal["rows", "texts", "tables"]
     facts: Callable[[Any, Relations], Facts]
     columns: Callable[[Any], Sequence[str]]
     figures: Callable[[Any, Facts], Mapping[str, float]]
     names_ids: bool = True
     version: int = 1
+    stands_in: str | None = None
 
 
 def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
@@ -63,6 +60,11 @@ def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
     """The fields of the first test query: the other splits show less."""
     rows = (text for name, text in sorted(texts.items()) if name.endswith("test.jsonl"))
     return list(json.loads(next(rows, "{}").partition("\n")[0]))
+
+
+def _columns_of(name: str) -> Callable[[Mapping[str, pl.DataFrame]], Sequence[str]]:
+    """The columns of the table whose name begins so."""
+    return lambda tables: next((t.columns for n, t in tables.items() if n.startswith(name)), [])
 
 
 READERS: Mapping[str, Reader] = {
@@ -93,5 +95,24 @@ READERS: Mapping[str, Reader] = {
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
         names_ids=False,
         version=2,  # 2: candidates are a table of their own
+    ),
+    "distractors": Reader(
+        content="tables",
+        facts=distractors.facts_from_tables,
+        columns=_columns_of("facts"),
+        figures=distractors.figures,
+        stands_in="templates",
+    ),
+    "probing": Reader(
+        content="tables",
+        facts=sentences.probed,
+        columns=_columns_of("probing"),
+        figures=lambda _, facts: sentences.counts(facts),
+    ),
+    "verbalisations": Reader(
+        content="tables",
+        facts=sentences.verbalised,
+        columns=_columns_of("verbalisations"),
+        figures=lambda tables, facts: sentences.counts(facts) | sentences.n_verbalised(tables),
     ),
 }

@@ -24,6 +24,8 @@ from pipeline.inputs.builders.sources import labels
 from pipeline.inputs.files import content, has_rows, unreadable
 from pipeline.inputs.hub import Repository
 
+_TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
+
 
 @dataclass(frozen=True)
 class Source:
@@ -78,9 +80,19 @@ def entry(name: str) -> Entry:
 def files(entry: Entry, path: str | None = None) -> list[Path]:
     """The data files: those under `path`, of the catalog, or as they were fetched.
 
+    A table that the set does not have is the catalog's own, where its reader has one.
+
     Raises:
         InputError: there are none.
     """
+    found = _own_files(entry, path)
+    name = READERS[entry.reader].stands_in
+    if name is None or any(each.name.partition(".")[0] == name for each in found):
+        return found
+    return [*found, *sorted((_TABLES / entry.reader).glob(f"{name}.*"))]
+
+
+def _own_files(entry: Entry, path: str | None) -> list[Path]:
     folder = Path(path) if path else _folder(entry)
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
@@ -186,8 +198,18 @@ def _folder(entry: Entry) -> Path:
 
 
 def checksum(paths: Sequence[Path]) -> str:
-    """One SHA-256 of the files: of their names in the folder that holds all, and of every byte."""
-    return digests.of_files({path.relative_to(_common(paths)).as_posix(): path for path in paths})
+    """One SHA-256 of the files: of their names in the folder that holds all, and of every byte.
+
+    Tables of the catalog that stand in for the set's own are named apart, wherever they are.
+    """
+    own = [path for path in paths if not _stands_in(path)]
+    named = {path.relative_to(_common(own)).as_posix(): path for path in own}
+    others = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
+    return digests.of_files({**named, **others})
+
+
+def _stands_in(path: Path) -> bool:
+    return _TABLES in path.parents
 
 
 def _common(paths: Sequence[Path]) -> Path:
@@ -205,7 +227,8 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
-    where = paths[0] if len(paths) == 1 else _common(paths)
+    own = [each for each in paths if not _stands_in(each)]
+    where = own[0] if len(own) == 1 else _common(own)
     try:
         reader = READERS[entry.reader]
         found = content_of(entry, paths)

@@ -20,13 +20,21 @@ _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
 }
 
 
-def content(paths: Sequence[Path], kind: Literal["rows", "texts"]) -> pl.LazyFrame | dict[str, str]:
+def content(
+    paths: Sequence[Path], kind: Literal["rows", "texts", "tables"]
+) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
     """What a reader is handed (`operators.datasets.readers`).
 
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
     """
-    return scan(paths) if kind == "rows" else texts(paths)
+    match kind:
+        case "rows":
+            return scan(paths)
+        case "texts":
+            return texts(paths)
+        case "tables":
+            return {path.name.partition(".")[0]: _table(path) for path in paths}
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
@@ -68,6 +76,17 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
                     f"{other.get(column)}, not {columns.get(column)}); {_FIX}."
                 )
     return pl.concat(found)
+
+
+def _table(path: Path) -> pl.DataFrame:
+    """All rows of a file; one of names by id (.tsv) has the columns entity_id and labels."""
+    if kind(path) == ".tsv":
+        rows = [line.split("\t") for line in text(path).splitlines() if line]
+        return pl.DataFrame(
+            {"entity_id": [row[0] for row in rows], "labels": [row[1:] for row in rows]},
+            schema={"entity_id": pl.String, "labels": pl.List(pl.String)},
+        )
+    return scan([path]).collect()
 
 
 def kind(path: Path) -> str:
