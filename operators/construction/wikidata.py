@@ -68,11 +68,11 @@ def read(
     while some := list(islice(numbered, lines_per_chunk)):
         triples: list[_Triple] = []
         labels: list[tuple[str, list[str]]] = []
-        for number, entity in _entities(some):
+        for number, entity in entities(some):
             try:
                 triples += _triples(entity, take)
-                if names := _names(entity, take):
-                    labels.append((entity["id"], names))
+                if take.labelled is None or entity["id"] in take.labelled:
+                    labels += _labelled(entity, take)
             except (AttributeError, KeyError, TypeError) as error:
                 raise InputError(
                     f"line {number} of the dump has labels, aliases or claims of another layout "
@@ -84,9 +84,14 @@ def read(
         )
 
 
-def _entities(
+def entities(
     numbered: Iterable[tuple[int, str | bytes]],
 ) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The entities of numbered lines, without brackets, trailing commas and empty lines.
+
+    Raises:
+        InputError: a line is no entity; the message has its number.
+    """
     for number, line in numbered:
         try:
             text = (line.decode() if isinstance(line, bytes) else line).strip(" \t\r\n,\ufeff")
@@ -131,12 +136,15 @@ def _value(statement: dict[str, Any]) -> tuple[str, str | None] | None:
             return None
 
 
-def _names(entity: dict[str, Any], take: Filter) -> list[str]:
-    """The main label, then all other labels and aliases, each name once."""
-    if take.labelled is not None and entity["id"] not in take.labelled:
-        return []
+def _labelled(entity: dict[str, Any], take: Filter) -> list[tuple[str, list[str]]]:
+    found = names(entity, take.languages)
+    return [(entity["id"], found)] if found else []
+
+
+def names(entity: dict[str, Any], languages: Sequence[str]) -> list[str]:
+    """The main label, then all other labels and aliases, each name once; none without a label."""
     labels, aliases = entity.get("labels") or {}, entity.get("aliases") or {}
-    mains = [labels[each] for each in take.languages if each in labels]
-    others = [alias for each in take.languages for alias in aliases.get(each, ())]
-    names = (name["value"].strip() for name in (*mains, *others)) if mains else ()
-    return list(dict.fromkeys(filter(None, names)))
+    mains = [labels[each] for each in languages if each in labels]
+    others = [alias for each in languages for alias in aliases.get(each, ())]
+    found = (name["value"].strip() for name in (*mains, *others)) if mains else ()
+    return list(dict.fromkeys(filter(None, found)))

@@ -22,6 +22,7 @@ from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.schemas import empty
 
 TEMPLATE = "[X] [Y]"
+VERBALISED = "flawed and corrected"  # the sample of facts that stand in two such sentences
 PROBING = (
     *("fact_id", "relation", "element", "sentence"),
     *("gold", "gold_corrected", "disambiguation", "human_score"),
@@ -41,6 +42,7 @@ class _Fact(NamedTuple):
     sentences: Sequence[str]
     human_score: float | None = None
     popularity: float | None = None
+    sample: str | None = None
 
 
 def probed(tables: Tables, relations: Relations = None) -> Facts:
@@ -116,6 +118,7 @@ def _verbalised(tables: Tables) -> Iterator[_Fact]:
             (object_, label),
             sentences,
             popularity=popularity,
+            sample=VERBALISED,
         )
 
 
@@ -190,6 +193,7 @@ def _detail(fact: _Fact) -> Mapping[str, Any]:
         "relation_id": fact.relation_id,
         "object_id": fact.object[0],
         "popularity": fact.popularity,
+        "sample": fact.sample,
         "human_score": fact.human_score,
     }
 

@@ -17,6 +17,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         sets.add_parser("myriadlama", help="from facts, names and templates (docs/data.md)")
     )
     _add_probelm(sets.add_parser("probelm", help="from two snapshots (docs/data.md)"))
+    _add_knowledge_base(
+        sets.add_parser("knowledge-base", help="from facts or a Wikidata dump (docs/data.md)")
+    )
     build.set_defaults(run=_build)
 
 
@@ -91,6 +94,27 @@ def _add_probelm(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=0)
 
 
+def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", type=Path, required=True, help="a new folder")
+    command.add_argument("--dump", type=Path, help="a Wikidata dump (.json, .gz, .bz2)")
+    command.add_argument(
+        "--languages", nargs="+", default=["en", "mul"], help="of a dump; default en mul"
+    )
+    command.add_argument(
+        "--lines-per-part", type=int, default=10_000, help="of a dump; default 10000"
+    )
+    command.add_argument(
+        "--workers", type=int, help="processes that parse a dump; default one per core"
+    )
+    command.add_argument(
+        "--data", nargs="+", default=[], metavar="NAME[=FOLDER]", help="sets of the catalog"
+    )
+    command.add_argument(
+        "--facts", nargs="+", type=Path, default=[], help="tables: one fact per row, with labels"
+    )
+    command.add_argument("--aliases", type=Path, help="further names: a table, or .tsv: id, names")
+
+
 def _kamel(asked: argparse.Namespace) -> Iterator[str]:
     from operators.construction.kamel import Sizes
     from pipeline.inputs.builders.kamel import build_kamel
@@ -155,4 +179,29 @@ def _probelm(asked: argparse.Namespace) -> Iterator[str]:
     )
 
 
-_BUILDERS = {"kamel": _kamel, "myriadlama": _myriadlama, "probelm": _probelm}
+def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
+    from pipeline.inputs.builders.knowledge_base import build_from_dump, build_from_facts
+
+    if asked.dump is None:
+        return build_from_facts(asked.data, asked.facts, asked.aliases, asked.out)
+    if asked.data or asked.facts or asked.aliases:
+        raise InputError("--dump is read alone; leave out --data, --facts and --aliases.")
+    workers = asked.workers or os.cpu_count() or 1
+    for name, value in (("lines-per-part", asked.lines_per_part), ("workers", workers)):
+        if value < 1:
+            raise InputError(f"--{name} {value}; it must be at least 1.")
+    return build_from_dump(
+        asked.dump,
+        asked.out,
+        languages=asked.languages,
+        lines_per_part=asked.lines_per_part,
+        workers=workers,
+    )
+
+
+_BUILDERS = {
+    "kamel": _kamel,
+    "knowledge-base": _knowledge_base,
+    "myriadlama": _myriadlama,
+    "probelm": _probelm,
+}

@@ -47,7 +47,7 @@ def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
 
 def rows(path: Path) -> pl.DataFrame:
     """All of a Parquet, JSONL, JSON or CSV file; the values of a CSV file are texts."""
-    _check_file(path)
+    check_file(path)
     try:
         return scan([path]).collect()
     except pl.exceptions.PolarsError as error:
@@ -56,7 +56,7 @@ def rows(path: Path) -> pl.DataFrame:
 
 def content(path: Path) -> str:
     """The text of a file."""
-    _check_file(path)
+    check_file(path)
     return text(path)
 
 
@@ -114,12 +114,12 @@ def dump(path: Path, take: Filter, title: str) -> Chunk:
     Raises:
         InputError: no such file, or one that is no dump.
     """
-    _check_file(path)
+    check_file(path)
     size = max(1, path.stat().st_size)
     found = [Chunk(TRIPLES.to_frame(), LABELS.to_frame())]
     n_names = n_triples = 0
     try:
-        with path.open("rb") as raw, _unpacked(raw, path) as stream, Meter(title) as meter:
+        with path.open("rb") as raw, unpacked(raw, path) as stream, Meter(title) as meter:
             for chunk in wikidata.read(stream, take, lines_per_chunk=_LINES_PER_CHUNK):
                 found.append(chunk)
                 n_triples += chunk.triples.height
@@ -135,7 +135,8 @@ def dump(path: Path, take: Filter, title: str) -> Chunk:
     return Chunk(*(pl.concat(parts) for parts in zip(*found, strict=True)))
 
 
-def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
+def unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
+    """The content of a file as a stream, by its suffix gzip, bzip2 or as it is."""
     match path.suffix:
         case ".gz":
             return gzip.GzipFile(fileobj=raw)
@@ -145,6 +146,11 @@ def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2Fi
             return raw
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Refuse a file that is none.
+
+    Raises:
+        InputError: it is not.
+    """
     if not path.is_file():
         raise InputError(f"{path} is no file; give one.")

@@ -1,0 +1,254 @@
+"""A folder with a knowledge base: entities.parquet and triples.parquet.
+
+From a Wikidata dump it is made in parts, each of the same number of lines, beside the folder that
+it becomes:
+
+    .<name>.parts/settled.json                 what the parts are made of
+    .<name>.parts/triples/000042.parquet       the 43rd part
+    .<name>.parts/entities/000042.parquet      its last file: with it the part is finished
+
+The same command, given again, skips the lines of finished parts without parsing them.
+"""
+
+import json
+import shutil
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import count, islice
+from multiprocessing import get_context
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.knowledge_base import from_facts
+from operators.knowledge_base.from_facts import from_names
+from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from operators.knowledge_base.wikidata_dump import read
+from operators.schemas import empty
+from pipeline.inputs import catalog
+from pipeline.inputs.builders.folder import check_new
+from pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
+from pipeline.inputs.files import unreadable
+from pipeline.machine.meter import Meter
+
+TABLES = ("triples", "entities")  # in the order in which the files of a part are written
+_UNLABELLED = "factsweep.unlabelled"
+# The columns of a table of facts, under the names that the files of others have for them.
+_FACTS = {
+    "subject_id": ("subject_id", "subject", "sub_uri"),
+    "subject_label": ("subject_label", "sub_label", "sub_ent"),
+    "relation_id": ("relation_id", "relation", "predicate_id", "rel_uri"),
+    "object_id": ("object_id", "object", "obj_uri"),
+    "object_label": ("object_label", "obj_label"),
+}
+
+
+def build_from_facts(
+    sets: Sequence[str], tables: Sequence[Path], aliases: Path | None, out: Path
+) -> Iterator[str]:
+    """Write the knowledge base of facts into the new folder `out`; yields what was made.
+
+    `sets` are entries of the catalog, each with `=<its folder>` if it does not ship; `tables` have
+    one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
+    names by id.
+
+    Raises:
+        InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
+    """
+    check_new(out)
+    parts = [*map(_of_set, sets), *map(_of_table, tables)]
+    if not parts:
+        raise InputError("a knowledge base is made of something; give --dump, --data or --facts.")
+    names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
+    triples = pl.concat([part.triples for part in parts]).unique(maintain_order=True)
+    if aliases is not None:
+        names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
+    base = checked(from_names(names, triples))
+    whole = out.with_name(f".{out.name}.new")
+    _write(whole, base)
+    whole.rename(out)
+    sizes = counts(base)
+    yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
+
+
+def build_from_dump(
+    dump: Path, out: Path, *, languages: Sequence[str], lines_per_part: int, workers: int
+) -> Iterator[str]:
+    """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
+
+    Memory is bounded by the lines of a few parts. Yields what was made.
+
+    Raises:
+        InputError: the dump is unfit or another than before, or `out` exists.
+    """
+    check_new(out)
+    check_file(dump)
+    aside = out.with_name(f".{out.name}.parts")
+    _settle(aside, dump, languages, lines_per_part)
+    try:
+        _make_parts(dump, aside, languages, lines_per_part, workers)
+    except InputError as error:
+        raise InputError(f"{dump}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(dump, error) from error
+    n_unlabelled = sum(map(_n_unlabelled, _files(aside, "entities")))
+    whole = out.with_name(f".{out.name}.new")
+    whole.mkdir(exist_ok=True)
+    sizes = {table: _merge(aside, table, whole) for table in TABLES}
+    whole.rename(out)
+    shutil.rmtree(aside)
+    yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
+    yield f"  {n_unlabelled:,} items left out, no label in {' or '.join(languages)}"
+
+
+def _of_set(name: str) -> KnowledgeBase:
+    name, _, path = name.partition("=")
+    facts = catalog.read(catalog.entry(name), path or None)
+    return facts.knowledge_base or from_facts.knowledge_base(facts)
+
+
+def _of_table(path: Path) -> KnowledgeBase:
+    given = rows(path)
+    found = {
+        ours: next((each for each in theirs if each in given.columns), None)
+        for ours, theirs in _FACTS.items()
+    }
+    for ours, theirs in found.items():
+        if theirs is None:
+            raise InputError(
+                f"{path}: there is no column {' or '.join(_FACTS[ours])}; it has "
+                f"{', '.join(given.columns)}. Rename or add one."
+            )
+    named = given.select(pl.col(str(theirs)).alias(ours) for ours, theirs in found.items())
+    names = [
+        named.select(entity_id=f"{part}_id", labels=pl.concat_list(f"{part}_label"))
+        for part in ("subject", "object")
+    ]
+    nothing = pl.lit(None, pl.String)
+    triples = named.with_columns(start=nothing, end=nothing).select(empty("triples").columns)
+    return from_names(pl.concat(names), triples.unique(maintain_order=True))
+
+
+def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
+    """Note what the parts are made of; refuse those of something else."""
+    asked = {
+        "dump": dump.name,
+        "bytes": dump.stat().st_size,
+        "languages": list(languages),
+        "lines_per_part": lines_per_part,
+    }
+    for table in TABLES:
+        (aside / table).mkdir(parents=True, exist_ok=True)
+    path = aside / "settled.json"
+    if not path.exists():
+        path.write_text(json.dumps(asked))
+    settled = json.loads(path.read_text())
+    for name, value in asked.items():
+        if settled.get(name) != value:
+            raise InputError(
+                f"{aside} has parts of {name} {settled.get(name)}, not {value}; "
+                "give what was given before, or remove that folder."
+            )
+
+
+class _Lines(NamedTuple):
+    """Some lines of a dump: the number of their part, that of the first of them, and they."""
+
+    part: int
+    first: int
+    lines: list[bytes]
+
+
+def _make_parts(
+    dump: Path, aside: Path, languages: Sequence[str], lines_per_part: int, workers: int
+) -> None:
+    """Make the parts that are missing; one worker is this process, several are others."""
+    done = {path.stem for path in _files(aside, "entities")}
+    size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
+    with (
+        _pool(workers) as submit,
+        dump.open("rb") as raw,
+        unpacked(raw, dump) as stream,
+        Meter("knowledge base") as meter,
+    ):
+        for some in _chunks(stream, lines_per_part):
+            n_bytes += sum(map(len, some.lines))
+            if _name(some.part) not in done:
+                submit(_make, aside, some, languages)
+            rate = n_bytes / 1e6 / (monotonic() - began)
+            meter.show(f"{raw.tell() / size:.1%} of {dump.name} · {rate:,.0f} MB/s unpacked")
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Callable[..., None]]:
+    """What runs a call in one of the processes, at most two calls waiting for each."""
+    if workers == 1:
+        yield lambda call, *given: call(*given)
+        return
+    running = deque[Future[None]]()
+    # Not forked: the threads of polars would be left behind.
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+
+        def submit(call: Callable[..., None], *given: Any) -> None:
+            running.append(pool.submit(call, *given))
+            if len(running) > 2 * workers:
+                running.popleft().result()
+
+        try:
+            yield submit
+            for each in running:
+                each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
+    lines = iter(stream)
+    for number in count():
+        some = list(islice(lines, lines_per_part))
+        if not some:
+            return
+        yield _Lines(number, number * lines_per_part + 1, some)
+
+
+def _make(aside: Path, some: _Lines, languages: Sequence[str]) -> None:
+    """Publish a part; the file of its entities comes last."""
+    part = read(some.lines, languages, some.first)
+    noted = {_UNLABELLED: str(part.n_unlabelled)}
+    for table in TABLES:
+        path = aside / table / f"{_name(some.part)}.parquet"
+        new = path.with_suffix(".new")
+        getattr(part, table).write_parquet(new, metadata=noted)
+        new.rename(path)
+
+
+def _name(part: int) -> str:
+    return f"{part:06d}"
+
+
+def _files(aside: Path, table: str) -> list[Path]:
+    return sorted((aside / table).glob("*.parquet"))
+
+
+def _n_unlabelled(path: Path) -> int:
+    return int(pl.read_parquet_metadata(path)[_UNLABELLED])
+
+
+def _merge(aside: Path, table: str, whole: Path) -> int:
+    """One file of a table's parts, in their order; returns its rows."""
+    path = whole / f"{table}.parquet"
+    pl.scan_parquet(_files(aside, table)).sink_parquet(path)
+    n_rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
+    return n_rows
+
+
+def _write(folder: Path, base: KnowledgeBase) -> None:
+    folder.mkdir(exist_ok=True)
+    base.entities.write_parquet(folder / "entities.parquet")
+    base.triples.write_parquet(folder / "triples.parquet")
