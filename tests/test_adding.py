@@ -172,16 +172,17 @@ def test_page_names_every_recipe_that_is_followed() -> None:
     assert len(fenced) == sum(len(list(blocks(title))) for title in titles)
 
 
+@pytest.mark.slow
 def test_model_is_a_folder_or_a_file_that_names_it(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "tests/tiny_models.py"))["save"]("llama", tmp_path / "mine")
     done = follow("A model", tmp_path, ROOT)
     assert (done.new, done.changed, counted("[a model]")) == ([], [], (0, 0, 0))
-    shown, *_, planned = done.printed
-    assert shown == (tmp_path / "factsweep.d/model/pinned.yaml").read_text()
-    assert yaml.safe_load(shown)["max_model_len"] == 4096
-    assert "at most 4,096 tokens" in planned
+    read = yaml.safe_load((tmp_path / "factsweep.d/model/pinned.yaml").read_text())
+    assert (read["name"], read["max_model_len"]) == ("mine", 4096)
+    assert "at most 4,096 tokens" in done.printed[-1]
 
 
+@pytest.mark.slow
 def test_data_set_of_rows_is_read_and_described(tmp_path: Path) -> None:
     done = follow("A data set", tmp_path, ROOT)
     named = [f"factsweep.d/{folder}/twins.yaml" for folder in ("data_catalog", "benchmark")]
@@ -212,7 +213,7 @@ def test_metric_is_on_the_card_in_the_headline_and_in_the_glossary(tree: Path) -
     ]
 
 
-@pytest.mark.slow  # starts a Ray
+@pytest.mark.slow
 def test_benchmark_runs_from_facts_to_tables(tree: Path) -> None:
     follow("Another format", tree, tree)
     followed("A benchmark", tree, "[a benchmark]")
@@ -225,7 +226,7 @@ def test_benchmark_runs_from_facts_to_tables(tree: Path) -> None:
     assert (path.parent / "index.html").is_file()
 
 
-@pytest.mark.slow  # starts a Ray
+@pytest.mark.slow
 def test_engine_answers_a_run(tree: Path) -> None:
     followed("An engine", tree, "[an engine]")
     (path,) = tree.glob("results/*/metrics.parquet")
