@@ -12,7 +12,7 @@ labels. Then the searches: `optimal` and `exact`, the 100 most plausible of many
 A rate leaves out the loading of the model. One engine is alive at a time, each in a process of its
 own, and they take turns, since a machine is not equally fast all the time.
 
-    python benchmarks/bench_trie.py [--clozes 4] [--candidates 101] [--rounds 2] [--searched 1000]
+    python benchmarks/bench_trie.py [--clozes 4] [--candidates 101] [--rounds 2] [--searched 600]
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--clozes", type=int, default=4)
     parser.add_argument("--candidates", type=int, default=101)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--searched", type=int, default=1000, help="candidates of a search")
+    parser.add_argument("--searched", type=int, default=600, help="candidates of a search")
     given = parser.parse_args()
     compare(
         Job(given.clozes, given.candidates),

@@ -1,6 +1,7 @@
 """Preferences by the trie, against plain passes over each label: no trie, no cache, no mask."""
 
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.engines import trie_readers
+from operators.engines import preference, trie_readers
 from operators.engines.candidates_lm import CandidatesLM
 from operators.engines.preference import (
     BeamsRequest,
@@ -41,11 +42,12 @@ READ_TREES = {"gpt2", "llama"}
 Labels = list[tuple[Name, Path]]
 
 
-def make(family: str, dtype: torch.dtype = torch.float64) -> Any:
+def make(family: str, **changes: Any) -> Any:
     """A random model that has opinions: its weights are ten times as large as new ones."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(family, **CONFIGS[family], **IDS)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    config.update(changes)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     with torch.no_grad():
         for weights in model.parameters():
             if weights.dim() > 1:
@@ -126,6 +128,47 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
     assert [each.entity_id for each in found.distractors] == list(request.distractors)
 
 
+def drawn(seed: int) -> Labels:
+    """Forty labels of eight entities, many of which begin alike, and some of which are shared."""
+    draw = random.Random(seed)
+    paths = [tuple(draw.choices(range(1, 6), k=draw.randint(1, 4))) for _ in range(40)]
+    return [(Name(f"Q{draw.randrange(8)}", " ".join(map(str, path))), path) for path in paths]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_search_exact_finds_the_best_of_many(
+    llama: Any, seed: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preference, "_AT_ONCE", 1)
+    labels, barred = drawn(seed), frozenset({"Q1", "Q2"})
+    request = asked([3, seed + 1], Trie.of(labels), "exact", n, left_out=barred)
+    (found,) = CandidatesLM(llama, None).preferences([request])
+    expected = plain(llama, [3, seed + 1], labels)
+    check(found, expected)
+    assert [each.entity_id for each in found.distractors] == most_plausible(expected, request)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_search_optimal_sums_up_all_labels_of_what_it_finds(llama: Any, seed: int) -> None:
+    labels = drawn(seed)
+    request = asked([3, seed + 1], Trie.of(labels), "optimal", 3, left_out=frozenset({"Q1"}))
+    (found,) = CandidatesLM(llama, None).preferences([request])
+    check(found, plain(llama, [3, seed + 1], labels))
+    logprobs = [each.logprob for each in found.distractors]
+    assert logprobs == sorted(logprobs, reverse=True)
+    assert {"Q0", "Q1"}.isdisjoint(each.entity_id for each in found.distractors)
+
+
+def test_search_optimal_gives_no_beam_to_what_is_left_out(llama: Any) -> None:
+    labels = [(Name(f"Q{token}", f"{token}"), (token, 1)) for token in range(1, N_VOCABULARY)]
+    likeliest = most_plausible(plain(llama, [3], labels), asked([3], Trie.of(labels), "exact", 99))
+    barred = frozenset(likeliest[:3])
+    request = asked([3], Trie.of(labels), "optimal", 1, left_out=barred)
+    (found,) = CandidatesLM(llama, None).preferences([request])
+    assert len(found.distractors) == 1
+
+
 @given(labels=LABELS, cloze=CLOZES, n=st.integers(1, 8), left_out=st.sets(st.integers(1, 7)))
 def test_preferences_exact_are_the_best_of_all_labels(
     llama: Any, labels: Labels, cloze: list[int], n: int, left_out: set[int]
@@ -199,6 +242,16 @@ def test_reads_trees_tells_models_apart(model: Any) -> None:
     assert reads_trees(model) == (model.config.model_type in READ_TREES)
 
 
+def test_preferences_text_longer_than_a_window_equal_a_plain_pass() -> None:
+    """The mask of a tree would let a token look further back than its model does."""
+    model = make("mistral", sliding_window=12)
+    assert reads_trees(model)
+    labels, cloze = drawn(0), [place % 11 + 1 for place in range(30)]
+    request = asked(cloze, Trie.of(labels), "given", 99)
+    (found,) = CandidatesLM(model, None).preferences([request])
+    check(found, plain(model, cloze, labels))
+
+
 def test_tree_reader_reads_each_node_once(llama: Any) -> None:
     labels = [(Name("Q1", "a"), (1, 2, 3)), (Name("Q2", "b"), (1, 2, 4)), (Name("Q3", "c"), (1,))]
     reader = TreeReader(llama, [7, 8], Trie.of(labels), ENDING)
@@ -226,6 +279,13 @@ def test_path_reader_runs_no_path_twice_in_a_batch(llama: Any) -> None:
     reader = PathReader(llama, [7], Trie.of(labels), ENDING)
     reader.read(range(4))
     assert reader.n_tokens == 4
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_beams_are_in_the_order_of_their_log_probabilities(llama: Any, seed: int) -> None:
+    request = BeamsRequest("x", [seed, 2 * seed], 6, max_tokens=4, top_tokens=1)
+    (found,) = CandidatesLM(llama, _Digits()).beams([request])
+    assert list(found.logprobs) == sorted(found.logprobs, reverse=True)
 
 
 @pytest.mark.parametrize("width", [1, 3])

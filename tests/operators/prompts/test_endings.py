@@ -18,7 +18,7 @@ def test_sentence_ends_with_stops_and_line_ends(tokenizer: Any, text: str) -> No
     assert token in ending_tokens(tokenizer, "sentence")
 
 
-@pytest.mark.parametrize("text", [",", ".,", ".com", " a", "'s", ":", "./", " (", "!"])
+@pytest.mark.parametrize("text", [",", ".,", " a", "'s", ":", "./", " (", "!"])
 def test_sentence_goes_on_with_anything_else(tokenizer: Any, text: str) -> None:
     token = tokenizer(f"a{text}").input_ids[1]
     assert token not in ending_tokens(tokenizer, "sentence")
