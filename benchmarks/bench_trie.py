@@ -156,7 +156,7 @@ def one_by_one(job: Job) -> Rate:
 
 
 def through_prompts(job: Job) -> Rate:
-    """vLLM's log-probabilities of prompts, as PRobELM's texts are scored."""
+    """Log-probabilities of prompts by vLLM, as PRobELM's texts are scored."""
     engine = _vllm()
 
     def scores(texts: Sequence[tuple[list[int], int]]) -> list[float]:

@@ -55,12 +55,8 @@ class Trie:
     start: int = 0
 
     @classmethod
-    def of(
-        cls, labels: Iterable[tuple[Name, Path]], start: Path = (), *, backwards: bool = False
-    ) -> "Trie":
-        """The trie of some labels, whatever order they come in.
-
-        Tokens are in ascending order behind a node, with `backwards` in descending order.
+    def of(cls, labels: Iterable[tuple[Name, Path]], start: Path = ()) -> "Trie":
+        """The trie of some labels, the same in whatever order they come.
 
         >>> trie = Trie.of([(Name("Q60", "New York"), (3, 7)), (Name("Q1", "Newark"), (3,))])
         >>> trie.tokens, trie.parents, trie.children
@@ -72,7 +68,7 @@ class Trie:
         for name, path in labels:
             ends.setdefault(path, []).append(name)
         paths = {path[:end] for path in (*ends, start) for end in range(len(path) + 1)} | {()}
-        order = sorted(paths, key=_falling if backwards else None)
+        order = sorted(paths)
         places = {path: node for node, path in enumerate(order)}
         parents = [-1, *(places[path[:-1]] for path in order[1:])]
         children: list[list[int]] = [[] for _ in order]
@@ -143,7 +139,6 @@ class Labels:
 
     tokenizer: Any
     names: Sequence[Name]
-    backwards: bool = False
     _at_blank: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -165,7 +160,7 @@ class Labels:
         n_shared = min([len(own), *(_n_alike(own, text) for text in texts)])
         paths = [text[n_shared:] for text in texts]
         labels = zip(self.names, paths, strict=True)
-        return Behind(own[:n_shared], Trie.of(labels, own[n_shared:], backwards=self.backwards))
+        return Behind(own[:n_shared], Trie.of(labels, own[n_shared:]))
 
     def _checked(self, cloze: str, own: Path) -> bool:
         """Whether some labels have behind this cloze the tokens that they have by themselves."""
@@ -182,7 +177,7 @@ class Labels:
     @cached_property
     def _trie(self) -> Trie:
         labels = zip(self.names, self._paths, strict=True)
-        return Trie.of(labels, backwards=self.backwards)
+        return Trie.of(labels)
 
     def _texts(self, cloze: str, names: Sequence[Name]) -> list[Path]:
         texts = [f"{cloze} {name.label}" if cloze else name.label for name in names]
@@ -220,7 +215,3 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
 def _n_alike(one: Sequence[int], other: Sequence[int]) -> int:
     n = min(len(one), len(other))
     return next((i for i in range(n) if one[i] != other[i]), n)
-
-
-def _falling(path: Path) -> Path:
-    return tuple(-token for token in path)

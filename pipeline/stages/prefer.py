@@ -56,8 +56,8 @@ def _beams(run: Run) -> tuple[Question, ...]:
 class Prefer:
     """The plausibility of the right answer and of its distractors, behind each cloze.
 
-    `prompts` has the candidate sets. With `backwards` the model reads candidates in another order,
-    which must not change what it says.
+    `prompts` has the candidate sets. With `backwards` candidates are handed over last to first,
+    which must not change what the model says of them.
     """
 
     prompts: Artifact
@@ -82,7 +82,8 @@ class Prefer:
         ending = ending_tokens(tokenizer, self.ending)
         for mine in rows.partition_by("candidates_id", maintain_order=True):
             candidates = self._candidates(mine)
-            labels = Labels(tokenizer, _names(candidates), self.backwards)
+            names = _names(candidates)
+            labels = Labels(tokenizer, names[::-1] if self.backwards else names)
             order = tuple(candidates.drop_nulls("rank").sort("rank")["entity_id"])
             for part in mine.iter_slices(_CLOZES_AT_ONCE):
                 both = zip(

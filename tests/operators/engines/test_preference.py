@@ -214,13 +214,11 @@ def test_preferences_any_order_of_candidates_gives_the_same_values(
     llama: Any, labels: Labels, cloze: list[int], data: st.DataObject
 ) -> None:
     shuffled = data.draw(st.permutations(labels))
-    tries = (Trie.of(labels), Trie.of(shuffled), Trie.of(labels, backwards=True))
-    first, second, third = CandidatesLM(llama, None).preferences(
+    tries = (Trie.of(labels), Trie.of(shuffled))
+    first, second = CandidatesLM(llama, None).preferences(
         asked(cloze, trie, "exact", 3) for trie in tries
     )
     assert second == first
-    assert [e.entity_id for e in third.distractors] == [e.entity_id for e in first.distractors]
-    assert third.answer.logprob == pytest.approx(first.answer.logprob, abs=1e-9)
 
 
 @given(labels=LABELS, cloze=st.lists(TOKEN, min_size=2, max_size=6))
