@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 import polars as pl
 
-from operators.datasets import distractors, kamel, myriadlama, pararel, probelm, sentences
+from operators.datasets import (
+    distractors,
+    kamel,
+    myriadlama,
+    pararel,
+    probelm,
+    sentences,
+)
 from operators.datasets import facts as facts_of
 from operators.datasets.facts import Facts
 from operators.datasets.told_apart import told_apart
