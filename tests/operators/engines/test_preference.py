@@ -279,10 +279,13 @@ def test_path_reader_runs_no_path_twice_in_a_batch(llama: Any) -> None:
     assert reader.n_tokens == 4
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_beams_are_in_the_order_of_their_log_probabilities(llama: Any, seed: int) -> None:
-    request = BeamsRequest("x", [seed, 2 * seed], 6, max_tokens=4, top_tokens=1)
+@pytest.mark.parametrize("cloze", [[6, 7], [9, 1], [9, 7]])
+def test_beams_of_uneven_lengths_are_in_the_order_of_their_sums(
+    llama: Any, cloze: list[int]
+) -> None:
+    request = BeamsRequest("x", cloze, 6, max_tokens=5, top_tokens=1)
     (found,) = CandidatesLM(llama, _Digits()).beams([request])
+    assert any(text.endswith("0 0") for text in found.texts)
     assert list(found.logprobs) == sorted(found.logprobs, reverse=True)
 
 
