@@ -4,7 +4,6 @@ Source: Zhang et al. 2020, as their package bert-score computes it (F1; no idf w
 by a baseline).
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,13 +46,18 @@ class BertScore:
         from transformers import AutoConfig
 
         try:
-            n_layers = self.n_layers or model2layers.get(self.model)
-            n_layers = n_layers or AutoConfig.from_pretrained(self.model).num_hidden_layers
-            return BERTScorer(
-                model_type=os.fspath(self.model), num_layers=n_layers, batch_size=self.batch_size
+            config = AutoConfig.from_pretrained(self.model)
+            found = BERTScorer(
+                model_type=self.model,
+                num_layers=self.n_layers or model2layers.get(self.model, config.num_hidden_layers),
+                batch_size=self.batch_size,
             )
         except (OSError, ValueError) as error:
             raise InputError(
                 f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "
                 "give the folder or the hub's id of an encoder model."
             ) from error
+        # A tokenizer that names no longest text has a number here that it cannot cut at.
+        longest = min(found._tokenizer.model_max_length, config.max_position_embeddings)
+        found._tokenizer.model_max_length = longest
+        return found

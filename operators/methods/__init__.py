@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from operators.methods import (
     belief,
     belief_masked,
+    distractors,
     kamel,
     probelm,
 )
@@ -15,4 +16,5 @@ METHODS: Mapping[str, Method] = {
     "belief-masked": belief_masked.METHOD,
     "kamel": kamel.METHOD,
     "probelm": probelm.METHOD,
+    "distractors": distractors.METHOD,
 }
