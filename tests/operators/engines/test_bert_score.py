@@ -33,18 +33,20 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def naive(encoder: str, reference: str, text: str) -> float:
-    """F1 of the mean best cosine of each token of one text among those of the other."""
+    """F1 of the mean best cosine of each token of one text among those of the other.
+
+    What stands around a text (its beginning and its end) has no weight, but may be the best match.
+    """
     model, tokenizer = AutoModel.from_pretrained(encoder), AutoTokenizer.from_pretrained(encoder)
 
     def vectors(words: str) -> np.ndarray:
         with torch.inference_mode():
             found = model(**tokenizer(words, return_tensors="pt")).last_hidden_state[0].numpy()
-        # Without what stands around a text: its beginning and its end have no weight.
-        inner: np.ndarray = found[1:-1] / np.linalg.norm(found[1:-1], axis=1, keepdims=True)
-        return inner
+        unit: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+        return unit
 
     cosines = vectors(reference) @ vectors(text).T
-    recall, precision = cosines.max(1).mean(), cosines.max(0).mean()
+    recall, precision = cosines.max(1)[1:-1].mean(), cosines.max(0)[1:-1].mean()
     return float(2 * precision * recall / (precision + recall))
 
 
