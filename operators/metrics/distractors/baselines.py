@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from operators.metrics.distractors.configurations import N_GRID
 from operators.metrics.distractors.preference import NUMBERS
 from operators.metrics.estimates.bootstrap import bootstrap_ratio
 from operators.metrics.estimates.metric import Metric
@@ -11,6 +12,8 @@ from operators.metrics.estimates.rows import Row, counted, table
 from operators.metrics.estimates.terms import pair_terms
 
 _WIDTH = "width="
+# The numbers of next tokens that stand in the metrics table.
+_N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
 METRICS = (
     *(
         Metric(
@@ -19,7 +22,7 @@ METRICS = (
             says=f"share of clozes with a right name among the {n} likeliest next tokens",
             better="higher",
         )
-        for n in NUMBERS
+        for n in _N_TOKENS
     ),
     *(
         Metric(name, heading=heading, says=f"{says}, mean over clozes", better="higher")
@@ -38,7 +41,7 @@ def baselines(
     """The mean over facts of each measure of continuations (table ROWS).
 
     `clozes` has the columns `configurations.VALUES`. `precision_at_n` has a row for each n of
-    NUMBERS; the other measures have one for the largest width, which stands in the variant
+    NUMBERS that is in the grid; the other measures have one for the largest width, which stands in the variant
     (`width=5`). A cloze without a value, such as one that the judge gave no verdict on, counts in
     `n_failed`. Slices: each relation.
 
@@ -66,7 +69,7 @@ def baselines(
 
 def _measured(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFrame]]:
     """Each metric, its variant, and its clozes."""
-    for n in NUMBERS:
+    for n in _N_TOKENS:
         mine = clozes.filter(measure="precision", hyperparameters=f"n={n}")
         if mine.height:
             yield f"precision_at_{n}", None, mine

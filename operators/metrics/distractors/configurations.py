@@ -86,15 +86,17 @@ def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
 
 
 def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
-    """The grid as far as it goes: a further number would say what the one before says.
+    """The grid up to the most that there are: a larger number would say the same.
 
     >>> list(up_to((1, 2, 5, 10), 3)), list(up_to((1, 2), 0))
-    ([1, 2, 5], [1])
+    ([1, 2, 3], [])
     """
     for n in grid:
-        yield n
         if n >= most:
-            return
+            break
+        yield n
+    if most:
+        yield min(most, grid[-1])
 
 
 def _capped(aggregation: Aggregation, n: int) -> pl.Expr:

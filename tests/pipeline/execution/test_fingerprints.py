@@ -11,6 +11,7 @@ import pytest
 
 from operators.matching import normalise
 from operators.methods import METHODS
+from operators.prompts.clozes import Distractors
 from operators.prompts.few_shot import FewShot
 from operators.prompts.masked import Masked
 from operators.prompts.plausibility import PROMPT_TYPES, Plausibility
@@ -29,6 +30,7 @@ RUNS = {
     "generate": ["benchmark=myriadlama-mini"],
     "score": ["benchmark=probelm-mini"],
     "fill": ["benchmark=myriadlama-mini", "model=bert-base-uncased"],
+    "prefer": ["benchmark=distractors-mini", "decoding.baselines.beams=2"],
 }
 # A repetition, without which `repeats` says nothing; fewer samples than the canary has prompts.
 COMMON = [
@@ -59,6 +61,8 @@ SILENT = {
     "generate": {*COMPARED, "decoding.scorer"},  # it scores given texts
     # Nothing is generated, and scores of another tensor_parallel are always others.
     "score": {*SAMPLES, *COMPARED, "decoding.stop", "decoding.mix_tensor_parallel"},
+    # Candidates are compared, and some sequences searched for.
+    "prefer": {*SAMPLES, "decoding.scorer", "decoding.stop", "decoding.mix_tensor_parallel"},
     # Predicted by transformers on one device: not generated, not sampled, not by kernels of vLLM.
     "fill": {
         *SAMPLES,
@@ -210,6 +214,7 @@ SETTINGS = {
     "score": Plausibility(PROMPT_TYPES),
     "fill": Masked(),
     "kamel": FewShot(5),
+    "prefer": Distractors("random"),
 }
 
 
@@ -220,7 +225,7 @@ SETTINGS = {
 def test_fingerprints_any_field_of_a_setting_changed_are_others(
     ability: str, path: str, before: Before, fingerprints: Fingerprints
 ) -> None:
-    run, _ = before["generate" if ability == "kamel" else ability]
+    run, _ = before[ability if ability in before else "generate"]
     setting = SETTINGS[ability]
     other = changed(setting, path, another(hint_at(type(setting), path), getattr(setting, path)))
     assert other != setting

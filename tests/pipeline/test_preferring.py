@@ -1,0 +1,174 @@
+"""Entities compared after clozes: through the same shards, artifacts and resume as answers."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.engines.fake import FakeEngine
+from operators.engines.preference import Preferred, PreferRequest
+from operators.errors import InputError
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Branch, Plan
+from pipeline.results import report
+from pipeline.results.export import export
+from pipeline.results.results import load as results_of
+from pipeline.score import score
+
+Compute = Callable[..., Plan]
+Settings = Callable[..., Run]
+RETRIEVALS = ("random", "semantic", "temporal", "optimal", "exact")
+
+
+@pytest.fixture(scope="module")
+def settings(
+    make_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
+    """Loads a run of the fake engine on a part of distractors-mini, in the named folder."""
+    folder, model = tmp_path_factory.mktemp("preferring"), make_model("preferrer")
+
+    def load_named(name: str, *overrides: str) -> Run:
+        return load(
+            [
+                "benchmark=distractors-mini",
+                "benchmark.relations=[P17,P36]",
+                "benchmark.pairs_per_relation=5",
+                "decoding.engine=fake",
+                "decoding.canary_prompts=4",
+                "model.name=preferrer",
+                "model.source=path",
+                f"model.id={model}",
+                "model.max_model_len=256",
+                "metrics.n_rounds=20",
+                "cluster.num_cpus=2",
+                "cluster.rows_per_shard=6",
+                "cluster.rows_per_chunk=2",
+                f"artifacts={folder}/{name}",
+                f"results={folder}/results",
+                f"run_name={name}",
+                *overrides,
+            ]
+        )
+
+    return load_named
+
+
+@pytest.fixture(scope="module", params=RETRIEVALS)
+def done(request: Any, settings: Settings, compute_here: Compute) -> Plan:
+    return compute_here(settings(request.param, f"prompt={request.param}"))
+
+
+def only(plan: Plan) -> Branch:
+    (branch,) = plan.branches
+    return branch
+
+
+def overall(branch: Branch) -> dict[str, float]:
+    metrics = branch.metrics.read_all("metrics")
+    rows = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    return dict(rows.select("metric", "value").iter_rows())
+
+
+def test_every_setting_has_its_numbers_and_none_failed(done: Plan) -> None:
+    found = overall(only(done))
+    assert {"min_at_1", "avg_at_10", "probability", "left_out_at_1"} <= set(found)
+    assert found["permutation_difference"] == 0
+    assert only(done).metrics.read_all("metrics")["n_failed"].sum() == 0
+
+
+def test_min_at_n_of_a_fact_never_rises_with_n(done: Plan) -> None:
+    for beaten in only(done).matched.read_all("preferred")["n_beaten"]:
+        won = [n == count for n, count in enumerate(beaten, start=1)]
+        assert won == sorted(won, reverse=True)
+
+
+def test_distractors_are_none_of_those_left_out(done: Plan) -> None:
+    branch = only(done)
+    prompts = branch.prompts.read_all("prompts").select("prompt_id", "answer_id", "left_out")
+    rows = branch.answers.read_all("preferences").join(prompts, on="prompt_id")
+    assert rows.height == prompts.height
+    for answer_id, left_out, distractors in rows.select(
+        "answer_id", "left_out", "distractors"
+    ).iter_rows():
+        found = {each["entity_id"] for each in distractors}
+        assert answer_id not in found
+        assert not found & set(left_out)
+
+
+def test_page_shows_the_hardest_distractors_of_each_fact(done: Plan) -> None:
+    report.write(done, {"total": 1.0})
+    run = done.run
+    found = results_of(f"{run.results}/{run.name}")
+    assert found.card["metric"][0] == "Min@1"
+    assert {"headline", "retrieval", "tokens", "relations"} <= set(found.tables)
+    assert found.answers("P36")["logprob"].null_count() == 0
+    page = Path(run.results, run.name, "index.html").read_text()
+    assert "Min@1" in page
+    for form in ("csv", "lm-eval"):
+        assert Path(export(run.name, run.results, form, None)).is_file()
+
+
+class Dying(FakeEngine):
+    """Dies after so many answers; remembers whom it answered."""
+
+    def __init__(self, lives: int) -> None:
+        super().__init__()
+        self.lives, self.seen = lives, list[str]()
+
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        for each in islice(super().preferences(requests), self.lives):
+            self.seen.append(each.request_id)
+            self.lives -= 1
+            yield each
+        if not self.lives:
+            raise RuntimeError("the engine died")
+
+
+def test_killed_in_the_middle_goes_on_and_gives_the_same_tables(
+    settings: Settings, compute_here: Compute
+) -> None:
+    whole = only(compute_here(settings("whole", "prompt=temporal")))
+    killed, first, second = settings("killed", "prompt=temporal"), Dying(9), Dying(10**6)
+    with pytest.raises(RuntimeError, match="died"):
+        compute_here(killed, first)
+    again = only(compute_here(killed, second))
+    n = whole.answers.read_all("preferences").height
+    assert len(set(second.seen)) <= n - 9 + 2  # of the last chunk, what was in flight
+    assert_frame_equal(
+        again.metrics.read_all("metrics"), whole.metrics.read_all("metrics"), check_row_order=True
+    )
+
+
+def given(branch: Branch) -> pl.DataFrame:
+    """What the run's own engine said of every candidate, one row each."""
+    columns = ["prompt_id", "entity_id", "logprob", "label", "n_tokens"]
+    said = branch.answers.read_all("preferences")
+    right = branch.prompts.read_all("prompts").select("prompt_id", entity_id="answer_id")
+    answers = said.join(right, on="prompt_id").select(*columns, "open_logprob")
+    wrong = said.select("prompt_id", "distractors").explode("distractors").drop_nulls()
+    return pl.concat([answers, wrong.unnest("distractors").select(columns)], how="diagonal")
+
+
+def test_score_of_the_own_log_probabilities_gives_the_runs_numbers(
+    done: Plan, settings: Settings, tmp_path: Path
+) -> None:
+    branch = only(done)
+    given(branch).write_parquet(tmp_path / "given.parquet")
+    found = score(
+        settings("given", f"prompt={branch.setting.name}", f"answers={tmp_path}/given.parquet")
+    )
+    own = branch.metrics.read_all("metrics").filter(pl.col("metric") != "permutation_difference")
+    assert_frame_equal(found.drop("model"), own.drop("model"))
+
+
+def test_score_without_a_candidate_is_refused(
+    settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    branch = only(compute_here(settings("random", "prompt=random")))
+    given(branch).sort("logprob").slice(1).write_parquet(tmp_path / "given.parquet")
+    with pytest.raises(InputError, match="has no row; give one for each candidate"):
+        score(settings("refused", "prompt=random", f"answers={tmp_path}/given.parquet"))
