@@ -41,9 +41,9 @@ def baselines(
     """The mean over facts of each measure of continuations (table ROWS).
 
     `clozes` has the columns `configurations.VALUES`. `precision_at_n` has a row for each n of
-    NUMBERS that is in the grid; the other measures have one for the largest width, which stands in the variant
-    (`width=5`). A cloze without a value, such as one that the judge gave no verdict on, counts in
-    `n_failed`. Slices: each relation.
+    NUMBERS that is in the grid; the other measures have one for the largest width, which stands in
+    the variant (`width=5`). A cloze without a value, such as one that the judge gave no verdict on,
+    counts in `n_failed`. Slices: each relation.
 
     >>> clozes = pl.DataFrame({
     ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "measure": "rouge_l",

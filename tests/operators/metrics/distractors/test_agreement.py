@@ -183,9 +183,12 @@ def test_agreement_of_a_measure_is_the_mean_over_folds_of_what_was_chosen() -> N
 
 
 def test_agreement_with_a_fold_without_tau_is_undefined() -> None:
-    same = ratings([1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
-    values = clozes({"avg@1": [[float(i)] for i in range(6)]})
-    assert agreement_rows(agreement(values, same, seed=0))["value"].to_list() == [None, None]
+    place = dict(folds(ratings([0.0] * 9)["pair_id"], 0).iter_rows())
+    people = [1.0 if place[f"f{i}"] == 0 else float(i) for i in range(9)]
+    values = clozes({"avg@1": [[float(i)] for i in range(9)]})
+    found = agreement(values, ratings(people), seed=0)
+    assert found["tau"].to_list() == [None, 1, 1]
+    assert agreement_rows(found)["value"].to_list() == [None, None]
 
 
 def test_robustness_of_a_measure_is_the_mean_over_its_grid() -> None:
