@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from transformers import PreTrainedTokenizerFast
 
 from operators.engines.fake import FakeEngine
 from operators.engines.preference import Preferred, PreferRequest
@@ -30,6 +31,9 @@ def settings(
 ) -> Settings:
     """Loads a run of the fake engine on a part of distractors-mini, in the named folder."""
     folder, model = tmp_path_factory.mktemp("preferring"), make_model("preferrer")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+    tokenizer.eos_token = "</s>"  # an ending of a name
+    tokenizer.save_pretrained(model)
 
     def load_named(name: str, *overrides: str) -> Run:
         return load(
