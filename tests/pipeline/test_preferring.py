@@ -176,3 +176,23 @@ def test_score_without_a_candidate_is_refused(
     given(branch).sort("logprob").slice(1).write_parquet(tmp_path / "given.parquet")
     with pytest.raises(InputError, match="has no row; give one for each candidate"):
         score(settings("refused", "prompt=random", f"answers={tmp_path}/given.parquet"))
+
+
+def test_continuations_are_measured_where_they_are_asked_for(
+    settings: Settings, compute_here: Compute
+) -> None:
+    asked = ["prompt=random", "decoding.baselines.beams=3", "decoding.baselines.top_tokens=4"]
+    branch = only(compute_here(settings("continued", *asked)))
+    continued = branch.matched.read_all("continued")
+    assert continued["texts"].list.len().unique().to_list() == [3]
+    assert continued.height == branch.answers.read_all("preferences").height
+    metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    rouge = metrics.filter(metric="rouge_l").select("variant", "n", "n_failed").row(0)
+    assert rouge == ("width=3", continued.height, 0)
+    assert "precision_at_2" in metrics["metric"]
+
+
+def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
+    run = load(["sweep=distractors"])
+    assert run.benchmark.name == "distractors-mini"
+    assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
