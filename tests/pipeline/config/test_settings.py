@@ -30,10 +30,13 @@ READ = {name for name, model in MODELS.items() if "base/any@_here_" in model["de
 DEFAULTS = composed([])
 ENCODERS = [name for name, model in MODELS.items() if "base/encoder@_here_" in model["defaults"]]
 DECODERS = sorted({*MODELS} - {*ENCODERS} - READ)
+RETRIEVALS = ("random", "semantic", "temporal", "optimal", "exact")
 SET_OF = {
     "prompt=masked": ["model=bert-base-uncased"],
     "prompt=plausibility": ["benchmark=probelm-mini"],
-} | {f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)}
+    **{f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)},
+    **{f"prompt={each}": ["benchmark=distractors-mini"] for each in RETRIEVALS},
+}
 FILES = [f"{g}={n}" for g in GROUPS for n in choices(g) if g != "model" or n not in READ]
 TABLE_2 = {"bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking"} | {
     *("albert-base-v2", "albert-xxlarge-v2", "phi3-mini", "phi3-small", "phi3-medium"),
