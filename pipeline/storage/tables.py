@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping
 
+import matplotlib as mpl
 import polars as pl
 from matplotlib.figure import Figure
 
@@ -30,7 +31,9 @@ def write_tables(store: Store, tables: Mapping[str, pl.DataFrame]) -> None:
 
 
 def _write_figure(store: Store, name: str, figure: Figure) -> None:
-    for kind in ("png", "svg"):
+    """Write it as PNG and SVG, the same bytes each time: without a date and with ids of its own."""
+    for kind, metadata in (("png", {}), ("svg", {"Date": None})):
         picture = io.BytesIO()
-        figure.savefig(picture, format=kind, dpi=200)
+        with mpl.rc_context({"svg.hashsalt": name}):
+            figure.savefig(picture, format=kind, dpi=200, metadata=metadata)
         store.put(f"{name}.{kind}", picture.getvalue())

@@ -1,0 +1,34 @@
+"""Tables and figures as files."""
+
+from pathlib import Path
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from operators.methods.method import Report
+from pipeline.storage.store import Store
+from pipeline.storage.tables import write_report
+
+
+def drawn() -> Figure:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([0, 1], [0.2, 0.4], label="measured", marker="o")
+    axes.fill_between([0, 1], [0.1, 0.3], [0.3, 0.5], hatch="/")
+    axes.legend()
+    return figure
+
+
+def test_write_report_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        table = pl.DataFrame({"metric": ["acc"], "value": [0.25]})
+        report = Report(tables={"headline": table}, figures={"curve": drawn()})
+        write_report(Store(str(tmp_path / place)), report)
+    one, two = (
+        {str(path.relative_to(tmp_path / place)): path.read_bytes() for path in files}
+        for place in ("one", "two")
+        for files in [sorted(path for path in (tmp_path / place).rglob("*") if path.is_file())]
+    )
+    assert sorted(one) == sorted(two)
+    assert {name.rpartition(".")[2] for name in one} == {"csv", "md", "tex", "png", "svg"}
+    assert [name for name in one if one[name] != two[name]] == []
