@@ -68,27 +68,22 @@ def repair(plan: Plan, damage: DamagedFileError) -> None:
 
 def compute(plan: Plan) -> None:
     """Make every artifact of the plan that is missing."""
-    missing = {
-        artifact.folder: artifact
-        for branch in plan.branches
-        for artifact in branch.artifacts()
-        if not artifact.is_complete()
-    }
     wait = plan.run.cluster.when_held == "wait"
-    with lease.held(list(missing.values()), wait=wait), cluster.started(plan.run):
-        _follow(plan)
+    with lease.held(plan.store, plan.missing(), wait=wait) as writer, cluster.started(plan.run):
+        _follow(plan, writer)
 
 
-def _follow(plan: Plan) -> None:
+def _follow(plan: Plan, writer: lease.Writer) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}") as meter:
         bar = progress.Bar(meter)
-        pending = dag.submit(plan, tally)
+        pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run)
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
+                writer.check()
                 start.check(_show(bar, tally))
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:

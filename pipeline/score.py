@@ -14,6 +14,7 @@ from pipeline.config.settings import Run
 from pipeline.execution.plan import planned
 from pipeline.results import report
 from pipeline.run import check_failed
+from pipeline.storage import lease
 
 
 def score(run: Run) -> pl.DataFrame:
@@ -28,8 +29,10 @@ def score(run: Run) -> pl.DataFrame:
     started = time.monotonic()
     _check(run)
     plan = planned(run)
-    for step in plan.steps:
-        step.run()
+    wait = run.cluster.when_held == "wait"
+    with lease.held(plan.store, plan.missing(), wait=wait) as writer:
+        for step in plan.steps:
+            step.run(writer.leases.get(step.artifact.folder))
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
     check_failed(plan)
     return metrics

@@ -4,15 +4,17 @@ Ray's own task graph is the DAG: a step is a task that waits for the futures of 
 pool of engines answers for all steps that have a question, so that a model is loaded once.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.execution.cluster import beside_driver
 from pipeline.execution.plan import Plan, Step
 from pipeline.execution.pool import decode_all
+from pipeline.storage.lease import Lease
 
 
-def submit(plan: Plan, tally: Any) -> list[Any]:
-    """Start all that is missing; returns the futures of the metrics.
+def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
+    """Start all that is missing, under its leases; returns the futures of the metrics.
 
     A step whose artifact is complete is not run, and a task starts when its inputs are complete.
     """
@@ -27,10 +29,11 @@ def submit(plan: Plan, tally: Any) -> list[Any]:
             # All questions are one task: it waits for what any of them waits for.
             inputs = {each.artifact.folder: each for one in asked for each in one.after}
             beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-            done = beside(decode_all).remote(plan, tally, *map(future, inputs.values()))
+            done = beside(decode_all).remote(plan, tally, leases, *map(future, inputs.values()))
             futures.update(dict.fromkeys((one.artifact.folder for one in asked), done))
         elif folder not in futures:
-            futures[folder] = ray.remote(_run).remote(step, *map(future, step.after))
+            lease = leases.get(folder)
+            futures[folder] = ray.remote(_run).remote(step, lease, *map(future, step.after))
         return futures[folder]
 
     for step in steps:
@@ -38,5 +41,5 @@ def submit(plan: Plan, tally: Any) -> list[Any]:
     return [futures[branch.metrics.folder] for branch in plan.branches]
 
 
-def _run(step: Step, *_after: None) -> None:
-    step.run()
+def _run(step: Step, lease: Lease | None, *_after: None) -> None:
+    step.run(lease)

@@ -8,9 +8,10 @@ facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics  
 encoder says to content-free prompts); `again` are some of the answers made a second time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from operators.methods.method import Asked
 from pipeline.config.settings import Run
@@ -19,6 +20,7 @@ from pipeline.execution.timing import timed
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 from pipeline.machine import dtype
+from pipeline.stages import trial
 from pipeline.stages.admit import Admit
 from pipeline.stages.aggregate import Aggregate
 from pipeline.stages.answer import Answer, questions
@@ -30,6 +32,7 @@ from pipeline.stages.match import Match
 from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.lease import Lease
 from pipeline.storage.store import Store
 
 
@@ -45,12 +48,13 @@ class Step:
     stage: Stage | None
     question: Question | None = None
 
-    def run(self) -> None:
+    def run(self, lease: Lease | None = None) -> None:
         """Make the artifact in this process, unless it is complete, and note what it took."""
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
-            with timed(self.artifact):
-                self.stage.make(self.artifact)
+            artifact = replace(self.artifact, lease=lease)
+            with timed(artifact):
+                self.stage.make(artifact)
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,15 @@ class Plan:
         """The steps of all branches, each once, inputs before outputs."""
         steps = (step for branch in self.branches for step in branch.steps)
         return list({step.artifact.folder: step for step in steps}.values())
+
+    @property
+    def store(self) -> Store:
+        """Where the artifacts are."""
+        return Store(self.run.artifacts)
+
+    def missing(self) -> list[str]:
+        """The folders of the artifacts that are not complete."""
+        return [step.artifact.folder for step in self.steps if not step.artifact.is_complete()]
 
     def is_complete(self) -> bool:
         """Whether there is nothing left to compute.
@@ -246,9 +259,17 @@ def _step(run: Run, stage: Stage, *after: Step) -> Step:
     return Step(Artifact(Store(run.artifacts), stage.recipe), after, stage)
 
 
-def work(plan: Plan) -> list[Work]:
-    """The shards that no engine has answered yet; their prompts must be there."""
-    return [item for branch in plan.branches for item in _branch_work(plan.run, branch)]
+def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:
+    """The shards that no engine has answered yet; their prompts must be there.
+
+    They are published under the lease of their artifact's folder.
+    """
+    items = (item for branch in plan.branches for item in _branch_work(plan.run, branch))
+    return [replace(each, artifact=_leased(each.artifact, leases)) for each in items]
+
+
+def _leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
+    return replace(artifact, lease=leases.get(artifact.folder))
 
 
 def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
@@ -271,5 +292,5 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
-    done = set(output.shards(question.table))
+    done = set(output.shards(question.table)) - trial.begun(output, question.table)
     return [shard for shard in prompts.shards(question.source) if shard not in done]

@@ -7,6 +7,8 @@ losing a node loses only what was in flight.
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.secrets import hidden_traceback
 from pipeline.stages import decode, trial
 from pipeline.stages.decode import Work
+from pipeline.storage.lease import Lease
 
 
-def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
+def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: None) -> None:
     """Decode every shard that is missing, then publish the manifests; a Ray task."""
-    items = work(plan)
+    items = work(plan, leases)
     if items:
         _announce(plan, items, tally)
         _decode(plan, items, tally)
@@ -38,7 +41,8 @@ def decode_all(plan: Plan, tally: Any, *_after: None) -> None:
     for branch in plan.branches:
         for artifact in branch.answered():
             if not artifact.is_complete():
-                artifact.finish([artifact.stage, "errors"])
+                ours = replace(artifact, lease=leases.get(artifact.folder))
+                ours.finish([artifact.stage, "errors"])
 
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:

@@ -46,7 +46,7 @@ def _state(step: Step, branch: Branch) -> str:
     if counts["seconds"]:
         parts += ["an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))]
         parts += [f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"] if counts["gpu_seconds"] else []
-    if (holder := lease.holder(artifact)) is not None:
+    if (holder := lease.holder(artifact.store, artifact.folder)) is not None:
         parts += [f"written by {holder}"]
     return " · ".join(parts)
 

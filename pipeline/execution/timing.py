@@ -19,4 +19,4 @@ def timed(artifact: Artifact) -> Iterator[None]:
         "seconds": time.monotonic() - began,
         "core_seconds": time.process_time() - busy,
     }
-    artifact.store.put(f"{artifact.folder}/cost.json", json.dumps(content).encode())
+    artifact.put("cost.json", json.dumps(content).encode())

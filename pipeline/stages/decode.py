@@ -1,7 +1,8 @@
 """decode: prompts × a model → answers, one shard at a time, whatever is asked of the engine.
 
 An open shard keeps its finished answers as chunks; when the last prompt is answered, the chunks
-become the shard. What is published is done, and is never decoded again.
+become the shard. What is published is done, and is never decoded again: whether it is, an engine
+asks before it begins and before it publishes.
 """
 
 import math
@@ -10,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 import polars as pl
 
-from operators import seeds
 from operators.errors import DecodingError, StoppedError
 from operators.schemas import empty
 from pipeline.machine import processor
@@ -109,13 +110,21 @@ def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
 
 def n_left(work: Work) -> int:
     """How many answers the shard still lacks, from footers alone where it has many prompts."""
+    if is_published(work):
+        return 0
     if work.source != "prompts":
         n = todo(work).height
     else:
         refused = work.admitted.rows("errors").get(work.shard, 0)
         n = int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
     chunks = work.artifact.shards(work.chunks)
-    return n - sum(work.artifact.footer(work.chunks, chunk)[0] for chunk in chunks)
+    # Two engines that were cut off from each other may have answered the same prompts.
+    return max(0, n - sum(work.artifact.footer(work.chunks, chunk)[0] for chunk in chunks))
+
+
+def is_published(work: Work) -> bool:
+    """Whether the shard is published, by whomever."""
+    return work.artifact.has(work.table, work.shard)
 
 
 def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
@@ -124,9 +133,21 @@ def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
     Raises:
         StoppedError: the report said so; what is finished is published.
         DecodingError: engines die of more prompts than can be by chance.
+        ArtifactHeldError: another driver has taken the artifact over.
     """
+    rows = todo(work)
+    if not is_published(work):
+        try:
+            _answer(work, rows, engine, tokenizer, report)
+        except FileNotFoundError:
+            if not is_published(work):  # else another engine has, and clears its chunks away
+                raise
+    report({"shards": 1, "errors": _settle(work, rows)})
+
+
+def _answer(work: Work, rows: pl.DataFrame, engine: Any, tokenizer: Any, report: Report) -> None:
     tally = _Tally(report, work.hardware)
-    shard = _OpenShard(work, todo(work), tally)
+    shard = _OpenShard(work, rows, tally)
     while not (left := shard.left()).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
@@ -138,7 +159,32 @@ def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
                 raise StoppedError("stopped; the next run resumes from what is published.")
         shard.survived()
     tally.flush()
-    report({"shards": 1, "errors": shard.publish()})
+    shard.publish()
+
+
+def _settle(work: Work, rows: pl.DataFrame) -> int:
+    """Publish what a published shard lacks as error rows, and clear away what it was made of.
+
+    Returns how many rows it lacks. The trial goes last: a shard that has one is not settled.
+    """
+    asked = rows.select("prompt_id")
+    answers = work.artifact.read(work.table, work.shard)
+    errors = _errors(work, asked.join(answers, on="prompt_id", how="anti", maintain_order="left"))
+    if not errors.is_empty():
+        work.artifact.write("errors", work.shard, errors)
+    for chunk in work.artifact.shards(work.chunks):
+        work.artifact.drop(f"{work.chunks}/{chunk}.parquet")
+    trial.drop(work.artifact, work.open_name)
+    return errors.height
+
+
+def _errors(work: Work, condemned: pl.DataFrame) -> pl.DataFrame:
+    return condemned.select(
+        "prompt_id",
+        stage=pl.lit("decode"),
+        reason=pl.lit("engine_died"),
+        detail=pl.lit(f"{work.max_deaths} engines died while they answered it alone"),
+    )
 
 
 class _OpenShard:
@@ -148,10 +194,11 @@ class _OpenShard:
         self._work = work
         self._rows = rows
         self._tally = tally
-        self._chunks = work.artifact.shards(work.chunks)
-        published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in self._chunks]
-        # An engine that lost its connection to the store may have published a prompt twice.
-        self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id")
+        chunks = work.artifact.shards(work.chunks)
+        published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in chunks]
+        self._spent = [work.artifact.footer(work.chunks, chunk)[1] for chunk in chunks]
+        # Two engines that were cut off from each other may have answered the same prompts.
+        self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
         self._trial = trial.read(work.artifact, work.open_name)
 
@@ -191,15 +238,14 @@ class _OpenShard:
             self.flush()
 
     def flush(self) -> None:
-        """Publish what is finished as a chunk, named after its first prompt."""
+        """Publish what is finished as a chunk, under a name that no other engine uses."""
         if self._buffer:
             frame = _frame(self._work, self._buffer)
-            name = f"{seeds.key(frame['prompt_id'][0]):016x}"
-            counts: Counts = {**self._tally.take(), "hardware": self._work.hardware.name}
+            counts = self._take()
             self._work.artifact.write_chunk(
-                self._work.table, self._work.chunks, name, frame, counts
+                self._work.table, self._work.chunks, uuid4().hex, frame, counts
             )
-            self._chunks.append(name)
+            self._spent.append(counts)
             self._kept, self._buffer = pl.concat([self._kept, frame]), []
 
     def pause(self) -> None:
@@ -208,39 +254,28 @@ class _OpenShard:
         spared = replace(self._trial, begun=self._trial.begun - 1)
         trial.write(self._work.artifact, self._work.open_name, spared)
 
-    def publish(self) -> int:
-        """Publish the shard in the order of its prompts, then clear away what it was made of.
+    def publish(self) -> None:
+        """Publish the shard in the order of its prompts, unless another engine has.
 
-        Its counts are those of its chunks, whichever run decoded them. Returns its error rows.
+        Its counts are those of its chunks, whichever run decoded them.
         """
         work = self._work
-        counts = self._counts()
         answered = self._rows.select("prompt_id").join(
             self._answers(), on="prompt_id", maintain_order="left"
         )
-        if self._trial.condemned:
-            work.artifact.write("errors", work.shard, self._errors())
-        work.artifact.write(work.table, work.shard, answered, counts)
-        for chunk in self._chunks:
-            work.artifact.store.drop(f"{work.artifact.folder}/{work.chunks}/{chunk}.parquet")
-        trial.drop(work.artifact, work.open_name)
-        return len(self._trial.condemned)
+        work.artifact.write(work.table, work.shard, answered, self._counts())
+
+    def _take(self) -> Counts:
+        """What was done since the last time, and on what."""
+        return {**self._tally.take(), "hardware": self._work.hardware.name}
 
     def _counts(self) -> Counts:
-        work, counts = self._work, Counter(self._tally.take())
-        names = {work.hardware.name} if counts["prompts"] else set()
-        for chunk in self._chunks:
-            found = work.artifact.footer(work.chunks, chunk)[1]
-            counts.update(numbers(found))
-            names.add(str(found.get("hardware")))
-        return {**counts, "model": work.model, "hardware": " + ".join(sorted(names))}
-
-    def _errors(self) -> pl.DataFrame:
-        return pl.DataFrame({"prompt_id": self._trial.condemned}).with_columns(
-            stage=pl.lit("decode"),
-            reason=pl.lit("engine_died"),
-            detail=pl.lit(f"{self._work.max_deaths} engines died while they answered it alone"),
-        )
+        spent = [*self._spent, *([self._take()] if self._buffer or not self._spent else [])]
+        sums = Counter[str]()
+        for each in spent:
+            sums.update(numbers(each))
+        names = sorted({str(each.get("hardware")) for each in spent})
+        return {**sums, "model": self._work.model, "hardware": " + ".join(names)}
 
 
 def _frame(work: Work, rows: list[dict[str, Any]]) -> pl.DataFrame:

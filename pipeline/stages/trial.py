@@ -59,7 +59,7 @@ class Trial:
 def read(artifact: Artifact, name: str) -> Trial:
     """The trial of an open shard; a new one if it was never begun."""
     try:
-        content = json.loads(artifact.store.get(_path(artifact, name)))
+        content = json.loads(artifact.store.get(f"{artifact.folder}/{_name(name)}"))
     except FileNotFoundError:
         return Trial()
     queue = tuple(map(tuple, content["queue"]))
@@ -69,20 +69,28 @@ def read(artifact: Artifact, name: str) -> Trial:
 def write(artifact: Artifact, name: str, trial: Trial) -> None:
     """Publish the trial, before the attempt that it speaks of."""
     content = {"begun": trial.begun, "queue": trial.queue, "condemned": trial.condemned}
-    artifact.store.put(_path(artifact, name), json.dumps(content).encode())
+    artifact.put(_name(name), json.dumps(content).encode())
 
 
 def drop(artifact: Artifact, name: str) -> None:
     """Forget the trial of a shard that is published."""
-    artifact.store.drop(_path(artifact, name))
+    artifact.drop(_name(name))
 
 
 def forget(artifact: Artifact) -> None:
-    """Forget the trials of an earlier run, whose engines may have been repaired since."""
-    folder = f"{artifact.folder}/trials/{artifact.stage}"
-    for name in artifact.store.names(folder):
-        artifact.store.drop(f"{folder}/{name}")
+    """Forget the trials of an earlier run, whose engines may have been repaired since.
+
+    That of a shard that is published stays: it says that the shard is not cleared yet.
+    """
+    for shard in begun(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
+        drop(artifact, f"{artifact.stage}/{shard}")
 
 
-def _path(artifact: Artifact, name: str) -> str:
-    return f"{artifact.folder}/trials/{name}.json"
+def begun(artifact: Artifact, table: str) -> set[str]:
+    """The shards of a table that have a trial: begun, and not yet published and cleared."""
+    names = artifact.store.names(f"{artifact.folder}/trials/{table}")
+    return {name.removesuffix(".json") for name in names}
+
+
+def _name(shard: str) -> str:
+    return f"trials/{shard}.json"

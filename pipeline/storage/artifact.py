@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from operators.errors import DamagedFileError, InputError
 from operators.redact import holds_secret
 from operators.schemas import SCHEMAS, conform, empty
+from pipeline.storage.lease import Lease
 from pipeline.storage.store import Store
 
 Counts = Mapping[str, int | float | str]
@@ -73,10 +74,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Artifact:
-    """The output of a stage in a store. Nothing in it is ever changed, only added."""
+    """The output of a stage in a store. Nothing in it is ever changed, only added.
+
+    What is published is published under `lease`, which says whether it is still ours to write; null
+    where there can be no other writer.
+    """
 
     store: Store
     recipe: Recipe
+    lease: Lease | None = field(default=None, compare=False)
 
     @property
     def stage(self) -> str:
@@ -123,12 +129,55 @@ class Artifact:
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
 
+    def has(self, table: str, shard: str) -> bool:
+        """Whether a shard is published."""
+        return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
+
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
-        """Publish a shard; `counts` are kept in its footer."""
-        content = encode(frame, table, self.fingerprint, counts or {})
-        self.store.put(f"{self.folder}/{table}/{shard}.parquet", content)
+        """Publish a shard, or read the one that is published; `counts` are kept in its footer.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+            DamagedFileError: what is published is not whole.
+        """
+        if not self.has(table, shard):
+            content = encode(frame, table, self.fingerprint, counts or {})
+            if self.put_new(f"{table}/{shard}.parquet", content):
+                return
+        self.read(table, shard)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Publish a file of the artifact, or replace it, if it is ours to write.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
+        self._check()
+        self.store.put(f"{self.folder}/{name}", content)
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        """Publish a file of the artifact unless it is there; whether it now is `content`.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
+        self._check()
+        return self.store.put_new(f"{self.folder}/{name}", content)
+
+    def drop(self, name: str) -> None:
+        """Remove a file of the artifact that is no longer needed.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
+        self._check()
+        self.store.drop(f"{self.folder}/{name}")
+
+    def _check(self) -> None:
+        if self.lease is not None:
+            self.lease.check()
 
     def read(self, table: str, shard: str) -> pl.DataFrame:
         """A published shard.
@@ -150,6 +199,7 @@ class Artifact:
 
         The manifest goes with it: the artifact is not complete any more.
         """
+        self._check()
         aside = self.store.set_aside(name) if self.store.exists(name) else name
         if self.is_complete():
             self.store.set_aside(f"{self.folder}/manifest.json")
@@ -173,7 +223,7 @@ class Artifact:
     ) -> None:
         """Publish a finished part of an open shard: rows of `table` in a folder of their own."""
         content = encode(frame, table, self.fingerprint, counts or {})
-        self.store.put(f"{self.folder}/{folder}/{name}.parquet", content)
+        self.put(f"{folder}/{name}.parquet", content)
 
     def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
         """A finished part of an open shard."""
@@ -195,22 +245,21 @@ class Artifact:
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
-        self.store.put(f"{self.folder}/recipe.json", self.recipe.to_json().encode())
+        self.put("recipe.json", self.recipe.to_json().encode())
 
     def settled(self, name: str, value: int) -> int:
         """The value that was settled when the artifact was begun: `value`, if it is begun now."""
-        path = f"{self.folder}/{name}.json"
-        self.store.put_new(path, json.dumps(value).encode())
-        return int(json.loads(self.store.get(path)))
+        self.put_new(f"{name}.json", json.dumps(value).encode())
+        return int(json.loads(self.store.get(f"{self.folder}/{name}.json")))
 
     def finish(self, tables: Sequence[str], counts: Counts | None = None) -> None:
-        """Publish the manifest: from now on the artifact is complete."""
+        """Publish the manifest, unless there is one: from now on the artifact is complete."""
         entries = {
             table: {s: self._entry(table, s) for s in self.shards(table)} for table in tables
         }
         content = {"tables": entries, "counts": counts or {}}
         text = json.dumps(content, indent=1, sort_keys=True)
-        self.store.put(f"{self.folder}/manifest.json", text.encode())
+        self.put_new("manifest.json", text.encode())
 
     def _entry(self, table: str, shard: str) -> dict[str, Any]:
         content = self.store.get(f"{self.folder}/{table}/{shard}.parquet")

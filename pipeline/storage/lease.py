@@ -1,111 +1,335 @@
 """Leases: one driver at a time writes an artifact, and a second one is told who holds it.
 
-A lease is a file that its holder renews. One that was not renewed for `EXPIRES_S`, or whose holder
-was a process of this machine that is gone, is a dead driver's, and is taken over.
+The protocol asks one thing of a store: of several that create the same file, one succeeds.
+
+1. A file `<artifact>/leases/<number>.json` names a writer. Whoever created the highest number holds
+   the artifact. No such file is ever changed, and the highest one is never removed.
+2. A writer has one heartbeat, `writers/<id>.json`: it is there before the first lease, changes
+   every few seconds, and is removed at the end, which gives all leases of the writer back.
+3. A lease is taken over by creating the next number. That is allowed when its writer has no
+   heartbeat, or one that did not change for `EXPIRES_S` while the taker watched it by its own clock
+   (no two clocks are compared), or was a process of this machine that is certainly gone.
+4. Before everything that is published, by the driver or by its engines and tasks, the writer looks
+   whether its number is still the highest, and stops if it is not: the artifact that they are
+   handed carries the lease.
+5. A writer may be paused between that look and the publishing. So shards and manifests are created
+   and never overwritten: whoever comes second finds them, reads them and goes on. Chunks have names
+   that nobody else uses, and error rows follow from the published shard.
+
+A wrong judgement in 3 costs work, never a result: 1, 4 and 5 do not depend on time.
 """
 
 import json
+import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
+from uuid import uuid4
 
-from operators.errors import ArtifactHeldError
-from pipeline.storage.artifact import Artifact
+from pydantic import Field, TypeAdapter, ValidationError
+
+from operators.errors import ArtifactHeldError, InputError
+from pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
-_RENEW_S = 15.0
-_LOOK_S = 2.0
+RENEW_S = 5.0
+_LOOK_S = 1.0
+_LOG = logging.getLogger("factsweep")
+
+
+class Clock(Protocol):
+    """What waits and knows how long; the module `time` is one."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds an artifact: `since` and `renewed` are seconds since 1970."""
+    """A writer: `id` is its own; `since` is in seconds since 1970 by its own clock, for messages.
 
+    `machine` names a boot of a machine and a namespace of processes on it, `started` when in that
+    boot the process began; null where the system does not say.
+    """
+
+    id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     host: str
-    pid: int
-    since: float
-    renewed: float
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    since: Annotated[float, Field(ge=0, le=2**35)]
+    machine: str | None
+    started: str | None
 
     def __str__(self) -> str:
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host} since {started}"
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {since}"
 
-    def is_dead(self) -> bool:
-        """Whether the lease has run out, or its process is gone from this machine."""
-        if time.time() - self.renewed > EXPIRES_S:
+    @property
+    def heartbeat(self) -> str:
+        """The name of its heartbeat in a store."""
+        return f"writers/{self.id}.json"
+
+    def is_gone(self) -> bool:
+        """Whether it was a process of this machine that has certainly ended."""
+        return (
+            self.machine is not None
+            and self.machine == _machine()
+            and _has_ended(self.pid, self.started)
+        )
+
+
+def me() -> Holder:
+    """This process, as a writer of its own."""
+    pid = os.getpid()
+    return Holder(uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _started(pid))
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write the artifact in `folder`, until somebody else takes it over."""
+
+    store: Store
+    folder: str
+    number: int
+
+    def check(self) -> None:
+        """Look whether the artifact is still ours to write.
+
+        Raises:
+            ArtifactHeldError: somebody else has taken it over.
+        """
+        last = _last(self.store, self.folder)
+        if last != self.number:
+            taker = _holder(self.store, self.folder, last)
+            raise ArtifactHeldError(
+                f"{self.store.where(self.folder)} was taken over by {taker or 'another run'}: this "
+                "run was paused, or cut off from the store, for too long. What is published is "
+                "whole; wait for the other run, then run again."
+            )
+
+
+class Writer:
+    """The leases of this process, by the folder of the artifact, and the heartbeat they live by."""
+
+    def __init__(self, store: Store, holder: Holder) -> None:
+        self.leases: dict[str, Lease] = {}
+        self._store, self._holder = store, holder
+        self._beats = 0
+        self._lost: ArtifactHeldError | None = None
+
+    def take(self, folder: str, *, wait: bool, clock: Clock = time) -> Lease:
+        """Take the lease of an artifact, when it is free or its holder is dead.
+
+        Raises:
+            ArtifactHeldError: its holder is alive, and `wait` is false.
+        """
+        watch = _Watch(self._store, clock)
+        while True:
+            last = _last(self._store, folder)
+            holder = _holder(self._store, folder, last) if last else None
+            if holder is None or watch.is_dead(holder):
+                if (lease := self._create(folder, last + 1)) is not None:
+                    self._clear(folder, last, holder)
+                    return lease
+                continue
+            if watch.is_alive(holder) and not wait:
+                raise ArtifactHeldError(
+                    f"{self._store.where(folder)} is being written by {holder}; wait for it, or "
+                    "set cluster.when_held=wait."
+                )
+            clock.sleep(_LOOK_S)
+
+    def _create(self, folder: str, number: int) -> Lease | None:
+        lease = Lease(self._store, folder, number)
+        content = json.dumps(asdict(self._holder)).encode()
+        created = self._store.put_new(_name(folder, number), content)
+        last = _last(self._store, folder)
+        if not created and last < number:
+            where = self._store.where(_name(folder, number))
+            raise InputError(f"{where} is in the way and is no file; remove it, then run again.")
+        if created and last == number:
+            self.leases[folder] = lease
+            return lease
+        return None  # another was faster
+
+    def _clear(self, folder: str, last: int, loser: Holder | None) -> None:
+        """Tell the one who lost the lease, and remove what no longer counts."""
+        if loser is not None:
+            self._store.drop(loser.heartbeat)
+        for number in _numbers(self._store, folder):
+            if number <= last:
+                self._store.drop(_name(folder, number))
+
+    def beat(self) -> None:
+        """Show that this process lives.
+
+        Raises:
+            ArtifactHeldError: somebody else has taken an artifact over.
+        """
+        if self._beats and not self._store.exists(self._holder.heartbeat):
+            for lease in tuple(self.leases.values()):
+                lease.check()
+        self._beats += 1
+        self._store.put(self._holder.heartbeat, b"%d" % self._beats)
+
+    def check_store(self) -> None:
+        """Look whether the store refuses to create what is there, on which all else rests.
+
+        Raises:
+            InputError: it does not.
+        """
+        if self._store.put_new(self._holder.heartbeat, b"not a beat"):
+            raise InputError(
+                f"{self._store.where()} creates a file that is there already: its server ignores "
+                "If-None-Match, so two runs might write at once. Use one that honours it."
+            )
+
+    def keep_beating(self, done: threading.Event) -> None:
+        """Beat until `done`, or until a lease is lost; a store out of reach is tried again."""
+        while not done.wait(RENEW_S):
+            try:
+                self.beat()
+            except ArtifactHeldError as error:
+                self._lost = error
+                return
+            except (InputError, OSError) as error:
+                _LOG.warning("the lease could not be renewed (%s); trying again.", error)
+
+    def check(self) -> None:
+        """Say whether a lease is known to be lost.
+
+        Raises:
+            ArtifactHeldError: it is.
+        """
+        if self._lost is not None:
+            raise self._lost
+
+    def end(self) -> None:
+        """Give all leases back."""
+        try:
+            self._store.drop(self._holder.heartbeat)
+        except (InputError, OSError) as error:
+            _LOG.warning("the lease could not be given back (%s); it runs out by itself.", error)
+
+
+class _Watch:
+    """Which writers live, by how long each heartbeat has stood still while this process looked."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._seen: dict[str, tuple[bytes, float, float]] = {}
+        self._alive: set[str] = set()
+
+    def is_dead(self, holder: Holder) -> bool:
+        """Look at a writer's heartbeat; whether there is none, or it has stood still for long."""
+        if holder.is_gone():
             return True
-        return self.host == socket.gethostname() and not _is_alive(self.pid)
+        try:
+            beat = self._store.get(holder.heartbeat)
+        except FileNotFoundError:
+            return True
+        now = self._clock.monotonic()
+        before, still_s, looked = self._seen.get(holder.id, (None, 0.0, now))
+        # Where the whole machine slept, so did the other: that time does not count.
+        still_s = still_s + min(now - looked, 2 * _LOOK_S) if beat == before else 0.0
+        if beat != before and self._seen:
+            self._alive.add(holder.id)
+        self._seen[holder.id] = beat, still_s, now
+        return still_s >= EXPIRES_S
+
+    def is_alive(self, holder: Holder) -> bool:
+        """Whether the writer was seen to beat, or to take the lease."""
+        return holder.id in self._alive
 
 
 @contextmanager
-def held(artifacts: Sequence[Artifact], *, wait: bool) -> Iterator[None]:
-    """Hold the artifacts for the time of the block.
+def held(store: Store, folders: Sequence[str], *, wait: bool) -> Iterator[Writer]:
+    """Hold the artifacts in these folders for the time of the block.
 
     Raises:
         ArtifactHeldError: another driver holds one of them, and `wait` is false.
     """
-    since = time.time()
-    done = threading.Event()
-    with ExitStack() as stack:
-        for artifact in artifacts:
-            _take(artifact, since, wait)
-            stack.callback(artifact.store.drop, _name(artifact))
-        renewer = threading.Thread(target=_renew, args=(artifacts, since, done), daemon=True)
-        renewer.start()
-        stack.callback(renewer.join)
-        stack.callback(done.set)
-        yield
-
-
-def _take(artifact: Artifact, since: float, wait: bool) -> None:
-    while not artifact.store.put_new(_name(artifact), _me(since)):
-        given = holder(artifact)
-        if given is None:
-            continue  # just given back
-        if given.is_dead():
-            artifact.store.drop(_name(artifact))
-        elif wait:
-            time.sleep(_LOOK_S)
-        else:
-            raise ArtifactHeldError(
-                f"{artifact.store.where(artifact.folder)} is being written by {given}; wait for "
-                "it, or set cluster.when_held=wait."
-            )
-
-
-def _renew(artifacts: Sequence[Artifact], since: float, done: threading.Event) -> None:
-    while not done.wait(_RENEW_S):
-        for artifact in artifacts:
-            artifact.store.put(_name(artifact), _me(since))
-
-
-def _me(since: float) -> bytes:
-    return json.dumps(
-        asdict(Holder(socket.gethostname(), os.getpid(), since, time.time()))
-    ).encode()
-
-
-def holder(artifact: Artifact) -> Holder | None:
-    """Who holds an artifact, or held it last; null if it was given back."""
+    writer, done = Writer(store, me()), threading.Event()
+    beating = threading.Thread(target=writer.keep_beating, args=(done,), daemon=True)
+    writer.beat()
+    beating.start()
     try:
-        return Holder(**json.loads(artifact.store.get(_name(artifact))))
-    except FileNotFoundError:
+        writer.check_store()
+        for folder in sorted(folders):  # in one order: no two drivers wait for each other
+            writer.take(folder, wait=wait)
+        yield writer
+    finally:
+        done.set()
+        beating.join()
+        writer.end()
+
+
+def holder(store: Store, folder: str) -> Holder | None:
+    """Who holds an artifact, or held it when it died; null if it was given back."""
+    last = _last(store, folder)
+    found = _holder(store, folder, last) if last else None
+    return found if found is not None and store.exists(found.heartbeat) else None
+
+
+def _holder(store: Store, folder: str, number: int) -> Holder | None:
+    """The writer that a lease names; null if it is empty, half-written or foreign, or removed."""
+    try:
+        return _HOLDER.validate_json(store.get(_name(folder, number)))
+    except (FileNotFoundError, ValidationError):
         return None
 
 
-def _name(artifact: Artifact) -> str:
-    return f"{artifact.folder}/lease.json"
+_HOLDER = TypeAdapter(Holder)
 
 
-def _is_alive(pid: int) -> bool:
+def _name(folder: str, number: int) -> str:
+    return f"{folder}/leases/{number:06d}.json"
+
+
+def _numbers(store: Store, folder: str) -> list[int]:
+    names = map(re.compile(r"(\d{6,18})\.json").fullmatch, store.names(f"{folder}/leases"))
+    return [int(name[1]) for name in names if name is not None]
+
+
+def _last(store: Store, folder: str) -> int:
+    """The highest number of a lease; 0 if there was none."""
+    return max(_numbers(store, folder), default=0)
+
+
+def _machine() -> str | None:
+    """This boot of this machine, and the namespace of processes that this one is in."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> str | None:
+    """When in this boot a process began, in ticks; null if the system does not say."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "ended" if state in "ZX" else rest[18]
+
+
+def _has_ended(pid: int, started: str | None) -> bool:
+    """Whether a process of this machine is gone, or its number is another's now."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return True
     except PermissionError:
-        return True  # somebody else's, and alive
-    return True
+        return False  # somebody else's, and alive
+    now = _started(pid)
+    return None not in (now, started) and now != started

@@ -1,7 +1,8 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
 import os
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyarrow import fs
 
 from operators.errors import InputError
 from operators.redact import redactor
+from pipeline.storage.s3 import Bucket
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Store:
             raise InputError(f"artifacts={self.root} is no folder or URL: {error}.") from error
         return found
 
+    @cached_property
+    def _bucket(self) -> Bucket | None:
+        return Bucket(self.root) if self.root.startswith("s3://") else None
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
+        return Store, (self.root,)  # connections stay in the process that opened them
+
     def put(self, name: str, content: bytes) -> None:
         """Publish a file: written aside, flushed, then renamed; on an object store one put.
 
@@ -42,14 +51,8 @@ class Store:
         if self._local is None:
             self._put_remote(name, content)
             return
-        target = self._local / name
-        try:
-            _publish(target, content)
-        except OSError as error:
-            raise InputError(
-                f"{target} cannot be written ({error.strerror}); make room or choose another "
-                "folder with artifacts=… or results=…; what is published is untouched."
-            ) from error
+        with _written(self._local / name, content) as aside:
+            aside.replace(self._local / name)
 
     def _put_remote(self, name: str, content: bytes) -> None:
         filesystem, base = self._remote
@@ -63,25 +66,38 @@ class Store:
             ) from error
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file unless there is one of that name; whether it was published.
+        """Publish a file unless there is one of that name; whether the file now is `content`.
 
-        On a local file system of two at once exactly one succeeds; on an object store both may.
+        Of several at once exactly one succeeds: locally by a link, on S3 by a conditional put. On
+        another object store (gs://) two in the same instant may both.
+
+        Raises:
+            InputError: the file cannot be written.
         """
-        if self._local is None:
-            absent = not self.exists(name)
-            if absent:
+        if self._local is not None:
+            created = self._link(self._local / name, content)
+        elif self._bucket is not None:
+            created = self._bucket.create(name, content, self.where(name))
+        else:
+            created = not self.exists(name)
+            if created:
                 self.put(name, content)
-            return absent
-        target = self._local / name
-        aside = f"{name}.{os.getpid()}.{threading.get_ident()}"
-        self.put(aside, content)
-        try:
-            os.link(self._local / aside, target)
-        except FileExistsError:
-            return False
-        finally:
-            self.drop(aside)
+        # One that was sent twice, since the answer was lost, is there the second time.
+        return created or self._is(name, content)
+
+    def _link(self, target: Path, content: bytes) -> bool:
+        with _written(target, content) as aside:
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
         return True
+
+    def _is(self, name: str, content: bytes) -> bool:
+        try:
+            return self.get(name) == content
+        except OSError:
+            return False  # it is gone again, or no file
 
     def get(self, name: str) -> bytes:
         """The content of a file.
@@ -161,20 +177,31 @@ def _with_options(root: str) -> str:
     return f"{root}{'&' if '?' in root else '?'}allow_delayed_open=true"
 
 
-def _publish(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _written(target: Path, content: bytes) -> Iterator[Path]:
+    """A flushed file beside `target`, to be given its name in the block.
+
+    Raises:
+        InputError: it cannot be written or named.
+    """
     aside = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with aside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(target)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the name, too, outlives a power cut
+        yield aside
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too, outlives a power cut
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise InputError(
+            f"{target} cannot be written ({error.strerror}); make room or choose another "
+            "folder with artifacts=… or results=…; what is published is untouched."
+        ) from error
     finally:
-        os.close(folder)
+        with suppress(OSError):  # where it could not even be begun
+            aside.unlink(missing_ok=True)

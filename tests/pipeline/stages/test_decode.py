@@ -15,8 +15,9 @@ from operators.engines.protocol import Answer, Request
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned, work
 from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode
+from pipeline.stages import decode, trial
 from pipeline.stages.decode import Work
+from pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -80,6 +81,7 @@ def test_decode_answers_in_another_order_give_the_same_shard(prepared: Plan, tab
     item = first(prepared, table)
     answer(prepared, item, FakeEngine())
     expected = item.artifact.read(table, item.shard)
+    item.artifact.drop(f"{table}/{item.shard}.parquet")
     answer(prepared, item, Backwards())
     assert_frame_equal(item.artifact.read(table, item.shard), expected)
 
@@ -113,6 +115,64 @@ def test_decode_published_shard_leaves_no_chunks(prepared: Plan) -> None:
     assert len(item.artifact.shards(item.chunks)) == 2
     answer(prepared, item, FakeEngine())
     assert item.artifact.shards(item.chunks) == []
+
+
+def test_decode_published_shard_is_asked_of_no_engine(prepared: Plan) -> None:
+    item, idle = first(prepared), Recording()
+    answer(prepared, item, FakeEngine())
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert decode.n_left(item) == 0
+
+
+def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: Plan) -> None:
+    item = first(prepared)
+    path = f"{item.artifact.folder}/generations/{item.shard}.parquet"
+    published = list[bytes]()
+
+    def overtaken(_: dict[str, float]) -> bool:
+        if not published:
+            published.append(b"")
+            answer(prepared, item, FakeEngine())
+            published.append(item.artifact.store.get(path))
+        return False
+
+    decode.decode(item, FakeEngine(), tokenizer(prepared.weights), overtaken)
+    assert item.artifact.store.get(path) == published[1]
+    assert item.artifact.shards(item.chunks) == []
+
+
+class Cut(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("table", ["errors", "chunks", "trials"])
+def test_decode_death_after_publishing_is_settled_by_the_next_engine(
+    prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
+    left, open_shard = decode.todo(item)["prompt_id"].to_list(), item.open_name
+    trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
+    with monkeypatch.context() as patch:
+        for name in ("write", "drop"):
+            patch.setattr(Artifact, name, dying_at(f"{table}", getattr(Artifact, name)))
+        with pytest.raises(Cut):
+            answer(prepared, item, FakeEngine())
+    assert open_shard in [each.open_name for each in work(prepared)]
+    idle = Recording()
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [left[0]]
+    assert open_shard not in [each.open_name for each in work(prepared)]
+
+
+def dying_at(table: str, publish: Callable[..., None]) -> Callable[..., None]:
+    def dying(artifact: Artifact, name: str, *rest: object) -> None:
+        if name.startswith(table):
+            raise Cut
+        publish(artifact, name, *rest)
+
+    return dying
 
 
 def test_decode_open_shard_is_no_shard_yet(prepared: Plan) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -185,8 +186,13 @@ def test_artifact_manifest_is_the_last_file(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
-    put = Store.put
-    monkeypatch.setattr(Store, "put", lambda self, *file: (names.append(file[0]), put(self, *file)))
+    for publish in (Store.put, Store.put_new):
+
+        def noted(self: Store, name: str, content: bytes, publish: Any = publish) -> Any:
+            names.append(name)
+            return publish(self, name, content)
+
+        monkeypatch.setattr(Store, publish.__name__, noted)
     artifact.begin()
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])

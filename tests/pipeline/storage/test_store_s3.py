@@ -1,14 +1,9 @@
-"""The store on a real S3 protocol: moto's server, on this machine.
-
-It has a process of its own: vLLM, which other tests load, cannot stand moto's imports beside it.
-"""
+"""The store on a real S3 protocol: moto's server, on this machine."""
 
 import json
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,17 +12,18 @@ from typing import ClassVar, NamedTuple
 import boto3
 import pytest
 
-from operators.errors import InputError
+from operators.errors import ArtifactHeldError, InputError
 from pipeline import run as runner
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import past, report
+from pipeline.storage import lease
 from pipeline.storage.store import Store
+from tests.s3_server import serving
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 SECRET = "wJalrXUtnFEMI-planted-secret"
-START_S = 60
 
 
 class Server(NamedTuple):
@@ -38,15 +34,8 @@ class Server(NamedTuple):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("s3") / "requests.log"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
-        end = time.monotonic() + START_S
-        while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
-            assert moto.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
-        yield Server(found[1], log)
-        moto.terminate()
+    with serving(log) as url:
+        yield Server(url, log)
 
 
 @pytest.fixture
@@ -84,6 +73,44 @@ def test_put_new_keeps_what_is_there(bucket: str) -> None:
     assert store.put_new("lease.json", b"first")
     assert not store.put_new("lease.json", b"second")
     assert store.get("lease.json") == b"first"
+
+
+def test_put_new_several_at_once_creates_exactly_one(bucket: str) -> None:
+    stores = [Store(f"{bucket}/at-once") for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        created = pool.map(lambda n: stores[n].put_new("one", b"%d" % n), range(8))
+    assert [n for n, won in enumerate(created) if won] == [int(stores[0].get("one"))]
+
+
+def test_put_new_credentials_and_endpoint_of_the_url_are_used(
+    bucket: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    host = server.url.removeprefix("http://")
+    options = f"scheme=http&endpoint_override={host}&region=us-east-1"
+    store = Store(f"s3://planted-key-id:{SECRET}@sweeps/options?{options}")
+    assert store.put_new("one", b"first")
+    assert not store.put_new("one", b"second")
+    assert store.get("one") == b"first"
+
+
+def test_put_new_missing_bucket_is_one_sentence(bucket: str) -> None:
+    with pytest.raises(InputError, match=r"s3://no-such-bucket/x/a cannot be written .*; check"):
+        Store("s3://no-such-bucket/x").put_new("a", b"1")
+
+
+def test_lease_is_taken_over_and_its_holder_is_told(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "EXPIRES_S", 0.0)
+    store = Store(f"{bucket}/leases")
+    with lease.held(store, ["generations/f0"], wait=False) as ours:
+        with lease.held(store, ["generations/f0"], wait=False) as theirs:
+            theirs.leases["generations/f0"].check()
+        with pytest.raises(ArtifactHeldError, match="leases/generations/f0 was taken over by"):
+            ours.leases["generations/f0"].check()
+    assert store.names("writers") == []
 
 
 def test_damaged_file_is_set_aside(bucket: str) -> None:

@@ -1,0 +1,92 @@
+"""Two drivers decode the same shard: wherever one is paused or dies, the shard is answered once.
+
+The decoding and its lease are the real ones; the engine is fake, and signs its answers.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Answer, Request
+from pipeline.execution.plan import Plan, work
+from pipeline.inputs.models import tokenizer
+from pipeline.stages import decode
+from pipeline.stages.decode import Work
+from pipeline.storage import lease
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.lease import Writer
+from tests.pipeline.storage.explorer import Explorer, Memory, Witness, World, named
+
+
+class Signing(FakeEngine):
+    """A fake engine whose answers name it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for answer in super().answers(requests):
+            signed = (replace(each, text=self._name) for each in answer.completions)
+            yield replace(answer, completions=tuple(signed))
+
+
+@pytest.fixture
+def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """A shard of eight prompts; one look without a change is enough to take a lease over."""
+    monkeypatch.setattr(lease, "EXPIRES_S", 1.0)
+    for branch in finished.branches:
+        branch.answers.drop("manifest.json")
+        for shard in branch.answers.shards("generations"):
+            branch.answers.drop(f"generations/{shard}.parquet")
+    return next(each for each in work(finished) if each.table == "generations")
+
+
+def driven(item: Work, asked: object, store: Memory, number: int) -> None:
+    """What a driver and its engine do."""
+    writer = Writer(store, named(number))
+    writer.beat()
+    free = Artifact(store, item.artifact.recipe)
+    held = writer.take(free.folder, wait=True, clock=store)
+    ours = replace(item, artifact=replace(free, lease=held), rows_per_chunk=7)
+    ours.artifact.begin()
+    decode.decode(ours, Signing(f"engine {number}"), asked, lambda _: False)
+    ours.artifact.finish(["generations", "errors"])
+    writer.end()
+
+
+def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
+    """Explore the orders; returns how many there were."""
+    folder, program = item.artifact.folder, partial(driven, item, tokenizer(plan.weights))
+    expected = decode.todo(item)["prompt_id"].to_list()
+
+    def ended(world: World, outcomes: list[str | None]) -> None:
+        assert set(outcomes) <= {"done", "told", "killed"}
+        last = Memory(world, lambda: None, 5)
+        program(last, 5)
+        artifact = Artifact(last, item.artifact.recipe)
+        assert artifact.read("generations", item.shard)["prompt_id"].to_list() == expected
+        assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
+        assert "killed" in outcomes or artifact.shards(item.chunks) == []
+
+    return Explorer(program, 2, kills, switches, lambda: Witness(folder), ended).explore().n_runs
+
+
+def test_decode_paused_at_any_step_of_a_takeover_is_answered_once(
+    item: Work, finished: Plan
+) -> None:
+    assert explored(item, finished, kills=0, switches=1) > 40
+
+
+@pytest.mark.slow
+def test_decode_killed_at_any_step_is_finished_by_the_next(item: Work, finished: Plan) -> None:
+    assert explored(item, finished, kills=1, switches=0) > 40
+
+
+@pytest.mark.slow
+def test_decode_paused_at_any_two_steps_is_answered_once(item: Work, finished: Plan) -> None:
+    assert explored(item, finished, kills=0, switches=2) > 1000

@@ -1,0 +1,298 @@
+"""Leases: who may take one over, and when its holder is told."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import polars as pl
+import pytest
+
+from operators.errors import ArtifactHeldError, InputError
+from pipeline.storage import lease
+from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.lease import Holder, Writer
+from pipeline.storage.store import Store
+
+RECIPE = Recipe("relations", 1, {"seed": 0})
+ROWS = pl.DataFrame({"relation_id": ["P36"], "label": ["capital"]})
+FOLDER = "relations/f0"
+
+
+class Clock:
+    """A clock that goes only while its owner waits; `meanwhile` is what others do in that time."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self.meanwhile = list[Writer]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for writer in self.meanwhile:
+            writer.beat()
+
+
+@pytest.fixture(params=["{}/store", "fsspec+memory:/{}/store"], ids=["folder", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(request.param.format(tmp_path))
+
+
+def writer(store: Store, name: str = "a", **who: object) -> Writer:
+    """A writer of another machine, that has begun to beat."""
+    holder = Holder(name * 32, f"host-{name}", 7, 1e9, machine=None, started=None)
+    begun = Writer(store, replace(holder, **who))  # type: ignore[arg-type]
+    begun.beat()
+    return begun
+
+
+def test_take_free_artifact_is_held_at_once(store: Store) -> None:
+    taken = writer(store).take(FOLDER, wait=False, clock=Clock())
+    taken.check()
+    assert taken.number == 1
+    assert "process 7 on host-a" in str(lease.holder(store, FOLDER))
+
+
+def test_take_given_back_is_held_at_once_under_a_higher_number(store: Store) -> None:
+    first = writer(store, "a")
+    first.take(FOLDER, wait=False)
+    first.end()
+    assert lease.holder(store, FOLDER) is None
+    assert writer(store, "b").take(FOLDER, wait=False, clock=Clock()).number == 2
+
+
+def test_take_of_a_living_writer_is_refused_with_its_name(store: Store) -> None:
+    living, clock = writer(store, "a"), Clock()
+    living.take(FOLDER, wait=False)
+    clock.meanwhile.append(living)
+    with pytest.raises(ArtifactHeldError, match="is being written by process 7 on host-a since"):
+        writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now < 2 * lease.RENEW_S
+
+
+def test_take_of_a_silent_writer_waits_until_its_lease_has_run_out(store: Store) -> None:
+    silent, clock = writer(store, "a"), Clock()
+    lost = silent.take(FOLDER, wait=False)
+    writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now == pytest.approx(lease.EXPIRES_S)
+    with pytest.raises(ArtifactHeldError, match="was taken over by process 7 on host-b since"):
+        lost.check()
+
+
+@pytest.mark.parametrize("since", [1e9 - 3600, 1e9 + 3600])
+def test_take_of_a_clock_an_hour_off_waits_as_long(store: Store, since: float) -> None:
+    writer(store, "a", since=since).take(FOLDER, wait=False)
+    clock = Clock(now=since)
+    writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now - since == pytest.approx(lease.EXPIRES_S)
+
+
+def test_take_after_a_sleep_of_the_whole_machine_does_not_count_it(store: Store) -> None:
+    living = writer(store, "a")
+    living.take(FOLDER, wait=False)
+
+    class Slept(Clock):
+        def sleep(self, seconds: float) -> None:
+            if self.now == 0:
+                self.now += 10 * lease.EXPIRES_S
+            else:
+                living.beat()
+
+    with pytest.raises(ArtifactHeldError, match="is being written"):
+        writer(store, "b").take(FOLDER, wait=False, clock=Slept())
+
+
+def test_take_of_a_silent_writer_of_many_artifacts_waits_once(store: Store) -> None:
+    silent, taker, clock = writer(store, "a"), writer(store, "b"), Clock()
+    for folder in ("one", "two"):
+        silent.take(folder, wait=False)
+    for folder in ("one", "two"):
+        taker.take(folder, wait=False, clock=clock)
+    assert clock.now == pytest.approx(lease.EXPIRES_S)
+
+
+@pytest.mark.parametrize("namesake", [{}, {"host": "same", "pid": os.getpid()}])
+def test_take_with_the_same_host_name_and_process_number_is_refused(
+    store: Store, namesake: dict[str, object]
+) -> None:
+    living, clock = writer(store, "a", **namesake), Clock()
+    living.take(FOLDER, wait=False)
+    clock.meanwhile.append(living)
+    with pytest.raises(ArtifactHeldError):
+        writer(store, "b", **namesake).take(FOLDER, wait=False, clock=clock)
+
+
+def of_this_machine(pid: int, started: str | None) -> dict[str, object]:
+    return {"pid": pid, "machine": lease.me().machine, "started": started}
+
+
+def test_take_of_a_dead_process_of_this_machine_is_at_once(store: Store) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    writer(store, "a", **of_this_machine(gone.pid, "12")).take(FOLDER, wait=False)
+    clock = Clock()
+    writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now == 0
+
+
+def test_take_of_a_process_whose_number_is_used_again_is_at_once(store: Store) -> None:
+    writer(store, "a", **of_this_machine(os.getpid(), "1")).take(FOLDER, wait=False)
+    clock = Clock()
+    writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now == 0
+
+
+def test_take_of_another_containers_dead_process_waits(store: Store) -> None:
+    elsewhere = {**of_this_machine(os.getpid(), "1"), "machine": "the same boot, another namespace"}
+    writer(store, "a", **elsewhere).take(FOLDER, wait=False)
+    clock = Clock()
+    writer(store, "b").take(FOLDER, wait=False, clock=clock)
+    assert clock.now > 0
+
+
+def test_holder_of_this_process_is_not_gone() -> None:
+    assert not lease.me().is_gone()
+
+
+BAD = ["", '{"id": "aaaa', "[]", '{"id": "../../../etc", "host": "h", "pid": -1, "since": "x"}']
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_take_unreadable_lease_is_taken_over(store: Store, content: str) -> None:
+    store.put(f"{FOLDER}/leases/000001.json", content.encode())
+    assert lease.holder(store, FOLDER) is None
+    assert writer(store).take(FOLDER, wait=False, clock=Clock()).number == 2
+
+
+def test_take_foreign_names_beside_leases_count_for_nothing(store: Store) -> None:
+    for name in ("notes.txt", "000007.json.bak", "lease.json"):
+        store.put(f"{FOLDER}/leases/{name}", b"not ours")
+    assert writer(store).take(FOLDER, wait=False, clock=Clock()).number == 1
+
+
+def test_take_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / FOLDER / "leases" / "000001.json").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"000001\.json is in the way and is no file; remove it"):
+        writer(Store(str(tmp_path))).take(FOLDER, wait=False)
+
+
+def test_take_leaves_only_its_own_lease(store: Store) -> None:
+    for name in "abc":
+        writer(store, name).take(FOLDER, wait=False, clock=Clock())
+    assert store.names(f"{FOLDER}/leases") == ["000003.json"]
+    assert store.names("writers") == [f"{'c' * 32}.json"]
+
+
+def test_beat_after_a_takeover_tells_the_loser(store: Store) -> None:
+    silent = writer(store, "a")
+    silent.take(FOLDER, wait=False)
+    writer(store, "b").take(FOLDER, wait=False, clock=Clock())
+    with pytest.raises(ArtifactHeldError, match="was taken over by process 7 on host-b"):
+        silent.beat()
+
+
+def test_beat_after_another_took_nothing_of_ours_goes_on(store: Store) -> None:
+    ours = writer(store)
+    held = ours.take(FOLDER, wait=False)
+    store.drop(f"writers/{'a' * 32}.json")
+    ours.beat()
+    held.check()
+    assert store.names("writers") == [f"{'a' * 32}.json"]
+
+
+def test_keep_beating_store_out_of_reach_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, done, beats = Store(str(tmp_path)), Event(), list[bytes]()
+    ours = writer(store)
+    put = Store.put
+
+    def unsteady(self: Store, name: str, content: bytes) -> None:
+        beats.append(content)
+        if len(beats) == 1:
+            raise InputError("the store is away")
+        put(self, name, content)
+        done.set()
+
+    monkeypatch.setattr(lease, "RENEW_S", 0.001)
+    monkeypatch.setattr(Store, "put", unsteady)
+    ours.keep_beating(done)
+    ours.check()
+    assert store.get(f"writers/{'a' * 32}.json") == beats[1]
+    assert "could not be renewed (the store is away); trying again" in caplog.text
+
+
+def test_keep_beating_lost_lease_is_said_at_the_next_check(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.001)
+    silent = writer(store, "a")
+    silent.take(FOLDER, wait=False)
+    writer(store, "b").take(FOLDER, wait=False, clock=Clock())
+    silent.keep_beating(Event())
+    with pytest.raises(ArtifactHeldError, match="was taken over"):
+        silent.check()
+
+
+def test_held_block_over_gives_everything_back(store: Store) -> None:
+    with lease.held(store, ["two", "one"], wait=False) as ours:
+        assert [each.folder for each in ours.leases.values()] == ["one", "two"]
+        assert str(lease.holder(store, "one")).startswith(f"process {os.getpid()} on ")
+    assert lease.holder(store, "one") is None
+    assert store.names("writers") == []
+
+
+def test_held_store_that_creates_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path))
+    monkeypatch.setattr(Store, "put_new", lambda self, name, content: True)
+    with (
+        pytest.raises(InputError, match="ignores If-None-Match, so two runs might write at once"),
+        lease.held(store, [FOLDER], wait=False),
+    ):
+        pytest.fail("the lease was given")
+
+
+def published(artifact: Artifact) -> dict[str, bytes]:
+    root = Path(artifact.store.root)
+    files = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "leases"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_artifact_whose_lease_is_lost_publishes_nothing_more(tmp_path: Path) -> None:
+    free = Artifact(Store(str(tmp_path)), RECIPE)
+    losing, taking = writer(free.store, "a"), writer(free.store, "b")
+    ours = replace(free, lease=losing.take(free.folder, wait=False))
+    ours.begin()
+    ours.write("relations", "one", ROWS)
+    ours.write_chunk("relations", "chunks/relations/two", "c", ROWS)
+    taking.take(free.folder, wait=False, clock=Clock())
+    before = published(free)
+    for publish in (
+        ours.begin,
+        lambda: ours.write("relations", "two", ROWS),
+        lambda: ours.write_chunk("relations", "chunks/relations/two", "d", ROWS),
+        lambda: ours.put("trials/relations/two.json", b"{}"),
+        lambda: ours.put_new("rows_per_shard.json", b"1"),
+        lambda: ours.drop("chunks/relations/two/c.parquet"),
+        lambda: ours.finish(["relations"]),
+        lambda: ours.set_aside(f"{free.folder}/relations/one.parquet"),
+    ):
+        with pytest.raises(ArtifactHeldError, match="was taken over"):
+            publish()
+    assert published(free) == before
+
+
+def test_artifact_published_shard_and_manifest_are_never_overwritten(tmp_path: Path) -> None:
+    artifact = Artifact(Store(str(tmp_path)), RECIPE)
+    artifact.write("relations", "one", ROWS)
+    artifact.finish(["relations"])
+    before = published(artifact)
+    artifact.write("relations", "one", ROWS, {"another": 1})
+    artifact.finish(["relations"], {"another": 1})
+    assert published(artifact) == before
