@@ -17,7 +17,7 @@ A label's log-probability is that of the whole text less that of the cloze.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from operators.errors import InputError
@@ -184,6 +184,7 @@ class Labels:
         return [tuple(ids) for ids in encode(self.tokenizer, texts)]
 
 
+@lru_cache(maxsize=4)
 def cuts_at_blanks(tokenizer: Any) -> bool:
     """Whether a blank behind a word begins a piece of its own, so that no token reaches over it.
 

@@ -80,8 +80,9 @@ class Prefer:
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
+        sets = self._sets(rows)
         for mine in rows.partition_by("candidates_id", maintain_order=True):
-            candidates = self._candidates(mine)
+            candidates = sets[mine["candidates_id"][0]]
             names = _names(candidates)
             labels = Labels(tokenizer, names[::-1] if self.backwards else names)
             order = tuple(candidates.drop_nulls("rank").sort("rank")["entity_id"])
@@ -104,15 +105,20 @@ class Prefer:
                         left_out=frozenset(barred),
                     )
 
-    def _candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The candidate set of some prompts of a relation; each shard has those that it uses."""
-        name, relation = rows["candidates_id"][0], relation_of(rows["template_id"][0])
+    def _sets(self, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+        """The candidate sets of some prompts, by id; each shard has those that it uses."""
+        wanted = rows["candidates_id"].unique()
+        relations = {relation_of(each) for each in rows["template_id"].unique()}
+        found: dict[str, pl.DataFrame] = {}
         for shard in self.prompts.shards("candidate_sets"):
-            if relation_of(shard) == relation:
-                found = candidate_sets(self.prompts, shard).filter(candidates_id=name)
-                if not found.is_empty():
-                    return found
-        raise InputError(f"candidate set {name} of relation {relation} is missing; run again.")
+            if relation_of(shard) in relations and len(found) < len(wanted):
+                each = candidate_sets(self.prompts, shard)
+                each = each.filter(pl.col("candidates_id").is_in(wanted.implode()))
+                parts = each.partition_by("candidates_id", as_dict=True, maintain_order=True)
+                found |= {str(name): part for (name,), part in parts.items()}
+        for name in wanted.filter(~wanted.is_in(list(found))):
+            raise InputError(f"candidate set {name} is missing; run again to expand its prompts.")
+        return found
 
 
 @dataclass(frozen=True)
