@@ -38,6 +38,14 @@ def test_measured_rate_is_the_engines_within_the_time(
     assert asked_for["answers"] == 25 * asked_for["prompts"]
 
 
+def test_measured_candidates_are_read_from_beside_the_prompts(small_settings: Settings) -> None:
+    few = ["benchmark.relations=[P36]", "benchmark.pairs_per_relation=2", "benchmark.path=null"]
+    run = small_settings("benchmark=distractors-mini", "prompt=random", *few)
+    rows = measured(run, limit_s=30)
+    assert rows["stage"].to_list() == ["preferences", "preferred_again"]
+    assert (rows["prompt_tokens"] > rows["prompts"]).all()
+
+
 def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
     small: list[str],
     shared_ray: None,
