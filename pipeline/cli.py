@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from operators.errors import FactsweepError
+from operators.errors import FactsweepError, InputError, reason
 from pipeline.commands import (
     baseline,
     build,
@@ -50,11 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except FactsweepError as error:
-        print(f"factsweep: {_line(secrets.hidden(str(error)))}", file=sys.stderr)
+        print(f"factsweep: {_printable(secrets.hidden(str(error)))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # of the machine or the network, which no code of ours foresaw
+        print(f"factsweep: {_printable(secrets.hidden(_told(error)))}", file=sys.stderr)
+        return InputError.exit_code
     except KeyboardInterrupt:
         print("factsweep: stopped; the next run resumes from what is published.", file=sys.stderr)
         return 130
@@ -63,10 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _line(text: str) -> str:
-    """A message on one line; what no terminal prints is written as Python escapes it."""
-    words = " ".join(text.split())
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in words)
+def _told(error: OSError) -> str:
+    """An error of the operating system as a sentence."""
+    where = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{where}{error.strerror or reason(error)}; check the path, its rights, the room on the "
+        "disk and the network, then run again."
+    )
+
+
+def _printable(text: str) -> str:
+    """A message in which what no terminal prints is written as Python escapes it."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text.strip())
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

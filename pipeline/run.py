@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import ray
 
-from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError
+from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError, reason
 from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
@@ -88,6 +88,11 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
+        except ray.exceptions.RayError as error:
+            raise DecodingError(
+                f"Ray itself failed during the run ({reason(error)}); what is published is kept, "
+                "so look for the cause in the logs of its last session, and run again."
+            ) from error
         except KeyboardInterrupt:
             _stop(pending, tally)
             raise
@@ -137,11 +142,11 @@ def _stop(pending: list[Any], tally: Any) -> None:
 
 
 def _ours(error: BaseException) -> BaseException:
-    """The error of ours that a worker's error is about, or the error itself."""
+    """The error of ours that a worker's error is about, or of its machine, or the error itself."""
     seen: BaseException | None = error
     while seen is not None:
         cause = getattr(seen, "cause", None) or seen.__cause__
-        if isinstance(seen, FactsweepError) and not hasattr(seen, "cause"):
+        if isinstance(seen, FactsweepError | OSError) and not hasattr(seen, "cause"):
             return seen
         seen = cause
     return error

@@ -68,5 +68,8 @@ def _assigned(text: str) -> tuple[str, object]:
     """`alpha=0.01` as a name and a value."""
     import yaml
 
+    from operators.errors import refusing
+
     name, _, value = text.partition("=")
-    return name, yaml.safe_load(value)
+    with refusing(text, "write it as in YAML: 0.05, [acc_at_1]"):
+        return name, yaml.safe_load(value)

@@ -11,7 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from operators.errors import InputError
+from operators.errors import FactsweepError, InputError, reason
 from pipeline.config import folders
 from pipeline.config.suggestion import suggestion
 
@@ -44,11 +44,21 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     named = [each for override in overrides for each in _named(override)]
     try:
         return _mapping(named)
+    except FactsweepError:
+        raise
     except Exception as error:  # Hydra raises whatever it stumbles over: ValueError, TypeError, …
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        which = [each for each in overrides if not _is_legible(each)] or overrides
-        text = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
-        raise InputError(f"the {text} not fit conf/: {first}.{_meant(overrides, first)}") from error
+        raise InputError(_refusal(overrides, error)) from error
+
+
+def _refusal(overrides: Sequence[str], error: Exception) -> str:
+    """Which of the overrides cannot be taken, as far as that is known, and why."""
+    why = reason(error)
+    which = [each for each in overrides if not _is_legible(each)] or overrides
+    which = [each if each.isprintable() else repr(each) for each in which]
+    if not which:
+        return f"conf/ and the folder of your own cannot be read together: {why}."
+    what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
+    return f"the {what} not fit conf/: {why}.{_meant(overrides, why)}"
 
 
 def _is_legible(override: str) -> bool:

@@ -7,8 +7,11 @@ of hers takes the place of one of the same name that ships.
 
 import os
 from pathlib import Path
+from typing import Any
 
-from operators.errors import InputError
+import yaml
+
+from operators.errors import InputError, refusing
 
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
@@ -51,3 +54,13 @@ def files(group: str) -> dict[str, Path]:
     places = [shipped] if folder is None else [shipped, folder / group]
     found = {path.stem: path for place in places for path in place.glob("*.yaml")}
     return dict(sorted(found.items()))
+
+
+def content(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        InputError: it is no file, no text, or no YAML.
+    """
+    with refusing(str(path), "correct it, it must be YAML"):
+        return yaml.safe_load(path.read_text(encoding="utf-8"))

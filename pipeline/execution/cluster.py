@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from operators.engines.kind import NOT_INSTALLED
-from operators.errors import InputError
+from operators.errors import InputError, reason
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.machine import processor
 from pipeline.stages.decode import Hardware
@@ -25,6 +25,7 @@ _CPU_ENGINE = {
     # the CPU kernels want every core.
     "OMP_NUM_THREADS": "{cores}",
 }
+_TRIES = 2
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -113,20 +114,7 @@ def started(run: Run) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
     worker.print_to_stdstream = _unsaid
-    try:
-        ray.init(
-            address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
-            num_cpus=None if run.cluster.address else run.cluster.num_cpus,
-            include_dashboard=False if run.cluster.address is None else None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": environment(run)},
-        )
-    except ConnectionError as error:
-        raise InputError(
-            f"no Ray answers at cluster.address={run.cluster.address}; start one there "
-            "(`ray start --head`) or leave the address out."
-        ) from error
+    _connect(run)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -135,6 +123,41 @@ def started(run: Run) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         ray.shutdown()
+
+
+def _connect(run: Run) -> None:
+    """Start a Ray here, or join the one at cluster.address; a machine that is slow gets two tries.
+
+    Raises:
+        InputError: no Ray answers or starts.
+    """
+    import ray
+
+    for tries in range(_TRIES, 0, -1):
+        try:
+            ray.init(
+                address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
+                num_cpus=None if run.cluster.address else run.cluster.num_cpus,
+                include_dashboard=False if run.cluster.address is None else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": environment(run)},
+            )
+        except ConnectionError as error:
+            raise InputError(
+                f"no Ray answers at cluster.address={run.cluster.address}; start one there "
+                "(`ray start --head`) or leave the address out."
+            ) from error
+        except Exception as error:  # Ray's own are of no common kind
+            ray.shutdown()
+            if tries == 1:
+                raise InputError(
+                    f"Ray did not start ({reason(error)}); try again when this machine is less "
+                    "busy, see that it has memory and room for temporary files, and read the "
+                    "logs of its last session (ray/session_latest/logs there)."
+                ) from error
+        else:
+            return
 
 
 def _unsaid(*_: object) -> None:

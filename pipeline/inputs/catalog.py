@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
-import yaml
 
 from operators.datasets.aliases import NAMED, with_aliases
 from operators.datasets.facts import Facts, labelled
@@ -70,7 +69,7 @@ def entry(name: str) -> Entry:
             f"data_catalog/ has no entry {name}; it has {', '.join(known)}."
             f"{suggestion(name, known)}"
         )
-    found = build(Entry, yaml.safe_load(path.read_text()), f"data_catalog/{name}.yaml")
+    found = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
     if found.source.kind != "catalog" or path.parent == folders.CATALOG:
         return found
     # Files beside a user's own entry: a worker elsewhere is told where, and looks for no folder.

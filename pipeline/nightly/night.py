@@ -12,7 +12,6 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field
 
 from operators.errors import InputError
@@ -132,7 +131,7 @@ def load(name: str) -> Nightly:
             f"there is no nightly {name!r}; conf/nightly/ has {', '.join(known)}."
             f"{suggestion(name, known)}"
         )
-    return build(Nightly, yaml.safe_load(path.read_text()), path.name)
+    return build(Nightly, folders.content(path), path.name)
 
 
 def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import polars as pl
-import yaml
 from pydantic import Field
 
 from operators.errors import InputError
@@ -87,8 +86,9 @@ def settings(overrides: Mapping[str, Any]) -> Comparison:
     Raises:
         InputError: an unknown field, or a value of the wrong type or out of its range.
     """
-    content = yaml.safe_load(folders.files("comparison")["default"].read_text())
-    found = build(Comparison, {**content, **overrides}, "comparison")
+    content = folders.content(folders.files("comparison")["default"])
+    given = {**content, **overrides} if isinstance(content, dict) else content
+    found = build(Comparison, given, "comparison")
     for metric in found.decides:
         if metric not in HIGHER_IS_BETTER:
             known = ", ".join(HIGHER_IS_BETTER)

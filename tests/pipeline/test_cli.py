@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.config import folders
 from pipeline.config.settings import Run
@@ -153,6 +154,33 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     code, _, err = cli("run")
     assert code == 130
     assert err == "factsweep: stopped; the next run resumes from what is published.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/srv/results"),
+            "/srv/results: Permission denied;",
+        ),
+        (
+            OSError("AWS Error NETWORK_CONNECTION: refused"),
+            "AWS Error NETWORK_CONNECTION: refused;",
+        ),
+        (InputError("it is \x1b[31mred."), "it is \\x1b[31mred."),
+    ],
+)
+def test_run_error_of_the_machine_is_one_sentence_and_2(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    def failing(run: Run) -> None:
+        raise error
+
+    monkeypatch.setattr("pipeline.run.run", failing)
+    code, _, err = cli("run")
+    assert code == 2
+    assert err.startswith(f"factsweep: {sentence}")
+    assert is_one_sentence(err)
 
 
 def test_plan_prints_the_counts(cli: Cli) -> None:

@@ -49,6 +49,24 @@ def test_environment_model_of_the_hub_may_use_the_network(
     assert cluster.environment(load([]))["HF_HUB_OFFLINE"] == "1"
 
 
+def test_started_ray_that_starts_too_slowly_is_tried_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = []
+
+    def init(**options: object) -> None:
+        tries.append(options)
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(InputError, match=r"^Ray did not start \(Exception: The current node timed"),
+        cluster.started(load(["decoding.engine=fake"])),
+    ):
+        pass
+    assert len(tries) == 2
+
+
 def test_started_no_ray_at_the_address_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**options: object) -> None:
         raise ConnectionError(options["address"])

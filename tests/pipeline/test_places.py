@@ -1,0 +1,67 @@
+"""Folders that cannot be written and stores that do not answer are one sentence, and code 2."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.execution.plan import Plan
+
+CLOSED_PORT = "http://127.0.0.1:9"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command says that cannot do its work."""
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("factsweep: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize("place", ["{file}", "{file}/below", "/proc/nope", "/dev/null/below"])
+@pytest.mark.parametrize("field", ["results", "artifacts"])
+def test_run_place_that_cannot_be_written_is_named(
+    finished: Plan,
+    small: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    field: str,
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    place = place.format(file=tmp_path / "file")
+    answers = tmp_path / "answers.parquet"
+    finished.branches[0].answers.read_all("generations").write_parquet(answers)
+    other = {"artifacts": finished.run.artifacts, "results": finished.run.results, field: place}
+    folders = [f"{name}={where}" for name, where in other.items()]
+    err = refused(capsys, "score", *small, *folders, f"answers={answers}")
+    assert f"factsweep: {place}/" in err
+    assert "cannot be written" in err
+
+
+@pytest.fixture
+def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An S3 whose endpoint refuses every connection."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret-of-s3")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", CLOSED_PORT)
+
+
+@pytest.mark.usefixtures("no_s3")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "{small}", "artifacts=s3://sweeps/a"],
+        ["report", "--results", "s3://sweeps/r"],
+    ],
+)
+def test_store_that_does_not_answer_is_named(
+    small: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    given = [each for part in arguments for each in (small if part == "{small}" else [part])]
+    err = refused(capsys, *given)
+    assert "sweeps" in err
+    assert "network" in err
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in err
