@@ -11,6 +11,7 @@ nothing is left to read below it, so that a large trie does not fill the memory.
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from statistics import fmean
 from typing import Any
 
 from operators.engines.preference import Read
@@ -196,8 +197,6 @@ def reads_trees(model: Any) -> bool:
 
     Some models place tokens by counting, or leave the mask out.
     """
-    import torch
-
     size = min(model.config.get_text_config().vocab_size, 1000)
     cloze = [(7 * place) % size for place in range(3, 9)]
     paths = [tuple((11 * place * path) % size for place in range(1, 4)) for path in range(1, 5)]
@@ -209,11 +208,13 @@ def reads_trees(model: Any) -> bool:
     except (TypeError, ValueError, RuntimeError):  # it takes no such mask, or no positions
         return False
     alone = PathReader(model, cloze, trie, ending).read(nodes)
-    tolerance = 1e-3 if model.dtype is torch.float32 else 0.1
-    return all(
-        abs(one - other) < tolerance
+    differences = [
+        abs(one - other)
         for mine, its in zip(tree, alone, strict=True)
         for one, other in zip(
             (*mine.children, mine.ending), (*its.children, its.ending), strict=True
         )
-    )
+    ]
+    # Types of 16 bits round: a model that reads no trees is off by far more on average.
+    tolerance = 1e-4 if model.dtype.itemsize > 2 else 0.1
+    return fmean(differences) < tolerance

@@ -250,6 +250,18 @@ def test_preferences_text_longer_than_a_window_equal_a_plain_pass() -> None:
     check(found, plain(model, cloze, labels))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("ignored", [None, "position_ids", "attention_mask"])
+def test_reads_trees_wants_places_and_masks_in_any_type(
+    ignored: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make("llama").to(dtype)
+    forward = model.forward
+    without = lambda **given: forward(**{k: v for k, v in given.items() if k != ignored})  # noqa: E731
+    monkeypatch.setattr(model, "forward", without)
+    assert reads_trees(model) == (ignored is None)
+
+
 def test_tree_reader_reads_each_node_once(llama: Any) -> None:
     labels = [(Name("Q1", "a"), (1, 2, 3)), (Name("Q2", "b"), (1, 2, 4)), (Name("Q3", "c"), (1,))]
     reader = TreeReader(llama, [7, 8], Trie.of(labels), ENDING)
