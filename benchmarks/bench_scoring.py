@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from operators.datasets.probelm import facts_from_files
 from operators.engines.protocol import ScoreRequest
+from operators.engines.score_requests import score_requests
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
-from operators.prompts.score_requests import score_requests
 from pipeline.config import settings
 from pipeline.execution import cluster
 from pipeline.execution.plan import settled

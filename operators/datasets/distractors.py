@@ -15,11 +15,11 @@ from collections.abc import Mapping
 import polars as pl
 
 from operators.datasets.columns import Column, check_columns
+from operators.datasets.entities import from_names
 from operators.datasets.facts import Facts, checked
 from operators.datasets.facts import counts as counts_of_facts
 from operators.errors import InputError
 from operators.knowledge_base import knowledge_base as bases
-from operators.knowledge_base.from_facts import from_names
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.schemas import empty
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from operators.datasets.columns import Column, check_columns
+from operators.datasets.entities import from_names
 from operators.datasets.facts import Facts, checked
 from operators.errors import InputError
-from operators.knowledge_base.from_facts import from_names
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.schemas import empty
 

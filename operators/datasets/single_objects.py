@@ -5,8 +5,8 @@ from dataclasses import replace
 import polars as pl
 
 from operators.datasets import facts as facts_of
+from operators.datasets.entities import knowledge_base, object_id
 from operators.datasets.facts import Facts, Slice
-from operators.knowledge_base.from_facts import knowledge_base, object_id
 from operators.schemas import empty
 
 

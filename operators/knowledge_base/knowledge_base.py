@@ -7,6 +7,9 @@ import polars as pl
 from operators.errors import InputError
 from operators.schemas import empty
 
+# What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
+TYPE_RELATIONS = ("P31", "P279")
+
 
 @dataclass(frozen=True)
 class KnowledgeBase:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from operators.engines.protocol import Scored, Scorer, ScoreRequest
-from operators.prompts.score_requests import score_requests
+from operators.engines.score_requests import score_requests
 from operators.prompts.tokens import encode
 from pipeline.config.settings import Run
 from pipeline.stages.question import Answered, Question, Questions

@@ -13,7 +13,7 @@ import polars as pl
 import yaml
 
 from operators.datasets.distractors import FACTS, TEMPLATES
-from operators.knowledge_base.from_facts import from_names
+from operators.datasets.entities import from_names
 from operators.knowledge_base.knowledge_base import KnowledgeBase, checked
 from operators.schemas import empty
 

@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from operators.construction.wikidata_dump import read
+from operators.datasets.entities import from_names, knowledge_base
 from operators.errors import InputError
-from operators.knowledge_base import from_facts
-from operators.knowledge_base.from_facts import from_names
 from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from operators.knowledge_base.wikidata_dump import read
 from operators.schemas import empty
 from pipeline.inputs import catalog
 from pipeline.inputs.builders.folder import check_new
@@ -110,7 +109,7 @@ def build_from_dump(
 def _of_set(name: str) -> KnowledgeBase:
     name, _, path = name.partition("=")
     facts = catalog.read(catalog.entry(name), path or None)
-    return facts.knowledge_base or from_facts.knowledge_base(facts)
+    return facts.knowledge_base or knowledge_base(facts)
 
 
 def _of_table(path: Path) -> KnowledgeBase:

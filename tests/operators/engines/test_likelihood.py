@@ -15,9 +15,9 @@ from operators.datasets.probelm import facts_from_files
 from operators.engines import likelihood
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Scored, ScoreRequest
+from operators.engines.score_requests import score_requests
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
-from operators.prompts.score_requests import score_requests
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 

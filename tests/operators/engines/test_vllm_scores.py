@@ -11,10 +11,10 @@ from operators.datasets.facts import Facts
 from operators.datasets.probelm import facts_from_files
 from operators.engines.likelihood import Likelihood
 from operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
+from operators.engines.score_requests import score_requests
 from operators.engines.vllm import VllmEngine
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.prompts.plausibility import items as items_of
-from operators.prompts.score_requests import score_requests
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 

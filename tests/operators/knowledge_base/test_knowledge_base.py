@@ -6,9 +6,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from operators.datasets.entities import knowledge_base
 from operators.datasets.facts import Facts
 from operators.errors import InputError
-from operators.knowledge_base.from_facts import knowledge_base
 from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
 from operators.schemas import empty
 

@@ -20,7 +20,7 @@ import polars as pl
 
 from operators.construction.wikidata import entities, names
 from operators.errors import InputError
-from operators.knowledge_base.from_facts import TYPE_RELATIONS
+from operators.knowledge_base.knowledge_base import TYPE_RELATIONS
 from operators.schemas import empty
 
 START, END, POINT = "P580", "P582", "P585"

@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from operators.engines.score_requests import score_requests
 from operators.errors import InputError
 from operators.prompts.plausibility import ITEMS
-from operators.prompts.score_requests import score_requests
 
 ENTITIES = ["Spain", "Trinidad and Tobago", "Åland🙂"]
 

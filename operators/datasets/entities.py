@@ -3,11 +3,8 @@
 import polars as pl
 
 from operators.datasets.facts import Facts
-from operators.knowledge_base.knowledge_base import KnowledgeBase
+from operators.knowledge_base.knowledge_base import TYPE_RELATIONS, KnowledgeBase
 from operators.schemas import empty
-
-# What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
-TYPE_RELATIONS = ("P31", "P279")
 
 
 def knowledge_base(facts: Facts) -> KnowledgeBase:
