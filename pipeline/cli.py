@@ -4,12 +4,13 @@ import argparse
 import atexit
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from typing import NoReturn
 
-from operators.errors import FactsweepError, InputError, reason
+from operators.errors import FactsweepError, InputError, StoppedError, reason
 from pipeline.commands import (
     baseline,
     build,
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return InputError.exit_code
     except KeyboardInterrupt:
         print("factsweep: stopped; the next run resumes from what is published.", file=sys.stderr)
-        return 130
+        return StoppedError.exit_code
     except Exception:  # a fault of ours; its traceback may quote what a library was given
         print(secrets.hidden_traceback(), file=sys.stderr)
         return 1
@@ -120,7 +121,11 @@ class _Version(argparse.Action):
 
 def command() -> NoReturn:
     """The command line of this process; ends the process with the exit code."""
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
+        code = StoppedError.exit_code
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit._run_exitfuncs()  # what the interpreter would run: Ray's, logging's and the like
     end(code)
 

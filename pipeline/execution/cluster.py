@@ -160,7 +160,7 @@ def _connect(run: Run) -> None:
             return
 
 
-def _unsaid(*_: object) -> None:
+def _unsaid(*_: object, **__: object) -> None:
     """What Ray's own notices come to; `ray logs` has them."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.faults.sweep import CHUNK, Sweep
+from tests.faults.sweep import CHUNK, Sweep, kill
 
 pytestmark = pytest.mark.faults
 SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
@@ -67,6 +67,7 @@ def test_engine_that_dies_of_every_prompt_ends_the_run_and_a_repaired_one_resume
     assert done.returncode == 1
     assert "smollm2-135m answers nothing: " in done.stderr
     assert "(raylet)" not in done.stderr
+    assert "Traceback" not in done.stderr
     assert len(calm.answered()) > len((tmp_path / "answered.log").read_text().splitlines()) <= 6
     repaired = Sweep(tmp_path, SMALL)
     assert repaired.finish().returncode == 0
@@ -84,6 +85,17 @@ def test_prompts_that_killed_engines_are_asked_again_of_a_repaired_one(
     repaired = Sweep(tmp_path, SMALL)
     assert repaired.finish().returncode == 0
     assert list(repaired.tables().values()) == list(calm.tables().values())
+
+
+def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.1).start()
+    while not sweep.answered():
+        time.sleep(0.1)
+    kill(sweep.raylets()[0])
+    done = sweep.finish()
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("factsweep: Ray itself failed during the run (")
 
 
 def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from operators.errors import InputError
+from pipeline import cli as module
 from pipeline.cli import main
 from pipeline.config import folders
 from pipeline.config.settings import Run
@@ -181,6 +182,22 @@ def test_run_error_of_the_machine_is_one_sentence_and_2(
     assert code == 2
     assert err.startswith(f"factsweep: {sentence}")
     assert is_one_sentence(err)
+
+
+def test_command_interrupted_while_it_ends_is_130_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    codes = list[int]()
+    monkeypatch.setattr(module, "main", interrupted)
+    monkeypatch.setattr(module, "end", codes.append)
+    monkeypatch.setattr(module.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(module.signal, "signal", lambda *_: None)
+    module.command()
+    assert codes == [130]
+    assert capsys.readouterr().err == ""
 
 
 def test_plan_prints_the_counts(cli: Cli) -> None:
