@@ -8,7 +8,8 @@ The protocol asks one thing of a store: of several that create the same file, on
    every few seconds, and is removed at the end, which gives all leases of the writer back.
 3. A lease is taken over by creating the next number. That is allowed when its writer has no
    heartbeat, or one that did not change for `EXPIRES_S` while the taker watched it by its own clock
-   (no two clocks are compared), or was a process of this machine that is certainly gone.
+   (no two clocks are compared), or was a process of this machine that is certainly gone, or has
+   lost another lease to the same taker: who has lost one stops.
 4. Before everything that is published, by the driver or by its engines and tasks, the writer looks
    whether its number is still the highest, and stops if it is not: the artifact that they are
    handed carries the lease.
@@ -125,6 +126,7 @@ class Writer:
         self._store, self._holder = store, holder
         self._beats = 0
         self._lost: ArtifactHeldError | None = None
+        self._losers: set[str] = set()
 
     def take(self, folder: str, *, wait: bool, clock: Clock = time) -> Lease:
         """Take the lease of an artifact, when it is free or its holder is dead.
@@ -136,7 +138,7 @@ class Writer:
         while True:
             last = _last(self._store, folder)
             holder = _holder(self._store, folder, last) if last else None
-            if holder is None or watch.is_dead(holder):
+            if holder is None or holder.id in self._losers or watch.is_dead(holder):
                 if (lease := self._create(folder, last + 1)) is not None:
                     self._clear(folder, last, holder)
                     return lease
@@ -162,8 +164,12 @@ class Writer:
         return None  # another was faster
 
     def _clear(self, folder: str, last: int, loser: Holder | None) -> None:
-        """Tell the one who lost the lease, and remove what no longer counts."""
+        """Tell the one who lost the lease, and remove what no longer counts.
+
+        Who lost one stops, so its other leases are free, even if it awakes and beats once more.
+        """
         if loser is not None:
+            self._losers.add(loser.id)
             self._store.drop(loser.heartbeat)
         for number in _numbers(self._store, folder):
             if number <= last:

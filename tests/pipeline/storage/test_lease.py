@@ -115,6 +115,17 @@ def test_take_of_a_silent_writer_of_many_artifacts_waits_once(store: Store) -> N
     assert clock.now == pytest.approx(lease.EXPIRES_S)
 
 
+def test_take_of_a_loser_that_awakes_takes_all_of_its_artifacts(store: Store) -> None:
+    silent, taker, clock = writer(store, "a"), writer(store, "b"), Clock()
+    for folder in ("one", "two"):
+        silent.take(folder, wait=False)
+    taker.take("one", wait=False, clock=clock)
+    store.put(f"writers/{'a' * 32}.json", b"it was about to beat when it was paused")
+    before = clock.now
+    taker.take("two", wait=False, clock=clock)
+    assert clock.now == before
+
+
 @pytest.mark.parametrize("namesake", [{}, {"host": "same", "pid": os.getpid()}])
 def test_take_with_the_same_host_name_and_process_number_is_refused(
     store: Store, namesake: dict[str, object]

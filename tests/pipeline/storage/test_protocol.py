@@ -61,13 +61,12 @@ def explored(n: int, kills: int, switches: int | None) -> Explorer:
     return Explorer(write, n, kills, switches, lambda: Witness(FOLDER), ended).explore()
 
 
-@pytest.mark.parametrize(("kills", "switches"), [(0, 2), (1, 1)])
-def test_protocol_two_writers_in_many_orders_never_overwrite(kills: int, switches: int) -> None:
-    assert explored(2, kills, switches).n_states > 1000
+def test_protocol_two_writers_in_many_orders_never_overwrite() -> None:
+    assert explored(n=2, kills=0, switches=2).n_states > 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "kills", "switches"), [(2, 2, 2), (2, 0, 4), (3, 0, 2)])
+@pytest.mark.parametrize(("n", "kills", "switches"), [(2, 2, 1), (2, 0, 4), (3, 0, 2)])
 def test_protocol_two_or_three_writers_in_more_orders_never_overwrite(
     n: int, kills: int, switches: int
 ) -> None:
