@@ -10,11 +10,15 @@ import pytest
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
+from operators.engines import transformers_lm
 from operators.engines.fake import FakeEngine
+from operators.engines.kind import Start
 from operators.engines.preference import Preferred, PreferRequest
 from operators.errors import InputError
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Branch, Plan
+from pipeline.inputs import models
+from pipeline.inputs.models import Weights
 from pipeline.results import report
 from pipeline.results.export import export
 from pipeline.results.results import load as results_of
@@ -196,3 +200,32 @@ def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
     run = load(["sweep=distractors"])
     assert run.benchmark.name == "distractors-mini"
     assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
+
+
+@pytest.mark.slow
+def test_optimal_distractors_of_a_real_model_are_the_hardest_and_random_ones_the_easiest(
+    settings: Settings, smollm2: Weights, compute_here: Compute
+) -> None:
+    """Of equal facts: those that have as many distractors in each setting."""
+    found = {}
+    folder = models.location(smollm2)
+    start = Start(folder, revision=None, dtype="float32", max_model_len=256, ability="prefer")
+    engine = transformers_lm.load(start)
+    real = [f"model.id={folder}", "model.dtype=float32", "prompt.n=20", "prompt.n_clozes=1"]
+    for retrieval in ("random", "temporal", "optimal"):
+        name = f"smollm2-{retrieval}"
+        asked = [f"prompt={retrieval}", "decoding.canary_prompts=2", *real]
+        branch = only(compute_here(settings(name, *asked), engine))
+        found[retrieval] = branch.matched.read_all("preferred")
+        assert overall_of(branch, "permutation_difference") < 1e-3
+    n = pl.col("n_distractors").min().over("prompt_id")
+    together = pl.concat(rows.with_columns(setting=pl.lit(r)) for r, rows in found.items())
+    equal = together.with_columns(n=n).filter(pl.col("n") > 0)
+    equal = equal.with_columns(pl.col("n_beaten").list.get(pl.col("n") - 1) / pl.col("n"))
+    hardness = dict(equal.group_by("setting").agg(pl.mean("n_beaten")).iter_rows())
+    assert hardness["optimal"] <= hardness["temporal"] <= hardness["random"]
+
+
+def overall_of(branch: Branch, metric: str) -> float:
+    rows = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null(), metric=metric)
+    return float(rows["value"].item())
