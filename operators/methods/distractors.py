@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from operators.datasets.facts import Facts, with_right_labels
+from operators.datasets.sentences import VERBALISED
 from operators.datasets.single_objects import sliced
 from operators.engines.bert_score import BertScore
 from operators.engines.judge import Judge
@@ -60,8 +61,6 @@ from operators.tables.distractors import distractors as tables
 from operators.tables.distractors import figures
 from operators.tables.distractors.figures import Axes, lines_figure
 
-# What `details.sample` says of facts that stand in a flawed and in a corrected sentence.
-VERBALISED = "flawed and corrected"
 _RETRIEVAL = "retrieval"  # Figures 1 and 2
 
 

@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 from operators.datasets.facts import Facts
+from operators.datasets.sentences import VERBALISED
 from operators.errors import InputError
-from operators.methods.distractors import METHOD, VERBALISED, Options
+from operators.methods.distractors import METHOD, Options
 from operators.methods.method import Evidence, Result
 from operators.prompts.clozes import Distractors
 from operators.schemas import conform, empty
