@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from operators.errors import InputError
 from pipeline.cli import main
@@ -38,9 +39,15 @@ def test_measured_rate_is_the_engines_within_the_time(
     assert asked_for["answers"] == 25 * asked_for["prompts"]
 
 
-def test_measured_candidates_are_read_from_beside_the_prompts(small_settings: Settings) -> None:
+def test_measured_candidates_are_read_from_beside_the_prompts(
+    small_settings: Settings, make_model: Callable[[str], Path]
+) -> None:
+    model = make_model("compared")
+    reads = PreTrainedTokenizerFast.from_pretrained(model)
+    reads.eos_token = "</s>"  # an ending of a name
+    reads.save_pretrained(model)
     few = ["benchmark.relations=[P36]", "benchmark.pairs_per_relation=2", "benchmark.path=null"]
-    run = small_settings("benchmark=distractors-mini", "prompt=random", *few)
+    run = small_settings("benchmark=distractors-mini", "prompt=random", f"model.id={model}", *few)
     rows = measured(run, limit_s=30)
     assert rows["stage"].to_list() == ["preferences", "preferred_again"]
     assert (rows["prompt_tokens"] > rows["prompts"]).all()
