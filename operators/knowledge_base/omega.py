@@ -8,7 +8,7 @@ of the facts that are asked. A triple with an `end` has ended, whatever its date
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +76,7 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
     known = known.with_columns(pl.col("row").cast(pl.Int64))
     questions = _Questions(base, ids, known)
     by_type = _Postings(base.entities["types"])
-    own = base.entities["types"].list.sort().gather(known["row"])
+    own = base.entities["types"].gather(known["row"]).list.sort()
     for types, rows in known.with_columns(own.alias("types")).group_by(
         "types", maintain_order=True
     ):
@@ -110,10 +110,15 @@ def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
 class _Postings:
     """Which entities share a value with one: lists of values by entity, and entities by value."""
 
-    def __init__(self, values: pl.Series) -> None:
+    def __init__(self, values: pl.Series, key: Callable[[str], str] | None = None) -> None:
+        """By lists of values, one per entity; `key` says which values are the same."""
         pairs = pl.DataFrame({"row": np.arange(len(values)), "value": values})
         pairs = pairs.explode("value").drop_nulls()
-        codes = pairs["value"].rank("dense").to_numpy().astype(np.int64) - 1
+        each = pairs["value"].unique()
+        keys = each if key is None else pl.Series(map(key, each), dtype=pl.String)
+        numbers = pl.DataFrame({"value": each, "code": keys.rank("dense").cast(pl.Int64) - 1})
+        pairs = pairs.join(numbers, on="value")
+        codes = pairs["code"].to_numpy()
         rows = pairs["row"].to_numpy()
         shape = (len(values), int(codes.max(initial=-1)) + 1)
         marks = np.ones(len(rows), dtype=np.int8)
@@ -135,7 +140,7 @@ class _Questions:
     """What is left out of each fact's kind, and what was right before."""
 
     def __init__(self, base: KnowledgeBase, ids: pl.DataFrame, facts: pl.DataFrame) -> None:
-        self._by_label = _Postings(_folded(base.entities["labels"]))
+        self._by_label = _Postings(base.entities["labels"], folded)
         asked = facts.select("subject_id", "relation_id", object_id="answer_id")
         of_facts = base.triples.join(asked, on=["subject_id", "relation_id"], how="semi")
         past = of_facts.filter(pl.col("end").is_not_null())
@@ -162,13 +167,6 @@ def _among(rows: Rows, members: Rows) -> Rows:
 def _without(rows: Rows, *others: int) -> Rows:
     found: Rows = rows[~np.isin(rows, others)]
     return found
-
-
-def _folded(labels: pl.Series) -> pl.Series:
-    """The labels of each entity as they are compared."""
-    each = labels.explode().drop_nulls().unique()
-    key = pl.Series([folded(label) for label in each], dtype=pl.String)
-    return labels.list.eval(pl.element().replace_strict(each, key, return_dtype=pl.String))
 
 
 def _objects(rows: pl.DataFrame, ids: pl.DataFrame) -> dict[tuple[object, object], Rows]:
