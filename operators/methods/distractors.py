@@ -294,6 +294,7 @@ METHOD = Method(
         sliced=sliced,
         expand=expand,
         ability=PREFER,
+        knowledge_base=True,
     ),
     measure=Measure(
         version=1,

@@ -136,7 +136,7 @@ class Ask:
 
     `setting` is the frozen dataclass of a section of conf/prompt/. `ability` is what is asked of an
     engine. `masked` names the method that takes this one's place where the model is an encoder;
-    null: there is none.
+    null: there is none. `knowledge_base` says whether `expand` gets facts with one.
     """
 
     setting: type[Any]
@@ -144,6 +144,7 @@ class Ask:
     expand: Expand
     ability: Ability = GENERATE
     masked: str | None = None
+    knowledge_base: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,3 +32,7 @@ class Benchmark:
     paper: Annotated[
         Sweep, NoNumber("it names the settings of sweep=paper, each of which is part of a recipe")
     ]
+    # Of methods that need one: a folder (factsweep build knowledge-base); null: that of the set.
+    knowledge_base: Annotated[
+        Text | None, NoNumber("its own recipe has the checksum of its files")
+    ] = None

@@ -4,8 +4,9 @@ facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics  
                           ├→ further ─┘           │
                           └→ again ───────────────┘
 
-`answers` are of all prompts; `further` is what is asked in addition (blocks of samples; what an
-encoder says to content-free prompts); `again` are some of the answers made a second time.
+A method that compares entities has a knowledge base in addition to its facts. `answers` are of all
+prompts; `further` is what is asked in addition (blocks of samples; what an encoder says to
+content-free prompts); `again` are some of the answers made a second time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from pipeline.stages.decode import Work
 from pipeline.stages.expand import Expand
 from pipeline.stages.facts import ReadFacts
 from pipeline.stages.given import GivenAnswers, Unanswered
+from pipeline.stages.knowledge_base import ReadKnowledgeBase
 from pipeline.stages.match import Match
 from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
@@ -152,14 +154,21 @@ def planned(run: Run) -> Plan:
         weights = models.resolve(run.model)
     else:
         weights = Weights(run.model, f"answers of {Path(run.answers).name}")
-    facts = _step(run, ReadFacts(run.benchmark, catalog.entry(run.benchmark.data)))
-    return Plan(run, weights, tuple(_branch(run, each, facts, weights) for each in run.settings))
+    entry = catalog.entry(run.benchmark.data)
+    stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
+    if run.method.ask.knowledge_base:
+        stages.append(ReadKnowledgeBase(run.benchmark, entry))
+    sources = tuple(_step(run, stage) for stage in stages)
+    return Plan(run, weights, tuple(_branch(run, each, sources, weights) for each in run.settings))
 
 
-def _branch(run: Run, setting: Asked, facts: Step, weights: Weights) -> Branch:
+def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
+    facts, *known = sources
     method, n_sampled = run.benchmark.method, _n_sampled(run)
     size = run.cluster.rows_per_shard
-    prompts = _step(run, Expand(facts.artifact, method, setting, run.seed, size), facts)
+    base = known[0].artifact if known else None
+    expand = Expand(facts.artifact, method, setting, run.seed, size, base)
+    prompts = _step(run, expand, *sources)
     said = (
         _given(run, setting, prompts)
         if run.answers
@@ -201,7 +210,7 @@ def _branch(run: Run, setting: Asked, facts: Step, weights: Weights) -> Branch:
         further=further,
         matched=matched.artifact,
         metrics=metrics.artifact,
-        steps=(facts, prompts, *said.steps(), matched, metrics),
+        steps=(*sources, prompts, *said.steps(), matched, metrics),
     )
 
 

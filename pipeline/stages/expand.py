@@ -8,7 +8,7 @@ candidate_sets/<the same>     the entities that are compared after the prompts o
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from operators.methods.method import Asked
 from operators.prompts import expansion
 from operators.prompts.expansion import Expansion
 from pipeline.stages import facts as facts_stage
+from pipeline.stages import knowledge_base
 from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 3
@@ -25,20 +26,27 @@ TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
 
 @dataclass(frozen=True)
 class Expand:
-    """Writes facts as prompts, `rows_per_shard` of them a shard."""
+    """Writes facts as prompts, `rows_per_shard` of them a shard.
+
+    `base` is the knowledge base of the facts' entities; null: the method needs none.
+    """
 
     facts: Artifact
     method: str
     setting: Asked
     seed: int
     rows_per_shard: int
+    base: Artifact | None = None
 
     @property
     def recipe(self) -> Recipe:
         """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
         setting = asdict(self.setting)  # type: ignore[call-overload]
         fields = {"method": self.method, "setting": setting, "seed": self.seed}
-        return Recipe("prompts", VERSION, fields, {"facts": self.facts.fingerprint})
+        inputs = {"facts": self.facts.fingerprint}
+        if self.base is not None:
+            inputs["knowledge_base"] = self.base.fingerprint
+        return Recipe("prompts", VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""
@@ -46,6 +54,8 @@ class Expand:
         # An artifact that was left half made keeps the size of shard that it was begun with.
         rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
         facts = facts_stage.load(self.facts)
+        if self.base is not None:
+            facts = replace(facts, knowledge_base=knowledge_base.load(self.base))
         for each in METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed):
             _publish(artifact, each, rows_per_shard)
         artifact.finish(TABLES)

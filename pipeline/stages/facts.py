@@ -5,7 +5,6 @@ from functools import cached_property
 
 from operators.datasets.facts import Facts, Slice, counts
 from operators.datasets.readers import READERS
-from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.methods import METHODS
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
@@ -14,7 +13,6 @@ from pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")
-KNOWN = ("entities", "triples")  # of a knowledge base that is part of the set
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,6 @@ class ReadFacts:
         facts = read(self.benchmark, self.entry)
         artifact.begin()
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
-        if facts.knowledge_base is not None:
-            tables |= {table: getattr(facts.knowledge_base, table) for table in KNOWN}
         for table, rows in tables.items():
             artifact.write(table, "all", rows)
         artifact.finish(list(tables), counts(facts))
@@ -66,9 +62,7 @@ def read(benchmark: Benchmark, entry: Entry) -> Facts:
 
 
 def load(artifact: Artifact) -> Facts:
-    """The published facts."""
-    there = artifact.manifest()["tables"]
-    tables = {table: artifact.read(table, "all") for table in there}
-    base = KnowledgeBase(*(tables.pop(table) for table in KNOWN)) if KNOWN[0] in there else None
+    """The published facts, without a knowledge base: that is an artifact of its own."""
+    tables = {table: artifact.read(table, "all") for table in artifact.manifest()["tables"]}
     relations, templates, pairs = (tables.pop(table) for table in TABLES)
-    return Facts(relations, templates, pairs, tables, base)
+    return Facts(relations, templates, pairs, tables)

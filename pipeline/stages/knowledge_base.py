@@ -1,0 +1,91 @@
+"""knowledge-base: what is known of the entities of facts, beside the facts.
+
+entities/<number>, triples/<number>   at most a million rows each
+
+It is an artifact of its own, named after its files and not after the part of the facts that is
+measured: a large one is stored once, whatever is asked with it.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from operators.datasets.readers import READERS
+from operators.errors import InputError
+from operators.knowledge_base import from_facts
+from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from pipeline.config.settings import Benchmark
+from pipeline.inputs import catalog
+from pipeline.inputs.catalog import Entry
+from pipeline.inputs.files import scan
+from pipeline.storage.artifact import Artifact, Recipe
+
+VERSION = 1
+TABLES = ("entities", "triples")
+ROWS_PER_SHARD = 1_000_000
+
+
+@dataclass(frozen=True)
+class ReadKnowledgeBase:
+    """Reads the folder that a benchmark names, or else what its data set says of its entities."""
+
+    benchmark: Benchmark
+    entry: Entry
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The content of the files, and the reader of those of a data set."""
+        if self.benchmark.knowledge_base is not None:
+            files = _files(self.benchmark.knowledge_base)
+            return Recipe("knowledge-base", VERSION, {"sha256": catalog.checksum(files)})
+        fields = {
+            "reader": f"{self.entry.reader} {READERS[self.entry.reader].version}",
+            "columns": catalog.mapping(self.entry),
+            "sha256": catalog.checksum(catalog.files(self.entry, self.benchmark.path)),
+            "relations": self.entry.relations,
+        }
+        return Recipe("knowledge-base", VERSION, fields)
+
+    def make(self, artifact: Artifact) -> None:
+        """Read and check the knowledge base, and publish its tables in shards."""
+        base = read(self.benchmark, self.entry)
+        artifact.begin()
+        for table in TABLES:
+            rows: pl.DataFrame = getattr(base, table)
+            for number, shard in enumerate(rows.iter_slices(ROWS_PER_SHARD)):
+                artifact.write(table, f"{number:04d}", shard)
+        artifact.finish(TABLES, counts(base))
+
+
+def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
+    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts.
+
+    Raises:
+        InputError: a file is missing, or a table is unfit; the message names the folder.
+    """
+    if benchmark.knowledge_base is None:
+        facts = catalog.read(entry, benchmark.path)
+        return facts.knowledge_base or from_facts.knowledge_base(facts)
+    tables = (scan([path]).collect() for path in _files(benchmark.knowledge_base))
+    try:
+        return checked(KnowledgeBase(*tables))
+    except InputError as error:
+        raise InputError(f"benchmark.knowledge_base={benchmark.knowledge_base}: {error}") from error
+
+
+def load(artifact: Artifact) -> KnowledgeBase:
+    """The published knowledge base."""
+    return KnowledgeBase(*(artifact.read_all(table) for table in TABLES))
+
+
+def _files(folder: str) -> list[Path]:
+    paths = [Path(folder) / f"{table}.parquet" for table in TABLES]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(
+                f"benchmark.knowledge_base={folder} has no {path.name}; "
+                "`factsweep build knowledge-base` makes such a folder."
+            )
+    return paths

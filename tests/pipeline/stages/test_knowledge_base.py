@@ -1,0 +1,117 @@
+"""knowledge-base: an artifact of its own, of a data set or of a folder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from operators.errors import InputError
+from operators.prompts.clozes import Distractors
+from pipeline.config.benchmark import Benchmark
+from pipeline.config.sweep import Sweep
+from pipeline.inputs import catalog
+from pipeline.stages import expand, facts, knowledge_base
+from pipeline.stages.expand import Expand
+from pipeline.stages.facts import ReadFacts
+from pipeline.stages.knowledge_base import ReadKnowledgeBase
+from pipeline.stages.stage import Stage
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.store import Store
+
+ENTRY = catalog.entry("distractors-mini")
+NONE = Sweep(prompts=None, over_8b=None, encoders=None)
+
+
+@pytest.fixture
+def benchmark() -> Benchmark:
+    """Two relations of distractors-mini."""
+    return Benchmark(
+        name="distractors-mini",
+        method="distractors",
+        data="distractors-mini",
+        path=None,
+        relations=("P17", "P36"),
+        pairs_per_relation=4,
+        names_per_subject=1,
+        max_tokens=1,
+        stop=(),
+        sampled_prompts=0,
+        canary_prompts=0,
+        paper=NONE,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A knowledge base of three cities, one of which was a capital."""
+    cities = {"Q90": "Paris", "Q64": "Berlin", "Q586": "Bonn"}
+    rows = [{"entity_id": q, "labels": [label], "types": ["Q515"]} for q, label in cities.items()]
+    pl.DataFrame(rows).write_parquet(tmp_path / "entities.parquet")
+    triple = {"subject_id": "Q183", "relation_id": "P36", "object_id": "Q586", "end": "1990"}
+    pl.DataFrame([triple]).write_parquet(tmp_path / "triples.parquet")
+    return tmp_path
+
+
+def made(stage: Stage, store: Path) -> Artifact:
+    artifact = Artifact(Store(str(store)), stage.recipe)
+    stage.make(artifact)
+    return artifact
+
+
+def test_make_of_a_set_publishes_its_base_in_shards(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knowledge_base, "ROWS_PER_SHARD", 500)
+    artifact = made(ReadKnowledgeBase(benchmark, ENTRY), tmp_path / "store")
+    assert artifact.shards("triples") == ["0000", "0001", "0002", "0003"]
+    base = knowledge_base.load(artifact)
+    assert base.entities.equals(knowledge_base.read(benchmark, ENTRY).entities)
+    assert artifact.manifest()["counts"]["triples"] == base.triples.height == 1686
+
+
+def test_recipe_is_the_same_whatever_part_of_the_facts_is_asked(benchmark: Benchmark) -> None:
+    other = replace(benchmark, relations=None, pairs_per_relation=None, name="other")
+    one, two = (ReadKnowledgeBase(each, ENTRY).recipe.fingerprint for each in (benchmark, other))
+    assert one == two
+
+
+def test_recipe_of_a_folder_follows_its_content(benchmark: Benchmark, folder: Path) -> None:
+    given = replace(benchmark, knowledge_base=str(folder))
+    before = ReadKnowledgeBase(given, ENTRY).recipe.fingerprint
+    assert before != ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
+    rows = pl.read_parquet(folder / "entities.parquet")
+    rows.head(2).write_parquet(folder / "entities.parquet")
+    assert ReadKnowledgeBase(given, ENTRY).recipe.fingerprint != before
+
+
+def test_expand_draws_from_the_folder_that_the_benchmark_names(
+    benchmark: Benchmark, folder: Path, tmp_path: Path
+) -> None:
+    given, store = replace(benchmark, knowledge_base=str(folder)), tmp_path / "store"
+    read = made(ReadFacts(given, ENTRY), store)
+    assert set(read.manifest()["tables"]) == {*facts.TABLES, "details"}
+    base = made(ReadKnowledgeBase(given, ENTRY), store)
+    stage = Expand(read, "distractors", Distractors("temporal"), 0, 100, base)
+    assert stage.recipe.inputs["knowledge_base"] == base.fingerprint
+    prompts = made(stage, store)
+    sets = expand.candidate_sets(prompts, "P36.0000").filter(candidates_id="P36.Q183")
+    assert sets["entity_id"].to_list() == ["Q64", "Q586", "Q90"]
+
+
+@pytest.mark.parametrize("name", ["entities.parquet", "triples.parquet"])
+def test_recipe_of_a_folder_without_a_table_names_it(
+    benchmark: Benchmark, folder: Path, name: str
+) -> None:
+    (folder / name).unlink()
+    given = replace(benchmark, knowledge_base=str(folder))
+    with pytest.raises(InputError, match=f"has no {name}; `factsweep build knowledge-base` makes"):
+        _ = ReadKnowledgeBase(given, ENTRY).recipe
+
+
+def test_read_unfit_folder_names_folder_and_row(benchmark: Benchmark, folder: Path) -> None:
+    rows = pl.read_parquet(folder / "entities.parquet")
+    pl.concat([rows, rows]).write_parquet(folder / "entities.parquet")
+    given = replace(benchmark, knowledge_base=str(folder))
+    with pytest.raises(InputError, match=r"knowledge_base=.*: table entities, row 3 .* earlier"):
+        knowledge_base.read(given, ENTRY)
