@@ -25,6 +25,7 @@ from operators.datasets.facts import Facts
 from operators.errors import InputError
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.knowledge_base.omega import Kind, kinds
+from operators.knowledge_base.resolve import resolved
 from operators.knowledge_base.retrieval import retrieved
 from operators.prompts.endings import Ending
 from operators.prompts.expansion import Expansion, names
@@ -87,7 +88,7 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     """
     if facts.knowledge_base is None:
         raise InputError("distractors need a knowledge base, and these facts have none; run again.")
-    asked = answers(facts)
+    asked = resolved(answers(facts), facts.knowledge_base)
     turn = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
     turns = asked.select("pair_id", "answer_id", turn=turn.rank("ordinal") - 1)
     candidates = _candidates(facts.knowledge_base, asked, setting, seed)

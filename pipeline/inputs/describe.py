@@ -15,6 +15,7 @@ from operators.engines.sentence_encoder import SentenceEncoder
 from operators.errors import InputError
 from operators.metrics.data_set.diversity import Encode, Parse, diversity
 from operators.tables.belief.template_examples import template_examples
+from operators.tables.distractors.omega import distractors_by_relation
 from operators.tables.formats.markdown import markdown
 from operators.tables.kamel import set_figures
 from operators.tables.runs.data_set import by_relation, diversity_beside, missing, sizes_beside
@@ -29,6 +30,10 @@ _Result = TypeVar("_Result")
 # Tables that sets of one reader alone have.
 _FURTHER: Mapping[str, Mapping[str, Callable[[Facts], pl.DataFrame]]] = {
     "kamel": {"splits": set_figures.splits, "labels-told-apart": set_figures.labels_told_apart},
+    **{
+        reader: {"distractors": distractors_by_relation}
+        for reader in ("distractors", "probing", "verbalisations")
+    },
 }
 # A file by which a layout is known, the reader, and its data files.
 _LAYOUTS = (

@@ -194,6 +194,21 @@ def test_expand_sizes_of_sets_are_those_of_omega(mini: Facts) -> None:
     assert ((both["n_distractors"] + 1).clip(upper_bound=101) == both["len"]).all()
 
 
+def test_expand_answer_known_by_label_is_found_in_the_base(capitals: Facts) -> None:
+    facts = sliced(capitals, ALL)
+    base = facts.knowledge_base
+    assert base is not None
+    ids = {"Paris": "Q90", "Rome": "Q220"}
+    named = base.entities.with_columns(pl.col("entity_id").replace(ids))
+    # Another Paris, more popular, that is no capital.
+    other = named.filter(entity_id="Q90").with_columns(entity_id=pl.lit("Q1"), popularity=9.0)
+    triples = base.triples.with_columns(pl.col("object_id").replace(ids))
+    whole = KnowledgeBase(pl.concat([named, other]), triples)
+    rows = prompts(replace(facts, knowledge_base=whole), Distractors("random"))
+    found = dict(rows.select("pair_id", "answer_id").iter_rows())
+    assert (found["P36.Q1"], found["P36.Q3.Rome"], found["P36.Q2"]) == ("Q90", "Q220", "Tokyo")
+
+
 @pytest.mark.parametrize("field", ["n", "n_clozes"])
 def test_distractors_of_none_are_refused(field: str) -> None:
     with pytest.raises(InputError, match=f"prompt.{field}=0; give 1 or more"):
