@@ -24,7 +24,7 @@ from pipeline.execution import cluster
 from pipeline.execution import engine as engines
 from pipeline.execution.plan import Branch, Plan, planned, settled
 from pipeline.inputs import models
-from pipeline.stages import facts as facts_stage
+from pipeline.stages.expand import Expand
 from pipeline.stages.question import Task, room
 from pipeline.storage.store import Store
 
@@ -74,7 +74,8 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
     """The rates of each setting and stage of a plan, measured in this process."""
     with tempfile.TemporaryDirectory() as folder:
         plan = planned(replace(run, artifacts=folder))
-        plan.steps[0].run()  # the facts
+        for step in plan.branches[0].sources():
+            step.run()
         jobs = list(_jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
         spent = [_spent(plan, job, engine, tokenizer, limit_s / len(jobs)) for job in jobs]
@@ -84,7 +85,9 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
 def _jobs(plan: Plan) -> Iterator[_Job]:
     run = plan.run
     for branch in plan.branches:
-        facts = facts_stage.load(branch.facts)
+        expand = branch.step(branch.prompts).stage
+        assert isinstance(expand, Expand), "prompts are expanded"
+        facts = expand.source()
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates are read from beside the prompts
         # One question of each table: all blocks of samples are asked alike.

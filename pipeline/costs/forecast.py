@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -20,6 +20,7 @@ from pipeline.execution.plan import Branch, Plan, planned, slow_dtype
 from pipeline.execution.progress import clock
 from pipeline.inputs import catalog, models
 from pipeline.stages import facts as facts_stage
+from pipeline.stages import knowledge_base
 from pipeline.stages.question import room
 from pipeline.storage.artifact import Artifact
 
@@ -52,7 +53,10 @@ class Forecast:
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and count what is complete."""
     plan = planned(run)
-    facts = facts_stage.read(run.benchmark, catalog.entry(run.benchmark.data))
+    entry = catalog.entry(run.benchmark.data)
+    facts = facts_stage.read(run.benchmark, entry)
+    if run.method.ask.knowledge_base:
+        facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))
     return plan, [_setting(plan, branch, facts) for branch in plan.branches]
 
 
@@ -94,7 +98,7 @@ def _look(figures: Forecast) -> None:
             missing = max(0, figures.asked[artifact.stage] - _rows_done(artifact))
             figures.left[artifact.stage] += missing * question.task.answers_per_prompt
         else:
-            whole = figures.pairs if artifact == branch.facts else n
+            whole = figures.pairs if step in branch.sources() else n
             figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
 
 
@@ -161,12 +165,12 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 
 
 def _left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
-    """stage, setting, model, answers: what is not there yet; the facts stand once."""
+    """stage, setting, model, answers: what is not there yet; the sources stand once."""
     rows: dict[tuple[str, str | None], dict[str, Any]] = {}
     for figures in forecasts:
-        for artifact in figures.branch.artifacts():
-            stage = artifact.stage
-            setting = None if stage == "facts" else figures.branch.title
+        for step in figures.branch.steps:
+            stage = step.artifact.stage
+            setting = None if step in figures.branch.sources() else figures.branch.title
             model = plan.run.model.name if stage in figures.asked else None
             row = {"stage": stage, "setting": setting, "model": model}
             rows[stage, setting] = {**row, "answers": figures.left[stage]}

@@ -15,7 +15,10 @@ from operators.cost import SPENT
 from pipeline.execution.plan import Branch, Plan
 from pipeline.storage.artifact import Artifact, numbers
 
-_UNIT = {"facts": "pairs"}  # what a stage without an engine is counted in: prompts, but for this
+_UNIT = {
+    "facts": "pairs",
+    "knowledge-base": "entities",
+}  # what a stage without an engine is counted in: prompts, but for this
 
 
 def spent(plan: Plan) -> pl.DataFrame:
@@ -82,8 +85,9 @@ def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
 
 
 def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:
-    """The artifact, and the setting that it is of; facts are of none."""
-    setting = None if artifact.stage == "facts" else branch.title
+    """The artifact, and the setting that it is of; facts and what is known are of none."""
+    sources = [step.artifact for step in branch.sources()]
+    setting = None if artifact in sources else branch.title
     return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}
 
 

@@ -83,6 +83,10 @@ class Branch:
         """The step that makes an artifact."""
         return next(step for step in self.steps if step.artifact == artifact)
 
+    def sources(self) -> tuple[Step, ...]:
+        """What prompts are made of, the same in every setting: the facts, and what is known."""
+        return self.step(self.prompts).after
+
     def artifacts(self) -> Iterator[Artifact]:
         """All of them, inputs before outputs."""
         return (step.artifact for step in self.steps)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 import polars as pl
 
+from operators.datasets.facts import Facts
 from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts import expansion
@@ -48,14 +49,19 @@ class Expand:
             inputs["knowledge_base"] = self.base.fingerprint
         return Recipe("prompts", VERSION, fields, inputs)
 
+    def source(self) -> Facts:
+        """The published facts, with their knowledge base if they have one."""
+        facts = facts_stage.load(self.facts)
+        if self.base is None:
+            return facts
+        return replace(facts, knowledge_base=knowledge_base.load(self.base))
+
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""
         artifact.begin()
         # An artifact that was left half made keeps the size of shard that it was begun with.
         rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
-        facts = facts_stage.load(self.facts)
-        if self.base is not None:
-            facts = replace(facts, knowledge_base=knowledge_base.load(self.base))
+        facts = self.source()
         for each in METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed):
             _publish(artifact, each, rows_per_shard)
         artifact.finish(TABLES)
