@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
+from operators.datasets import entities
 from operators.datasets.readers import READERS
 from operators.errors import InputError
-from operators.knowledge_base import from_facts
 from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
@@ -67,7 +67,7 @@ def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
     """
     if benchmark.knowledge_base is None:
         facts = catalog.read(entry, benchmark.path)
-        return facts.knowledge_base or from_facts.knowledge_base(facts)
+        return facts.knowledge_base or entities.knowledge_base(facts)
     tables = (scan([path]).collect() for path in _files(benchmark.knowledge_base))
     try:
         return checked(KnowledgeBase(*tables))
