@@ -112,6 +112,8 @@ def started(run: Run) -> Iterator[None]:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
     worker.print_to_stdstream = _unsaid
     _connect(run)
