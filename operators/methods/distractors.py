@@ -40,6 +40,7 @@ from operators.metrics.distractors.agreement import (
 from operators.metrics.distractors.baselines import METRICS as BASELINES
 from operators.metrics.distractors.baselines import baselines
 from operators.metrics.distractors.configurations import (
+    VALUES,
     WIDTHS,
     of_distractors,
     of_probability,
@@ -108,7 +109,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
-    said = pl.concat(_of_continuations(evidence))
+    said = pl.concat([VALUES.to_frame(), *_of_continuations(evidence)])
     values = pl.concat([of_distractors(answers), of_probability(answers), said])
     ratings = details.select("pair_id", rating="human_score")
     agreeing = agreement(values, ratings, seed=evidence.seed)
@@ -139,6 +140,8 @@ def _of_continuations(evidence: Evidence) -> Iterator[pl.DataFrame]:
     """What the measures of continuations say of each cloze, of those that there is a reader for."""
     continued, options = evidence.tables["continued"], evidence.options
     labels = _labels(evidence.facts)
+    if continued.is_empty():
+        return
     yield of_top_tokens(continued, labels)
     yield of_texts(continued, labels, "rouge_l", rouge_l, WIDTHS)
     if options.encoder is not None:

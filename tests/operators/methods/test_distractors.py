@@ -8,6 +8,7 @@ import pytest
 from operators.datasets.facts import Facts
 from operators.datasets.sentences import VERBALISED
 from operators.errors import InputError
+from operators.methods import distractors
 from operators.methods.distractors import METHOD, Options
 from operators.methods.method import Evidence, Result
 from operators.prompts.clozes import Distractors
@@ -27,7 +28,7 @@ def frame(table: str, *rows: dict[str, Any]) -> pl.DataFrame:
 
 def pair(pair_id: str, labels: list[str]) -> dict[str, Any]:
     objects = [{"object_id": f"{pair_id}.o", "labels": labels}]
-    names = {"relation_id": "P36", "subject_id": pair_id, "subjects": ["s"]}
+    names = {"relation_id": "P36", "subject_id": pair_id, "subjects": ["s", "z"]}
     return {"pair_id": pair_id, "objects": objects, **names}
 
 
@@ -50,7 +51,7 @@ def answers() -> pl.DataFrame:
     """Two clozes of each fact, with two distractors each: half are known as the other half is."""
     rows = [
         {
-            "prompt_id": f"{fact}.{cloze}",
+            "prompt_id": f"{fact}.0.{cloze}",
             "relation_id": "P36",
             "pair_id": fact,
             "template_id": "P36.0",
@@ -74,7 +75,9 @@ def matched(facts: Facts, answers: pl.DataFrame, beams: pl.DataFrame) -> dict[st
     return dict(match(answers, beams))
 
 
-def measured(facts: Facts, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def measured(
+    facts: Facts, tables: dict[str, pl.DataFrame], options: Options = OPTIONS
+) -> dict[str, pl.DataFrame]:
     evidence = Evidence(
         facts=facts,
         setting=Distractors("optimal"),
@@ -82,7 +85,7 @@ def measured(facts: Facts, tables: dict[str, pl.DataFrame]) -> dict[str, pl.Data
         n_failed=pl.DataFrame({"relation_id": ["P36"], "n_failed": [1]}),
         n_failed_samples=None,
         again=None,
-        options=OPTIONS,
+        options=options,
         seed=0,
     )
     return dict(METHOD.measure.compute(evidence))
@@ -130,13 +133,45 @@ def test_measures_of_continuations_have_rows_where_there_are_beams(
     assert "rouge_l" not in found["metrics"]["metric"]
     beams = frame(
         "beams",
-        {"prompt_id": "t.0", "texts": [" right t"], "logprobs": [-1.0], "top_tokens": ["t"]},
+        {"prompt_id": "t.0.0", "texts": [" right t"], "logprobs": [-1.0], "top_tokens": ["t"]},
     )
     tables = matched(facts, answers, beams)
     assert tables["continued"].height == 1
     overall = measured(facts, tables)["metrics"].filter(pl.col("slice").is_null())
     rows = dict(overall.select("metric", "value").iter_rows())
     assert (rows["rouge_l"], rows["precision_at_1"]) == (1.0, 1.0)
+
+
+def test_encoder_and_judge_read_continuations_where_they_are_named(
+    facts: Facts, answers: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def judged(prompts: Any) -> list[float]:
+        asked.extend(prompts)
+        return [1.0] * len(prompts)
+
+    scores = {("right t", " a"): 0.25, ("t", " a"): 0.5}
+    monkeypatch.setattr(
+        distractors, "BertScore", lambda _model: lambda pairs: [scores[pair] for pair in pairs]
+    )
+    monkeypatch.setattr(Options, "judge", property(lambda _options: judged))
+    beams = frame(
+        "beams", {"prompt_id": "t.0.1", "texts": [" a"], "logprobs": [-1.0], "top_tokens": ["a"]}
+    )
+    readers = Options(10, "some-encoder", "http://localhost/v1", "some-model")
+    found = measured(facts, matched(facts, answers, beams), readers)["metrics"]
+    rows = dict(found.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())
+    assert (rows["bertscore"], rows["judge"]) == (0.5, 1.0)
+    assert asked == [("z:", ["right t", "t"], " a")]
+
+
+def test_encoder_and_judge_are_not_asked_without_continuations(
+    facts: Facts, answers: pl.DataFrame
+) -> None:
+    readers = Options(10, "no-encoder", "http://localhost:9/v1", "some-model")
+    found = measured(facts, matched(facts, answers, empty("samples")), readers)["metrics"]
+    assert not {"bertscore", "judge", "rouge_l"} & set(found["metric"])
 
 
 def test_people_are_compared_with_where_there_are_ratings(
