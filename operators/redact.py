@@ -6,6 +6,8 @@ whoever opens it has credentials of its own.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any
 
 HIDDEN = "[redacted]"
@@ -17,18 +19,39 @@ _NAME = re.compile(
     r"|(?:api|access|private|secret|account)[_\-]?key)$",
     re.IGNORECASE,
 )
-# What tells a secret by itself: of the hub, of AWS, GitHub, OpenAI and its like; a header; a query.
-_SHAPES = re.compile(
-    r"hf_[A-Za-z0-9]{16,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}"
-    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|\bsk-[\w\-]{20,}"
-    r"|(?<=Bearer )[\w\-.~+/]{8,}=*"
-    r"|(?<=Signature=)[^&\s\"']+|(?<=[?&]sig=)[^&\s\"']+"
-    r"|(?<=X-Amz-Credential=)[^&\s\"']+|(?<=X-Amz-Security-Token=)[^&\s\"']+"
+# What tells a secret by itself, beside the rules of detect-secrets: of the hub, of AWS, GitHub,
+# OpenAI and its like, Google, DigitalOcean, Databricks, Slack; a whole JWT; a header; a key.
+_SHAPES = (
+    r"hf_[A-Za-z0-9]{16,}",
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
+    r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}",
+    r"\bsk-(?=[\w\-]*\d)[\w\-]{20,}",
+    r"\bAIza[\w\-]{35}|\bya29\.[\w\-.]{20,}|\bGOCSPX-[\w\-]{20,}",
+    r"\bdo[opr]_v1_[0-9a-f]{64}|\bdapi[0-9a-f]{32}\b|\bnpm_[A-Za-z0-9]{36}\b",
+    r"\bxox[a-z]-[\w\-]{10,}|\bxapp-[\w\-]{10,}",
+    r"\beyJ[\w\-]{6,}\.[\w\-]{6,}(?:\.[\w\-]*)?",
+    r"(?<=Bearer )(?=\S*\d|\S{20})[\w\-.~+/]{8,}=*",
+    r"(?<=Basic )(?=\S*[\d=])[A-Za-z0-9+/]{12,}=*",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z ]*-----|\Z)",
 )
-# A secret key of AWS may have slashes in it.
-_USERINFO = re.compile(r"(?<=://)(?:[^/\s@:\"']+:[^\s@\"']+|[^/\s@\"']+)@")
+# Detectors whose rules need nothing around a secret, and take no word of a text for one.
+_DETECTORS = (
+    *("aws", "azure_storage_key", "discord", "github_token", "gitlab_token", "mailchimp", "npm"),
+    *("openai", "private_key", "pypi_token", "sendgrid", "slack", "square_oauth", "stripe"),
+    *("telegram_token", "twilio"),
+)
+# A password may have slashes, blanks and at-signs in it; what has a port in its place is none.
+_USERINFO = re.compile(
+    r"(?<=://)(?:"
+    r"[^/\s:\"']*:(?!\d{1,5}(?:[/\s?#]|$))(?=\S)"
+    r"(?:(?:(?!://)[^\s\"'])*@(?:[^\s\"'/]* [^\s\"'/]*@)*"
+    r"|(?:(?!://)[^\"'\n@]){1,200}@(?:[^\s\"'/]*@)?)"
+    r"|[^/\s\"'?#]+@)"
+)
+_QUERY = re.compile(r"(?<=[?&;])([\w\-.%]+)=([^&;\s\"'<>]+)")
+_SIGNED = frozenset(
+    ["sig", "signature", "x-amz-signature", "x-amz-credential", "x-goog-signature", "x-goog-credential", "awsaccesskeyid", "googleaccessid", "auth", "pwd", "pass", "jwt"]
+)
 _SHORTEST = 8  # a known secret that is shorter would tear words apart
 
 
@@ -41,18 +64,51 @@ def is_secret(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
+@cache
+def _rules() -> str:
+    """One pattern of all shapes, those of the detectors too."""
+    plugins = (import_module(f"detect_secrets.plugins.{name}") for name in _DETECTORS)
+    rules = [
+        rule
+        for plugin in plugins
+        for kind in vars(plugin).values()
+        if isinstance(kind, type) and kind.__module__ == plugin.__name__
+        for rule in getattr(kind, "denylist", ())
+    ]
+    return "|".join([*_SHAPES, *dict.fromkeys(map(_scoped, rules))])
+
+
+def _scoped(rule: re.Pattern[str]) -> str:
+    """A pattern as a part of another, with the flags that it has."""
+    flags = ("i" if rule.flags & re.IGNORECASE else "") + ("x" if rule.flags & re.VERBOSE else "")
+    return f"(?{flags}:{rule.pattern}\n)" if "x" in flags else f"(?{flags}:{rule.pattern})"
+
+
 def redactor(known: Collection[str] = ()) -> Callable[[str], str]:
     """What takes the secrets out of a text; `known` ones are taken out wherever they stand.
 
     >>> redactor()("s3://AKIDEXAMPLE:wJalr/K7@bucket/sweeps refused hf_abcdefghijklmnopqrst")
     's3://bucket/sweeps refused [redacted]'
+    >>> redactor()("https://store/x?sig=abc&page=2, s3://me:p@ss w@rd@bucket/x")
+    'https://store/x?sig=[redacted]&page=2, s3://bucket/x'
     >>> redactor(["correct horse"])("the password is correct horse.")
     'the password is [redacted].'
     """
     told = sorted((each for each in known if len(each) >= _SHORTEST), key=len, reverse=True)
-    parts = [_SHAPES.pattern, *map(re.escape, told)]
-    hidden = re.compile("|".join(parts))
-    return lambda text: hidden.sub(HIDDEN, _USERINFO.sub("", text))
+    hidden = _compiled(tuple(told))
+    return lambda text: hidden.sub(HIDDEN, _QUERY.sub(_signed, _USERINFO.sub("", text)))
+
+
+@lru_cache(maxsize=8)
+def _compiled(told: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join([*map(re.escape, told), _rules()]))
+
+
+def _signed(found: re.Match[str]) -> str:
+    """A field of a URL's query, without its value if that opens what the URL names."""
+    name = found[1]
+    secret = is_secret(name) or name.lower() in _SIGNED
+    return f"{name}={HIDDEN}" if secret else found[0]
 
 
 def holds_secret(value: Any) -> str | None:

@@ -15,7 +15,7 @@ from pipeline.execution import cluster, dag, progress
 from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
-from pipeline.results import report
+from pipeline.results import past, report
 from pipeline.storage import lease
 
 _LOOK_EVERY_S = 0.5
@@ -36,6 +36,7 @@ def run(settings: Run) -> pl.DataFrame:
     if settings.answers is not None:
         raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
     started = time.monotonic()
+    past.check_free(settings.results, settings.name)
     plan = planned(settings)
     known = None if plan.is_complete() else rates.known(plan)
     if known is not None and (slow := slow_dtype(plan.run)):

@@ -12,7 +12,7 @@ from operators.errors import InputError
 from operators.methods.ability import FILL
 from pipeline.config.settings import Run
 from pipeline.execution.plan import planned
-from pipeline.results import report
+from pipeline.results import past, report
 from pipeline.run import check_failed
 from pipeline.storage import lease
 
@@ -28,6 +28,7 @@ def score(run: Run) -> pl.DataFrame:
     """
     started = time.monotonic()
     _check(run)
+    past.check_free(run.results, run.name)
     plan = planned(run)
     wait = run.cluster.when_held == "wait"
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:

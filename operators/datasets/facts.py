@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from operators import names
 from operators.errors import InputError
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 
@@ -68,11 +69,13 @@ def checked(facts: Facts) -> Facts:
     """The facts, if every template and pair can be used.
 
     Raises:
-        InputError: no pairs; a template without [X] or [Y]; a template of an unknown relation; a
-            pair without a subject or an object; a relation without templates or pairs.
+        InputError: no pairs; a name that is not fit (`operators.names`); a template without [X] or
+            [Y]; a template of an unknown relation; a pair without a subject or an object; a
+            relation without templates or pairs.
     """
     if facts.pairs.is_empty():
         raise InputError("the data set has no subject-relation pairs; give one that has rows.")
+    _check_names(facts)
     for template in facts.templates.iter_rows(named=True):
         for slot in ("[X]", "[Y]"):
             if slot not in template["text"]:
@@ -103,6 +106,17 @@ def checked(facts: Facts) -> Facts:
         "relation {relation_id} has no pairs; add one or drop the relation.",
     )
     return facts
+
+
+def _check_names(facts: Facts) -> None:
+    """Refuse ids by which something would be lost: relations are files, the rest is joined."""
+    relations = facts.relations["relation_id"]
+    for relation_id in relations:
+        names.check_relation(relation_id)
+    names.check_apart(relations, "the relations")
+    names.check_ids(relations, "the relation")
+    names.check_ids(facts.templates["template_id"], "the template")
+    names.check_ids(facts.pairs["pair_id"], "the pair")
 
 
 def _refuse_first(rows: pl.DataFrame, sentence: str) -> None:

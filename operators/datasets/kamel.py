@@ -75,16 +75,18 @@ def facts_from_files(
     Raises:
         InputError: an unfit file, line or row, or what `checked` refuses.
     """
-    named = {PurePosixPath(path).name: path for path in files}
-    if QUESTIONS not in named:
+    questions = [path for path in files if PurePosixPath(path).name == QUESTIONS]
+    if not questions:
         raise InputError(f"{QUESTIONS} is missing; put it next to the folders of the relations.")
+    if len(questions) > 1:
+        raise InputError(f"{' and '.join(sorted(questions))} are two; leave one out.")
     rows = (
         row
         for path, content in sorted(files.items())
         if path.endswith(".jsonl")
         for row in _lines(PurePosixPath(path), content)
     )
-    return _facts(rows, questions_of(named[QUESTIONS], files[named[QUESTIONS]]), relation_labels)
+    return _facts(rows, questions_of(questions[0], files[questions[0]]), relation_labels)
 
 
 def facts_from_rows(

@@ -114,6 +114,7 @@ def _check_values(
     problems["obj_uris and obj_ents differ in length"] = (
         uris.list.len().fill_null(0) != labels.list.len()
     )
+    _check_one_uri(rows)
     if relation_labels is not None:
         unknown = ~pl.col("relation_id").is_in(list(relation_labels))
         problems["the catalog entry does not name its relation"] = unknown
@@ -123,6 +124,16 @@ def _check_values(
     for name, row in found.row(0, named=True).items():
         if row is not None:
             raise InputError(f"row {row} (counted from 0): {name}; correct or drop the row.")
+
+
+def _check_one_uri(rows: pl.LazyFrame) -> None:
+    """Refuse two URIs that end in the same relation id: their rows would be one relation's."""
+    uris = pl.col("rel_uri").unique().sort().head(2)
+    found = rows.group_by("relation_id").agg(uris).filter(pl.col("rel_uri").list.len() > 1)
+    for relation_id, two in found.collect(engine="streaming").head(1).iter_rows():
+        raise InputError(
+            f"rel_uri {two[0]!r} and {two[1]!r} both name the relation {relation_id}; write one."
+        )
 
 
 def _blank(text: pl.Expr) -> pl.Expr:

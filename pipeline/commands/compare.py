@@ -26,11 +26,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
+    from operators.names import check_run
     from operators.tables.formats.markdown import markdown
     from pipeline.results.compare import compared, settings
     from pipeline.storage.store import Store
     from pipeline.storage.tables import write_report
 
+    for name in (asked.first, asked.second):
+        check_run(name)
     given = settings(dict(map(_assigned, asked.settings)))
     out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
     outcomes = set()

@@ -13,6 +13,7 @@ from operators.datasets.aliases import NAMED, with_aliases
 from operators.datasets.facts import Facts, labelled
 from operators.datasets.readers import READERS
 from operators.errors import DamagedFileError, InputError
+from operators.names import check
 from operators.tables.shared.published import PUBLISHED
 from pipeline.config import folders
 from pipeline.config.home import home
@@ -70,6 +71,7 @@ def entry(name: str) -> Entry:
             f"{suggestion(name, known)}"
         )
     found = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
+    check(found.name, f"data_catalog/{name}.yaml: the name")
     if found.source.kind != "catalog" or path.parent == folders.CATALOG:
         return found
     # Files beside a user's own entry: a worker elsewhere is told where, and looks for no folder.

@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from operators.errors import DamagedFileError
+from operators.errors import DamagedFileError, InputError
 
 _FIX = "fetch or copy it again"
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
@@ -41,9 +41,15 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
     """The files' texts, by their last two path parts.
 
     Raises:
+        InputError: two files have the same last two parts.
         DamagedFileError: a file is no text.
     """
-    return {f"{path.parent.name}/{path.name}": text(path) for path in paths}
+    named: dict[str, Path] = {}
+    for path in paths:
+        other = named.setdefault(f"{path.parent.name}/{path.name}", path)
+        if other != path:
+            raise InputError(f"{other} and {path} are the same file of the set; leave one out.")
+    return {name: text(path) for name, path in named.items()}
 
 
 def text(path: Path) -> str:

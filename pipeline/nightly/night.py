@@ -17,6 +17,7 @@ from pydantic import Field
 from operators.errors import InputError
 from operators.methods.ability import ABILITIES
 from operators.metrics.comparing.verdict import Outcome
+from operators.names import check_run
 from pipeline.config import folders
 from pipeline.config.limits import Share, Text
 from pipeline.config.recipe import NoNumber
@@ -152,6 +153,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
         if run.method.measure.answers != "answers":
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
+        check_run(folder)
         found[measured] = _named(run, given, folder, str(day))
     return list(found.values())
 

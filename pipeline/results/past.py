@@ -7,6 +7,7 @@ from typing import Any
 
 from operators.errors import InputError
 from operators.methods import METHODS
+from operators.names import check_apart, folded
 from pipeline.storage.artifact import Artifact, opened
 from pipeline.storage.store import Store
 
@@ -94,6 +95,17 @@ def record(results: str, name: str) -> Record:
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
     return found
+
+
+def check_free(results: str, name: str) -> None:
+    """Refuse the name of a run that some file systems take for that of another.
+
+    Raises:
+        InputError: it names the other.
+    """
+    folder, _, last = name.rpartition("/")
+    there = [each for each in Store(results).folders(folder) if folded(each) == folded(last)]
+    check_apart([*there, last], f"the runs in {Store(results).where()}:")
 
 
 def _unknown(results: str, name: str) -> InputError:

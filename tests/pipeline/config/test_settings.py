@@ -423,3 +423,15 @@ def test_run_pickled_for_a_worker_is_the_same() -> None:
     run = load(["cluster=kuberay", "sweep=demo"])
     assert pickle.loads(pickle.dumps(run)) == run
     assert json.loads(json.dumps(dataclasses.asdict(run)))["cluster"]["launch"]["kind"] == "kuberay"
+
+
+@pytest.mark.parametrize("field", ["model.name", "benchmark.name", "run_name"])
+@pytest.mark.parametrize("name", ["../x", ".x", "x:y", "'x '"])
+def test_load_name_that_is_unfit_names_the_field(field: str, name: str) -> None:
+    with pytest.raises(InputError, match=rf"^{field}="):
+        load([f"{field}='{name}'" if "'" not in name else f"{field}={name}"])
+
+
+def test_load_answers_whose_name_makes_no_run_name_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^run_name='\.hidden.* starts with '\.'; give another"):
+        load(["answers=/tmp/.hidden"])

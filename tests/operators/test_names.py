@@ -1,0 +1,87 @@
+"""Names: what leaves its folder, is hidden, or falls together with another is refused."""
+
+import polars as pl
+import pytest
+
+from operators import names
+from operators.datasets.facts import Facts, checked
+from operators.datasets.myriadlama import facts_from_rows, rows_from_facts
+from operators.errors import InputError
+
+UNFIT = [
+    *("", " ", ".", "..", "../x", "a/b", "/a", "a\\b", "a:b", ".P36", " P36", "P36 "),
+    *("a\x00", "a\nb", "a\x7f", "a\u200b", "a\u202eb", "a\u2028", "\ud800", "x" * 121, "é" * 61),
+]
+FIT = ["P36", "place of birth", "located in - physical", "日本", "Café", "a.b", "x" * 120, "50 %"]
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_check_unfit_name_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"^the model .*; rename it\.$"):
+        names.check(name, "the model")
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_check_fit_name_is_taken(name: str) -> None:
+    names.check(name, "the model")
+
+
+@pytest.mark.parametrize("name", ["a.b", ".P36", "P/36"])
+def test_check_relation_unfit_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"^the relation "):
+        names.check_relation(name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("P36", "p36"), ("Straße", "STRASSE"), ("Caf\u00e9", "Cafe\u0301"), ("\u212b", "\u00c5")],
+)
+def test_check_apart_names_that_fall_together_are_refused(one: str, other: str) -> None:
+    with pytest.raises(InputError, match=r"^the runs .* differ only in case or in how an accent"):
+        names.check_apart(["x", one, other], "the runs")
+
+
+def test_check_apart_other_names_are_taken() -> None:
+    names.check_apart(["P36", "P37", "P36"], "the runs")
+
+
+@pytest.mark.parametrize("name", ["../x", "a//b", "/a", "a/", ".a", "a/.b", "report", "compare/x"])
+def test_check_run_unfit_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"^run_name=.*; give another\.$"):
+        names.check_run(name)
+
+
+@pytest.mark.parametrize("name", ["demo", "night-2026-11-01/gpt2-mini"])
+def test_check_run_fit_is_taken(name: str) -> None:
+    names.check_run(name)
+
+
+@pytest.mark.parametrize("ids", [["a", "a"], ["a", ""], ["a\nb"], ["x" * 1001]])
+def test_check_ids_unfit_are_refused(ids: list[str]) -> None:
+    with pytest.raises(InputError, match=r"^the pair "):
+        names.check_ids(pl.Series(ids), "the pair")
+
+
+@pytest.mark.parametrize("relation_id", [".P36", "P.36", "P36 ", "a\\b", "P\u200b36"])
+def test_facts_of_a_relation_whose_name_is_unfit_are_refused(mini: Facts, relation_id: str) -> None:
+    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P36", relation_id))
+    with pytest.raises(InputError, match=r"^the relation "):
+        facts_from_rows(rows.lazy())
+
+
+def test_facts_of_relations_that_fall_together_are_refused(mini: Facts) -> None:
+    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", "p36"))
+    with pytest.raises(InputError, match=r"^the relations .*P36.*p36.* differ only in case"):
+        facts_from_rows(rows.lazy())
+
+
+def test_facts_of_two_uris_of_one_id_are_refused(mini: Facts) -> None:
+    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", "x/P36"))
+    with pytest.raises(InputError, match=r"^rel_uri 'P36' and 'x/P36' both name the relation P36"):
+        facts_from_rows(rows.lazy())
+
+
+def test_facts_with_an_id_twice_are_refused(mini: Facts) -> None:
+    twice = pl.concat([mini.pairs, mini.pairs.head(1)])
+    with pytest.raises(InputError, match=r"^the pair .* stands twice; leave one out"):
+        checked(Facts(mini.relations, mini.templates, twice))
