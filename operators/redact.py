@@ -49,8 +49,9 @@ _USERINFO = re.compile(
     r"|[^/\s\"'?#]+@)"
 )
 _QUERY = re.compile(r"(?<=[?&;])([\w\-.%]+)=([^&;\s\"'<>]+)")
-_SIGNED = frozenset(
-    ["sig", "signature", "x-amz-signature", "x-amz-credential", "x-goog-signature", "x-goog-credential", "awsaccesskeyid", "googleaccessid", "auth", "pwd", "pass", "jwt"]
+_SIGNED = (
+    *("sig", "signature", "x-amz-signature", "x-amz-credential", "x-goog-signature"),
+    *("x-goog-credential", "awsaccesskeyid", "googleaccessid", "auth", "pwd", "pass", "jwt"),
 )
 _SHORTEST = 8  # a known secret that is shorter would tear words apart
 

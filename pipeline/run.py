@@ -16,6 +16,7 @@ from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
 from pipeline.results import past, report
+from pipeline.stages import facts as facts_stage
 from pipeline.storage import lease
 
 _LOOK_EVERY_S = 0.5
@@ -47,9 +48,16 @@ def run(settings: Run) -> pl.DataFrame:
         except DamagedFileError as error:
             repair(plan, error)
     rates.publish(plan)
+    say_contradictions(plan)
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
     check_failed(plan)
     return metrics
+
+
+def say_contradictions(plan: Plan) -> None:
+    """Say which rows of the data set cannot all be right, and what was done."""
+    for line in facts_stage.contradictions(plan.branches[0].facts):
+        _LOG.warning("%s: %s", plan.run.benchmark.name, line)
 
 
 def repair(plan: Plan, damage: DamagedFileError) -> None:

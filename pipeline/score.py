@@ -13,7 +13,7 @@ from operators.methods.ability import FILL
 from pipeline.config.settings import Run
 from pipeline.execution.plan import planned
 from pipeline.results import past, report
-from pipeline.run import check_failed
+from pipeline.run import check_failed, say_contradictions
 from pipeline.storage import lease
 
 
@@ -34,6 +34,7 @@ def score(run: Run) -> pl.DataFrame:
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))
+    say_contradictions(plan)
     metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
     check_failed(plan)
     return metrics

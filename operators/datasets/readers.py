@@ -8,6 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from operators.datasets import (
+    contradictions,
     distractors,
     kamel,
     myriadlama,
@@ -23,8 +24,7 @@ Relations = Mapping[str, str] | None
 
 # Counts that are 0 in a sound set, and what the reader does where they are not.
 FAULTS: Mapping[str, str] = {
-    "contradicting_pairs": "rows of one pair name other subjects or objects; its first row counts",
-    "subjects_of_two_labels": "one subject id has several labels; each pair keeps its own",
+    name: contradictions.DONE[name] for name in ("contradicting_pairs", "subjects_of_two_labels")
 }
 # Optional columns; where they are missing, these counts are smaller.
 NEEDS: Mapping[str, Sequence[str]] = {
@@ -41,7 +41,8 @@ class Reader:
     their last two path parts, or tables by the file's name up to its first full stop. `columns` are
     those that the files have. `names_ids` says whether the files name relations by id, so that a
     label is one only. `version` is raised when the same files become other facts. `stands_in` names
-    a table that the catalog has for sets without one of their own.
+    a table that the catalog has for sets without one of their own. `contradictions` counts rows
+    that cannot all be right.
     """
 
     content: Literal["rows", "texts", "tables"]
@@ -51,6 +52,9 @@ class Reader:
     names_ids: bool = True
     version: int = 1
     stands_in: str | None = None
+    contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: (
+        contradictions.in_facts(facts)
+    )
 
 
 def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
@@ -81,6 +85,10 @@ READERS: Mapping[str, Reader] = {
         columns=lambda rows: rows.collect_schema().names(),
         figures=_myriadlama_figures,
         version=2,
+        contradictions=lambda rows, facts: {
+            **myriadlama.contradictions(rows),
+            **contradictions.in_facts(facts),
+        },
     ),
     "kamel": Reader(
         content="texts",
@@ -94,6 +102,7 @@ READERS: Mapping[str, Reader] = {
         facts=pararel.facts_from_files,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
         figures=lambda _, facts: facts_of.counts(facts),
+        contradictions=lambda _, facts: contradictions.merged_subjects(facts),
     ),
     "probelm": Reader(
         content="texts",
@@ -102,6 +111,7 @@ READERS: Mapping[str, Reader] = {
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
         names_ids=False,
         version=2,  # 2: candidates are a table of their own
+        contradictions=lambda _, facts: contradictions.in_facts(facts, ids=False),
     ),
     "distractors": Reader(
         content="tables",

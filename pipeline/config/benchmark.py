@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipeline.config.limits import Count, CountOrNone, Name, Text
+from pipeline.config.limits import Count, CountOrNone, Text
 from pipeline.config.recipe import InRecipe, InTables, NoNumber
 from pipeline.config.sweep import Sweep
 
@@ -16,7 +16,7 @@ _TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in r
 class Benchmark:
     """A set of facts, or the part of it that is measured, and how (conf/benchmark/)."""
 
-    name: InTables[Name]
+    name: InTables[Text]
     method: InRecipe[Text]
     data: InRecipe[Text]
     path: Annotated[

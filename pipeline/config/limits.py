@@ -5,23 +5,11 @@ The upper limits are far above any use: they stop a slip of the keyboard, not an
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
-
-from operators.names import fault
+from pydantic import Field
 
 # NUL ends a text for the operating system, and so changes what a name names.
 AnyText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 Text = Annotated[AnyText, Field(min_length=1)]
-
-
-def _fit(name: str) -> str:
-    if (problem := fault(name)) is not None:
-        raise PydanticCustomError("unfit_name", "it {problem}; rename it", {"problem": problem})
-    return name
-
-
-Name = Annotated[AnyText, AfterValidator(_fit)]  # of what becomes a name of files
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrNone = Annotated[int, Field(ge=0, le=10_000_000)]  # 0: none of them
 Share = Annotated[float, Field(ge=0, le=1)]

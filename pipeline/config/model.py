@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline.config.limits import AnyText, Name, Text
+from pipeline.config.limits import AnyText, Text
 from pipeline.config.recipe import InRecipe, InTables, NoNumber, Part
 
 _HOW_MANY = NoNumber("it says how many engines share the work, not what any of them computes")
@@ -36,7 +36,7 @@ class Replicas:
 class Model:
     """A model, and what an engine needs to load it (conf/model/)."""
 
-    name: InTables[Name]
+    name: InTables[Text]
     architecture: Annotated[
         Literal["decoder", "encoder"],
         NoNumber("it chooses the benchmark's method, which is part of a recipe"),

@@ -13,7 +13,7 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.ability import FILL
 from operators.methods.method import Asked, Method
-from operators.names import check_run
+from operators.names import check, check_run
 from operators.redact import is_secret, texts
 from pipeline.config.benchmark import Benchmark
 from pipeline.config.cluster import Cluster
@@ -258,6 +258,8 @@ def _check(run: Run) -> None:
     Raises:
         InputError: it names both fields.
     """
+    check(run.model.name, "model.name")
+    check(run.benchmark.name, "benchmark.name")
     check_run(run.name)
     _check_engines(run.decoding)
     _check_arguments(run.model, run.engine)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -242,6 +242,11 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         raise InputError(f"{where}: {error}") from error
     except pl.exceptions.PolarsError as error:
         raise unreadable(where, error) from error
+
+
+def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str, int]:
+    """How many rows of the files cannot all be right, by what they contradict each other in."""
+    return READERS[entry.reader].contradictions(content_of(entry, files(entry, path)), facts)
 
 
 def published(method: str) -> pl.DataFrame | None:

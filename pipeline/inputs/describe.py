@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from operators.datasets.contradictions import sentences
 from operators.datasets.facts import Facts
 from operators.datasets.readers import READERS
 from operators.engines.dependency_parser import DependencyParser
@@ -91,6 +92,7 @@ def describe(
         "encoder": encoder,
     }
     yield from _shown(tables)
+    yield from sentences(catalog.contradictions(entry, path, facts))
     if out:
         write_tables(Store(out), tables)
         Store(out).put("describe.json", json.dumps(how, indent=1).encode())

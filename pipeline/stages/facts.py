@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from operators.datasets.contradictions import sentences
 from operators.datasets.facts import Facts, Slice, counts
 from operators.datasets.readers import READERS
 from operators.methods import METHODS
@@ -42,12 +43,14 @@ class ReadFacts:
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        facts = read(self.benchmark, self.entry)
+        everything = catalog.read(self.entry, self.benchmark.path)
+        found = catalog.contradictions(self.entry, self.benchmark.path, everything)
+        facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
         artifact.begin()
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
         for table, rows in tables.items():
             artifact.write(table, "all", rows)
-        artifact.finish(list(tables), counts(facts))
+        artifact.finish(list(tables), {**counts(facts), **found})
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -59,6 +62,11 @@ def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
     everything = catalog.read(entry, benchmark.path)
     return METHODS[benchmark.method].ask.sliced(everything, part(benchmark))
+
+
+def contradictions(artifact: Artifact) -> list[str]:
+    """What the rows of the set contradict each other in, as sentences; of the whole set."""
+    return list(sentences(artifact.manifest()["counts"])) if artifact.is_complete() else []
 
 
 def load(artifact: Artifact) -> Facts:

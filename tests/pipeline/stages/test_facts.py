@@ -12,6 +12,7 @@ from operators.errors import InputError
 from pipeline.config.settings import Benchmark, Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.inputs import catalog
+from pipeline.run import say_contradictions
 from pipeline.stages import facts
 from pipeline.stages.facts import ReadFacts
 
@@ -33,6 +34,22 @@ def test_make_published_facts_are_the_data_sets(finished: Plan) -> None:
 def test_make_counts_stand_in_the_manifest(finished: Plan) -> None:
     counts = finished.branches[0].facts.manifest()["counts"]
     assert (counts["pairs"], counts["templates"], counts["prompts"]) == (13, 8, 72)
+
+
+def test_make_rows_that_contradict_each_other_are_said_by_every_run(
+    small_settings: Settings,
+    small_rows: pl.DataFrame,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    last = pl.int_range(pl.len()) == small_rows.height - 1
+    rows = small_rows.with_columns(sub_ent=pl.when(last).then(pl.lit("Rome")).otherwise("sub_ent"))
+    rows.write_parquet(tmp_path / "rows.parquet")
+    run = small_settings(f"benchmark.path={tmp_path}/rows.parquet")
+    plan = planned(run)
+    reading(run.benchmark).make(plan.branches[0].facts)
+    say_contradictions(plan)
+    assert "myriadlama-mini: 1 contradicting pairs: rows of one pair name other" in caplog.text
 
 
 def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:

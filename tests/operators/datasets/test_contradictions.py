@@ -1,0 +1,89 @@
+"""Contradictions: counted in every layout, and said with what is done about them."""
+
+import json
+from collections.abc import Mapping
+
+import polars as pl
+import pytest
+
+from operators.datasets.contradictions import DONE, sentences
+from operators.datasets.facts import Facts
+from operators.datasets.myriadlama import rows_from_facts
+from operators.datasets.readers import READERS
+
+
+def counted(reader: str, content: object) -> Mapping[str, int]:
+    found = READERS[reader].contradictions(content, READERS[reader].facts(content, None))
+    assert set(found) <= set(DONE)
+    return {name: n for name, n in found.items() if n}
+
+
+def test_rows_without_contradictions_have_none(mini: Facts) -> None:
+    assert counted("myriadlama", rows_from_facts(mini).lazy()) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("sub_ent", "Another", {"contradicting_pairs", "subjects_of_two_labels"}),
+        ("obj_ents", ["Another"], {"contradicting_pairs"}),
+    ],
+)
+def test_rows_of_one_pair_that_differ_are_counted(
+    mini: Facts, column: str, value: object, expected: set[str]
+) -> None:
+    rows = rows_from_facts(mini.of("P36")).with_row_index()
+    other = pl.when(pl.col("index") == rows.height - 1).then(pl.lit(value)).otherwise(column)
+    found = counted("myriadlama", rows.with_columns(other.alias(column)).drop("index").lazy())
+    assert found == dict.fromkeys(expected, 1)
+
+
+def test_rows_that_name_one_object_in_two_ways_are_counted(mini: Facts) -> None:
+    rows = rows_from_facts(mini.of("P36"))
+    of_peru = pl.col("sub_uri") == rows["sub_uri"][0]
+    shared = rows["obj_uris"][-1].to_list()
+    rows = rows.with_columns(obj_uris=pl.when(of_peru).then(pl.lit(shared)).otherwise("obj_uris"))
+    assert counted("myriadlama", rows.lazy()) == {"objects_of_two_labels": 1}
+
+
+def test_queries_of_one_subject_with_other_answers_are_counted() -> None:
+    def row(answer: str) -> str:
+        labels = [{"rdf": answer, "alternative": [], "chosen": None}]
+        return json.dumps({"sub_label": "Peru", "obj_label": labels, "obj_uri": ["Q1"]})
+
+    files = {
+        "question-templates.csv": "P36, What is the capital of [S]?",
+        "P36/test.jsonl": "\n".join(map(row, ("Lima", "Cusco"))),
+        "P36/train.jsonl": row("Lima"),
+    }
+    expected = {"objects_of_two_labels": 1, "questions_of_two_answers": 1}
+    assert counted("kamel", files) == expected
+
+
+def test_triples_of_one_subject_with_other_objects_are_counted() -> None:
+    triples = [{"sub_label": "Ann", "obj_label": place} for place in ("Rome", "Oslo")]
+    files = {
+        "patterns/P19.jsonl": '{"pattern": "[X] was born in [Y]."}',
+        "facts/P19.jsonl": "\n".join(map(json.dumps, triples)),
+    }
+    assert counted("pararel", files) == {"merged_subjects": 1}
+
+
+def test_groups_of_one_subject_with_other_objects_are_counted() -> None:
+    def group(number: int, *objects: str) -> list[dict[str, object]]:
+        fixed = {"subject": "Ann", "relation": "residence", "id": number}
+        return [
+            {**fixed, "object": each, "label": int(rank == 1), "rank": rank}
+            for rank, each in enumerate(objects, start=1)
+        ]
+
+    files = {
+        "prompts.csv": "residence, <subject> lives in <object>., <subject>? <object>, <object>",
+        "112023.json": json.dumps([group(1, "Rome", "Oslo"), group(2, "Oslo", "Rome")]),
+    }
+    assert counted("probelm", files) == {"questions_of_two_answers": 1}
+
+
+def test_sentences_say_what_is_done() -> None:
+    (line,) = sentences({"pairs": 3, "contradicting_pairs": 1200, "merged_subjects": 0})
+    assert line.startswith("1,200 contradicting pairs: rows of one pair name other subjects")
