@@ -63,7 +63,7 @@ verify: setup need-model  ## Read every shard of that sweep: whole, complete, no
 nightly: setup  ## Run a nightly of conf/nightly/ and hold it against its baseline: [NIGHTLY=demo]
 	@$(BIN)/factsweep nightly $(NIGHTLY)
 
-chaos: setup  ## Kill engines, nodes and drivers at random, KILLS times, and compare the tables
+chaos: setup  ## Kill, pause and misdate engines, nodes and drivers, KILLS times, and compare the results
 	@FACTSWEEP_KILLS=$(KILLS) $(BIN)/pytest tests/faults/test_kills.py
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/

@@ -5,6 +5,7 @@ prompt, so that whatever is killed, the tables must come out the same to the byt
 """
 
 import hashlib
+import io
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import Any
 
 import polars as pl
 import psutil
+
+from pipeline.storage.store import Store
 
 OVERRIDES = (
     "decoding.engine=fake",
@@ -37,10 +40,20 @@ CHUNK = 32
 
 
 class Sweep:
-    """One run in a folder of its own; `wish` is what the fake engine is asked to do."""
+    """One run in a folder of its own; `wish` is what the fake engine is asked to do.
 
-    def __init__(self, folder: Path, overrides: Sequence[str] = (), **wish: Any) -> None:
+    `artifacts` is where its artifacts lie; null for a folder below its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        overrides: Sequence[str] = (),
+        artifacts: str | None = None,
+        **wish: Any,
+    ) -> None:
         self.folder = folder
+        self.store = Store(artifacts or str(folder / "artifacts"))
         self.log = folder / "answered.log"
         folder.mkdir(parents=True, exist_ok=True)
         self._wish = json.dumps({"log": str(self.log), **wish})
@@ -48,15 +61,15 @@ class Sweep:
             *OVERRIDES,
             *(() if any("cluster.address" in each for each in overrides) else LOCAL),
             f"cluster.rows_per_chunk={CHUNK}",
-            f"artifacts={folder / 'artifacts'}",
+            f"artifacts={self.store.root}",
             f"results={folder / 'results'}",
             *overrides,
         ]
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self) -> "Sweep":
-        """Start the driver."""
-        self.process = self._command("run")
+    def start(self, clock_s: float = 0.0) -> "Sweep":
+        """Start the driver, with a clock that is so many seconds off."""
+        self.process = self._command("run", clock_s)
         return self
 
     def finish(self) -> subprocess.CompletedProcess[str]:
@@ -72,10 +85,11 @@ class Sweep:
         output, errors = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
-    def _command(self, verb: str) -> subprocess.Popen[str]:
+    def _command(self, verb: str, clock_s: float = 0.0) -> subprocess.Popen[str]:
+        clock = {"FACTSWEEP_TEST_CLOCK": str(clock_s)}
         return subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", verb, *self._overrides],
-            env={**os.environ, "FACTSWEEP_FAKE_ENGINE": self._wish},
+            [sys.executable, "-m", "tests.faults.driver", verb, *self._overrides],
+            env={**os.environ, **clock, "FACTSWEEP_FAKE_ENGINE": self._wish},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -107,27 +121,43 @@ class Sweep:
             kill(process)
 
     def chunks(self) -> list[Path]:
-        """The published chunks of open shards."""
+        """The published chunks of open shards, in a folder."""
         return sorted(self.folder.glob("artifacts/*/*/chunks/*/*/*.parquet"))
+
+    def names(self, stage: str, *within: str) -> list[str]:
+        """The files of a stage's artifacts, of the folders `within` them or of those below."""
+        places = [f"{stage}/{each}" for each in self.store.folders(stage)]
+        for part in within:
+            places = [
+                f"{place}/{each}"
+                for place in places
+                for each in (self.store.folders(place) if part == "*" else [part])
+            ]
+        return [f"{place}/{name}" for place in places for name in self.store.names(place)]
 
     def answered(self) -> list[str]:
         """The ids of all prompts that an engine was handed, repeats and all."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def tables(self) -> dict[str, str]:
-        """Every published shard and result table: its name → a hash of its rows."""
-        paths = [*self.folder.glob("artifacts/*/*/*/*.parquet"), *self.folder.glob("results/*/*")]
-        paths = [
-            p for p in paths if p.suffix in (".parquet", ".csv") and p.parent.name != "damaged"
-        ]
-        return {str(p.relative_to(self.folder)): content_hash(p) for p in paths}
+        """Every published shard, result table and figure: its name → a hash of its content."""
+        shards = [name for stage in self.store.folders("") for name in self.names(stage, "*")]
+        found = {name: self.store.get(name) for name in shards if name.endswith(".parquet")}
+        for path in (*self.folder.glob("results/*/*"), *self.folder.glob("results/*/figures/*")):
+            if path.suffix in (".parquet", ".csv", ".svg", ".png"):
+                found[str(path.relative_to(self.folder))] = path.read_bytes()
+        return {
+            name: content_hash(name, content)
+            for name, content in sorted(found.items())
+            if "/damaged/" not in name
+        }
 
 
-def content_hash(path: Path) -> str:
-    """A hash of what a table holds; a shard's footer also has seconds, which differ."""
-    if path.suffix == ".csv":
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashlib.sha256(pl.read_parquet(path).write_ipc(None).getvalue()).hexdigest()
+def content_hash(name: str, content: bytes) -> str:
+    """A hash of what a file holds; of a shard its rows, since its footer has seconds, too."""
+    if name.endswith(".parquet"):
+        content = pl.read_parquet(io.BytesIO(content)).write_ipc(None).getvalue()
+    return hashlib.sha256(content).hexdigest()
 
 
 def kill(process: psutil.Process) -> None:

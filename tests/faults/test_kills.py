@@ -1,79 +1,211 @@
-"""Kill whatever can be killed, at random times, and the tables come out the same to the byte."""
+"""Kill, pause and misdate what can be, in every phase of a sweep: the results are the same bytes.
+
+The engine is fake (sweep.py). Which process does what at a fault's moment is left to chance: each
+fault waits for its phase, and a death at any call of the store is in test_takeover.py.
+"""
 
 import os
 import random
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.faults.sweep import CHUNK, Sweep, kill
+from tests.s3_server import serving
 
 KILLS = int(os.environ.get("FACTSWEEP_KILLS", "20"))  # `make chaos KILLS=500`
+HOUR_S = 3600.0
+LIMIT_S = 240.0
+IN_HAND = 2  # engines that die with a driver or a node
+OVERRIDES = (
+    "benchmark.relations=[P36,P30,P37]",
+    "decoding.samples.n_prompts=0",
+    "cluster.rows_per_shard=100",
+)
 
 
-def kill_engine(sweep: Sweep, dice: random.Random) -> bool:
-    engines = sweep.engines()
-    if engines:
-        kill(dice.choice(engines))
+class Disturbed:
+    """A sweep to which faults are done, and what these may cost."""
+
+    def __init__(self, sweep: Sweep, dice: random.Random) -> None:
+        self.sweep, self.dice = sweep, dice
+        self.deaths = 0  # of engines
+        self.done: list[str] = []
+
+    def wait(self, came: Callable[[], bool]) -> bool:
+        """Wait until something has come; whether it has before the sweep is over."""
+        end = time.monotonic() + LIMIT_S
+        while not came():
+            assert time.monotonic() < end, f"nothing came after {self.done}"
+            if self.sweep.process is None or self.sweep.process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def decoding(self) -> bool:
+        """Wait until engines have answered some more."""
+        n = len(self.sweep.answered()) + self.dice.randrange(1, CHUNK)
+        return self.wait(lambda: len(self.sweep.answered()) >= n)
+
+    def grows(self, *place: str) -> bool:
+        """Wait until something new is published in a place."""
+        before = set(self.sweep.names(*place))
+        return self.wait(lambda: bool(set(self.sweep.names(*place)) - before))
+
+    def restart(self, clock_s: float = 0.0) -> bool:
+        """Kill the driver with all of its processes, and start another."""
+        self.sweep.kill_driver()
+        self.sweep.start(clock_s)
+        self.deaths += IN_HAND
+        return True
+
+
+def engine_while_decoding(run: Disturbed) -> bool:
+    engines = run.sweep.engines() if run.decoding() else []
+    for engine in engines[:1]:
+        kill(engine)
+        run.deaths += 1
     return bool(engines)
 
 
-def kill_node(sweep: Sweep, dice: random.Random) -> bool:
-    raylets = sweep.raylets()
-    if raylets:
-        kill(raylets[0])
+def engine_as_a_chunk_is_published(run: Disturbed) -> bool:
+    engines = run.sweep.engines() if run.grows("generations", "chunks", "*", "*") else []
+    for engine in engines[:1]:
+        kill(engine)
+        run.deaths += 1
+    return bool(engines)
+
+
+def engine_paused(run: Disturbed) -> bool:
+    engines = run.sweep.engines() if run.decoding() else []
+    for engine in engines[:1]:
+        engine.suspend()
         time.sleep(1)
-        sweep.kill_driver()
-    return bool(raylets)
+        engine.resume()
+    return bool(engines)
 
 
-def kill_driver(sweep: Sweep, dice: random.Random) -> bool:
-    sweep.kill_driver()
+def node(run: Disturbed) -> bool:
+    raylets = run.sweep.raylets() if run.decoding() else []
+    for raylet in raylets[:1]:
+        kill(raylet)
+    return bool(raylets) and run.restart()
+
+
+def driver_while_decoding(run: Disturbed) -> bool:
+    return run.decoding() and run.restart(clock_s=HOUR_S)
+
+
+def driver_as_it_takes_over(run: Disturbed) -> bool:
+    taken = run.decoding() and run.restart() and run.grows("generations", "leases")
+    return taken and run.restart(clock_s=-HOUR_S)
+
+
+def driver_paused_and_taken_over(run: Disturbed) -> bool:
+    if not run.decoding():
+        return False
+    paused = run.sweep.process
+    assert paused is not None
+    paused.send_signal(signal.SIGSTOP)
+    run.sweep.start(clock_s=-HOUR_S)
+    taken = run.grows("generations", "leases")
+    assert taken
+    assert run.sweep.process is not None
+    paused.send_signal(signal.SIGCONT)
+    _, errors = paused.communicate(timeout=LIMIT_S)
+    run.deaths += IN_HAND
+    assert paused.returncode == 2, errors
+    assert f"was taken over by process {run.sweep.process.pid}" in errors
+    assert "Traceback" not in errors, errors
     return True
 
 
-def halve_chunk(sweep: Sweep, dice: random.Random) -> bool:
-    """What a store without atomic writes leaves of an engine that dies while it publishes."""
-    chunks = sweep.chunks()
-    if chunks:
-        chunk = dice.choice(chunks)
-        sweep.kill_driver()
-        chunk.write_bytes(chunk.read_bytes()[:100])
-    return bool(chunks)
+def driver_as_a_shard_is_published_and_cleared(run: Disturbed) -> bool:
+    return run.grows("generations", "generations") and run.restart()
 
 
-FAULTS: tuple[Callable[[Sweep, random.Random], bool], ...] = (
-    *(kill_engine,) * 8,
-    kill_driver,
-    halve_chunk,
-    kill_node,
+def driver_while_matching(run: Disturbed) -> bool:
+    begun = run.wait(lambda: bool(run.sweep.names("matched")))
+    return begun and run.restart()
+
+
+def driver_while_reporting(run: Disturbed) -> bool:
+    begun = run.wait(lambda: bool([*run.sweep.folder.glob("results/*/*")]))
+    return begun and run.restart()
+
+
+FAULTS: tuple[Callable[[Disturbed], bool], ...] = (
+    engine_while_decoding,
+    engine_as_a_chunk_is_published,
+    engine_paused,
+    driver_paused_and_taken_over,
+    driver_while_decoding,
+    node,
+    driver_as_it_takes_over,
+    driver_as_a_shard_is_published_and_cleared,
+    driver_while_matching,
+    driver_while_reporting,
 )
+
+
+@contextmanager
+def stored(where: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The artifacts' place: a folder, or a bucket of an S3 server."""
+    if where == "folder":
+        yield str(folder / "artifacts")
+        return
+    with serving(folder / "requests.log") as url:
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": url,
+        }.items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="sweeps")
+        yield "s3://sweeps/artifacts"
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), OVERRIDES)
+    assert sweep.finish().returncode == 0
+    return sweep
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(60 * KILLS + 600)
-def test_sweep_killed_at_random_gives_the_same_tables(tmp_path: Path) -> None:
-    undisturbed = Sweep(tmp_path / "calm")
-    assert undisturbed.finish().returncode == 0
+@pytest.mark.parametrize("where", ["folder", "s3"])
+def test_sweep_disturbed_in_every_phase_gives_the_same_bytes(
+    where: str, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dice = random.Random(20261121)
-    sweep = Sweep(tmp_path / "killed", seconds_per_answer=0.05 * KILLS / 20)
-    kills = 0
-    while kills < KILLS:
-        if sweep.process is None or sweep.process.poll() is not None:
-            sweep.process = None
-            sweep.start()
-        time.sleep(dice.uniform(0.5, 4))
-        fault = FAULTS[kills % len(FAULTS)]
-        kills += sweep.process.poll() is None and fault(sweep, dice)
-        if (tmp_path / "killed" / "results").exists():
-            pytest.fail(f"the sweep was over after {kills} kills; slow the engine down")
+    for number in range(max(1, KILLS // (2 * len(FAULTS)))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with monkeypatch.context() as patch, stored(where, folder, patch) as artifacts:
+            sweep = Sweep(folder, OVERRIDES, artifacts, seconds_per_answer=0.03)
+            disturb(Disturbed(sweep, dice), calm)
+
+
+def disturb(run: Disturbed, calm: Sweep) -> None:
+    """One sweep with all faults, those of decoding in any order."""
+    sweep = run.sweep.start()
+    decoding, later = list(FAULTS[:-3]), FAULTS[-3:]
+    run.dice.shuffle(decoding)
+    for fault in (*decoding, *later):
+        if fault(run):
+            run.done.append(fault.__name__)
     done = sweep.finish()
-    assert done.returncode == 0, done.stderr
-    assert sweep.tables() == undisturbed.tables()
+    assert done.returncode == 0, (run.done, done.stderr)
+    assert run.done == [fault.__name__ for fault in (*decoding, *later)]
+    assert sweep.tables() == calm.tables()
     assert sweep.verify().returncode == 0
-    total = len(undisturbed.answered())
-    assert total >= 2000
-    in_hand = 2  # engines that a driver's or node's death takes along
-    assert len(sweep.answered()) <= total + kills * in_hand * (CHUNK + 1)
+    assert set(sweep.answered()) == set(calm.answered())
+    twice = len(sweep.answered()) - len(calm.answered())
+    assert twice <= run.deaths * CHUNK, (twice, run.done)
