@@ -28,7 +28,7 @@ from bench_expand import alone, make_rows, show
 from operators.matching.normalise import Normaliser
 from pipeline.config import settings
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, planned
+from pipeline.execution.plan import Branch, finish, planned
 from pipeline.stages import facts
 from pipeline.storage.artifact import Artifact
 
@@ -89,9 +89,11 @@ def publish(run: Run) -> int:
         )
         branch.answers.write("generations", shard, answers)
         n += answers.height
-    branch.answers.finish(["generations", "errors"])
+    branch.admitted.finish(["errors"])
     for number, block in enumerate(branch.further):
         _sample(branch, block, number, run, labels, generator)
+    for artifact, question in branch.asked():
+        finish(branch, artifact, question)
     return n
 
 
@@ -111,7 +113,6 @@ def _sample(
         texts = _answered(many, labels, generator).group_by("prompt_id", maintain_order=True)
         found = texts.agg(texts="text").with_columns(block=pl.lit(number))
         block.write("samples", shard, found)
-    block.finish(["samples", "errors"])
 
 
 def _answered(

@@ -2,6 +2,9 @@
 
 import logging
 import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -13,9 +16,10 @@ from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cluster, dag, progress
 from pipeline.execution.plan import Plan, planned, slow_dtype
+from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
-from pipeline.results import past, report
+from pipeline.results import past, record, report
 from pipeline.stages import facts as facts_stage
 from pipeline.storage import lease
 
@@ -27,7 +31,7 @@ _LOG = logging.getLogger("factsweep")
 def run(settings: Run) -> pl.DataFrame:
     """Do all that a run asks for; returns its metrics.
 
-    A published shard that turns out to be damaged is set aside and recomputed.
+    What turns out to be damaged is set aside and computed anew.
 
     Raises:
         InputError: something that was given is wrong, or another driver holds an artifact.
@@ -36,20 +40,31 @@ def run(settings: Run) -> pl.DataFrame:
     """
     if settings.answers is not None:
         raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
+    return measured(settings, compute)
+
+
+def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
+    """The metrics of a run; `make` computes what is missing of its plan.
+
+    Raises:
+        InputError: something that was given is wrong, or is damaged again and again.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     started = time.monotonic()
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
-    known = None if plan.is_complete() else rates.known(plan)
-    if known is not None and (slow := slow_dtype(plan.run)):
-        _LOG.warning("%s", slow)
-    while not plan.is_complete():
+    pins = record.pins(record.recorded(report.folder(settings), plan))
+    renewed = Counter[str]()
+    while True:
         try:
-            compute(plan)
-        except DamagedFileError as error:
-            repair(plan, error)
-    rates.publish(plan)
-    say_contradictions(plan)
-    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
+            known = _completed(plan, partial(settle, plan, pins, renewed), make)
+            if settings.answers is None:
+                rates.publish(plan)
+            say_contradictions(plan)
+            metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
+            break
+        except DamagedFileError as damage:
+            repair(plan, damage, renewed)
     check_failed(plan)
     return metrics
 
@@ -60,19 +75,19 @@ def say_contradictions(plan: Plan) -> None:
         _LOG.warning("%s: %s", plan.run.benchmark.name, line)
 
 
-def repair(plan: Plan, damage: DamagedFileError) -> None:
-    """Set a damaged shard aside, so that only it is recomputed.
-
-    Raises:
-        DamagedFileError: it is no shard of this plan, but a file that the user gave.
-    """
-    for branch in plan.branches:
-        for artifact in branch.artifacts():
-            if damage.name is not None and damage.name.startswith(f"{artifact.folder}/"):
-                aside = artifact.set_aside(damage.name)
-                _LOG.warning("%s Set aside as %s.", damage, artifact.store.where(aside))
-                return
-    raise damage
+def _completed(
+    plan: Plan, is_settled: Callable[[], bool], make: Callable[[Plan], None]
+) -> pl.DataFrame | None:
+    """Make what is missing; returns the rates that were known before, null if nothing was."""
+    if is_settled():
+        return None
+    known = None if plan.run.answers else rates.known(plan)
+    if not plan.run.answers and (slow := slow_dtype(plan.run)):
+        _LOG.warning("%s", slow)
+    make(plan)
+    while not is_settled():  # what was made of something that came out otherwise this time
+        make(plan)
+    return known
 
 
 def compute(plan: Plan) -> None:

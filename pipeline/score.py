@@ -3,7 +3,6 @@
 The answers take the place of those of an engine; all that comes before and after is the same.
 """
 
-import time
 from pathlib import Path
 
 import polars as pl
@@ -11,9 +10,8 @@ import polars as pl
 from operators.errors import InputError
 from operators.methods.ability import FILL
 from pipeline.config.settings import Run
-from pipeline.execution.plan import planned
-from pipeline.results import past, report
-from pipeline.run import check_failed, say_contradictions
+from pipeline.execution.plan import Plan
+from pipeline.run import measured
 from pipeline.storage import lease
 
 
@@ -26,18 +24,15 @@ def score(run: Run) -> pl.DataFrame:
     Raises:
         InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
-    started = time.monotonic()
     _check(run)
-    past.check_free(run.results, run.name)
-    plan = planned(run)
-    wait = run.cluster.when_held == "wait"
+    return measured(run, _make)
+
+
+def _make(plan: Plan) -> None:
+    wait = plan.run.cluster.when_held == "wait"
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))
-    say_contradictions(plan)
-    metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)})
-    check_failed(plan)
-    return metrics
 
 
 def _check(run: Run) -> None:

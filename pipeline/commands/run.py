@@ -11,15 +11,21 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say whether each stage of a run is done, partial or missing"),
-        ("verify", _verify, "read every shard of a run: whole, complete, without duplicates"),
+        (
+            "verify",
+            _verify,
+            "read every byte of a run, or of a whole store: is it what was written",
+        ),
         ("score", _score, score),
     ):
         command = verbs.add_parser(verb, help=text, description=text)
         command.add_argument("overrides", nargs="*", help="Hydra overrides: model=llama3-8b seed=1")
         command.set_defaults(run=run)
         if verb == "verify":
-            fix = "set damaged shards aside, so that the next run recomputes them"
+            fix = "set aside what is damaged, so that the next run computes it anew"
             command.add_argument("--repair", action="store_true", help=fix)
+            whole = "a folder or URL of artifacts: check all that it holds, in place of one run"
+            command.add_argument("--store", help=whole)
         if verb == "plan":
             minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
             command.add_argument("--calibrate", action="store_true", help=minute)
@@ -64,10 +70,13 @@ def _status(asked: argparse.Namespace) -> int:
 
 def _verify(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
-    from pipeline.execution.status import verify
+    from pipeline.results.verify import verify, verify_store
 
-    checked, problems = verify(load(asked.overrides), repair=asked.repair)
-    for problem in problems:
+    if asked.store is None:
+        found = verify(load(asked.overrides), repair=asked.repair)
+    else:
+        found = verify_store(asked.store, repair=asked.repair)
+    for problem in found.problems:
         print(problem, file=sys.stderr)
-    print(f"{checked} shards read, {len(problems)} problems")
-    return 1 if problems else 0
+    print(f"{found.shards} shards read, {len(found.problems)} problems")
+    return 2 if found.problems else 0

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -65,11 +66,17 @@ def build(kind: type[T], values: Any, path: str) -> T:
     try:
         # As JSON, of which a strict check takes lists for tuples and mappings for dataclasses. The
         # dataclasses in this one have no configuration of their own, and are checked as strictly.
-        return TypeAdapter(with_config(_STRICT)(kind)).validate_json(given)
+        found: T = _adapter(kind).validate_json(given)  # type: ignore[arg-type]
     except ValidationError as error:
         # A misspelt field is missing and unknown at once; that it is unknown says more.
-        found = min(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
-        raise InputError(_sentence(_place(kind, found["loc"], path), found)) from error
+        wrong = min(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
+        raise InputError(_sentence(_place(kind, wrong["loc"], path), wrong)) from error
+    return found
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(with_config(_STRICT)(kind))
 
 
 class _Place(NamedTuple):

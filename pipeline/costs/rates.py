@@ -1,28 +1,32 @@
 """Measured rates: what earlier work took, here and elsewhere, that plans are made from.
 
-data_catalog/rates.csv         what ships with factsweep: measured on the machines it names
-<store>/rates/<run>.csv        what the runs of a store measured: each adds a file, none is changed
-$FACTSWEEP_HOME/rates/<…>.csv  what `plan --calibrate` measured from this machine
+data_catalog/rates.csv          what ships with factsweep: measured on the machines it names
+<store>/rates/<run>.json        what the runs of a store measured: each adds a file, none is changed
+$FACTSWEEP_HOME/rates/<…>.json  what `plan --calibrate` measured from this machine
 """
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import polars as pl
 
-from operators.cost import Place
+from operators.cost import SPENT, Place
+from operators.errors import DamagedFileError
 from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.settings import Run
-from pipeline.costs.spending import from_csv, spent, spent_so_far, to_csv
+from pipeline.costs.spending import from_csv, spent, spent_so_far
 from pipeline.execution.cluster import hardware
 from pipeline.execution.plan import Plan
 from pipeline.machine import processor
 from pipeline.machine.checkout import commit
+from pipeline.storage.sealed import seal, unseal
 from pipeline.storage.store import Store
 
 _FOLDER = "rates"
+_LOG = logging.getLogger("factsweep")
 
 
 def known(plan: Plan) -> pl.DataFrame:
@@ -34,8 +38,13 @@ def known(plan: Plan) -> pl.DataFrame:
 
 
 def _kept(store: Store) -> Iterator[pl.DataFrame]:
-    for name in store.names(_FOLDER):
-        yield from_csv(store.get(f"{_FOLDER}/{name}"))
+    for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
+        try:
+            rows = unseal(store.get(name), name, store.where(name), "; it is left out.")["rows"]
+        except DamagedFileError as error:
+            _LOG.warning("%s", error)
+            continue
+        yield pl.DataFrame(rows, schema=SPENT)
 
 
 def _store(plan: Plan) -> Store:
@@ -52,12 +61,12 @@ def publish(plan: Plan) -> None:
 def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
     """Publish what was measured, under the name of what it was measured on."""
     what = "\n".join(sorted(rows["fingerprint"]))
-    name = f"{_FOLDER}/{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
+    name = f"{_FOLDER}/{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
     if not store.exists(name):
         today = datetime.now(UTC).date().isoformat()
         when = {"date": today, "commit": commit(), "source": source}
         dated = rows.with_columns(pl.lit(value, pl.String).alias(n) for n, value in when.items())
-        store.put(name, to_csv(dated))
+        store.put(name, seal({"rows": dated.to_dicts()}, name))
 
 
 def place(run: Run) -> Place:

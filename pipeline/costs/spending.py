@@ -3,8 +3,6 @@
 <artifact>/cost.json   of a stage without an engine: its seconds, on what
 """
 
-import io
-import json
 from collections import Counter
 from math import ceil
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from operators.cost import SPENT
+from pipeline.execution import timing
 from pipeline.execution.plan import Branch, Plan
 from pipeline.storage.artifact import Artifact, numbers
 
@@ -43,8 +42,8 @@ def spent_so_far(plan: Plan) -> pl.DataFrame:
 
 
 def _row(branch: Branch, artifact: Artifact) -> dict[str, Any]:
-    tables = artifact.manifest()["tables"]
-    size = sum(shard["bytes"] for table in tables.values() for shard in table.values())
+    tables = artifact.manifest().tables
+    size = sum(shard.bytes for table in tables.values() for shard in table.values())
     decoded = artifact in branch.answered()
     row = _of_engine(branch, artifact) if decoded else _of_processor(branch, artifact)
     return {**row, "bytes": size}
@@ -78,7 +77,7 @@ def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     n = sum(counted.rows(table).values()) if counted.is_complete() else None
     row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
     try:
-        found = json.loads(artifact.store.get(f"{artifact.folder}/cost.json"))
+        found = timing.read(artifact)
     except FileNotFoundError:  # made before costs were noted, or its process was killed
         return row
     return {**row, **found}
@@ -91,14 +90,7 @@ def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}
 
 
-def to_csv(rows: pl.DataFrame) -> bytes:
-    """The rows as a file that `from_csv` reads."""
-    text = io.BytesIO()
-    rows.write_csv(text)
-    return text.getvalue()
-
-
 def from_csv(content: bytes) -> pl.DataFrame:
-    """Rows that were written as a file; a column that it has not is null."""
+    """Rows of a CSV file; a column that it lacks is null."""
     rows = pl.read_csv(content, schema_overrides=SPENT)
     return pl.concat([pl.DataFrame(schema=SPENT), rows], how="diagonal")

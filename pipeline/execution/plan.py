@@ -9,7 +9,7 @@ prompts; `further` is what is asked in addition (blocks of samples; what an enco
 content-free prompts); `again` are some of the answers made a second time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,10 @@ from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Lease
+from pipeline.storage.sealed import digest
 from pipeline.storage.store import Store
+
+_MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Step:
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
             artifact = replace(self.artifact, lease=lease)
+            check_inputs(artifact, [each.artifact for each in self.after])
             with timed(artifact):
                 self.stage.make(artifact)
 
@@ -129,11 +133,15 @@ class Plan:
     def is_complete(self) -> bool:
         """Whether there is nothing left to compute.
 
-        The metrics are enough: what they were made of may have been removed to save room. But an
-        artifact that is open, since a damaged shard of it was set aside, is made whole again.
+        Facts and metrics are enough: what these were made of may have been removed to save room.
+        But an artifact that is open, since a damaged shard of it was set aside, is made whole.
+
+        Raises:
+            DamagedFileError: a manifest is not what was written.
         """
-        return all(branch.metrics.is_complete() for branch in self.branches) and not any(
-            step.artifact.is_open() for step in self.steps
+        needed = (each for branch in self.branches for each in (branch.facts, branch.metrics))
+        return not any(step.artifact.is_open() for step in self.steps) and all(
+            each.is_complete() for each in needed
         )
 
 
@@ -278,10 +286,11 @@ def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list
     They are published under the lease of their artifact's folder.
     """
     items = (item for branch in plan.branches for item in _branch_work(plan.run, branch))
-    return [replace(each, artifact=_leased(each.artifact, leases)) for each in items]
+    return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
 
 
-def _leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
+def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
+    """The artifact as its holder publishes it."""
     return replace(artifact, lease=leases.get(artifact.folder))
 
 
@@ -300,6 +309,38 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 max_failed_share=run.decoding.max_failed_share,
                 hardware=hardware(run),
             )
+
+
+def begin(branch: Branch, artifact: Artifact) -> None:
+    """Begin an artifact that engines write.
+
+    Answers to other prompts than are there now, since these were computed anew, are set aside.
+    """
+    artifact.begin()
+    check_inputs(artifact, [branch.prompts, branch.admitted])
+
+
+def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
+    """Set aside the shards of an open artifact that were made of other inputs than are there."""
+    made_of = digest([each.manifest().pin.digest for each in inputs])
+    if artifact.settled(_MADE_OF, made_of) != made_of:
+        artifact.set_all_aside()
+        artifact.set_aside(f"{artifact.folder}/{_MADE_OF}.json")
+        artifact.settled(_MADE_OF, made_of)
+
+
+def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
+    """Complete an artifact all of whose shards were answered by engines.
+
+    Raises:
+        DamagedFileError: one of them is damaged, missing, or one too many.
+    """
+    shards = branch.prompts.shards(question.source)
+    artifact.finish(
+        [question.table, "errors"],
+        made_of=(branch.prompts, branch.admitted),
+        of={question.table: shards},
+    )
 
 
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
 from pipeline.execution import cause, engine
 from pipeline.execution.cluster import placement
-from pipeline.execution.plan import Plan, work
+from pipeline.execution.plan import Plan, begin, finish, leased, work
 from pipeline.execution.watchdog import Watchdog
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
@@ -32,6 +31,10 @@ from pipeline.storage.lease import Lease
 
 def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: None) -> None:
     """Decode every shard that is missing, then publish the manifests; a Ray task."""
+    for branch in plan.branches:
+        for artifact in branch.answered():
+            if not artifact.is_complete():
+                begin(branch, leased(artifact, leases))
     items = work(plan, leases)
     if items:
         _announce(plan, items, tally)
@@ -39,10 +42,9 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
     for branch in plan.branches:
-        for artifact in branch.answered():
+        for artifact, question in branch.asked():
             if not artifact.is_complete():
-                ours = replace(artifact, lease=leases.get(artifact.folder))
-                ours.finish([artifact.stage, "errors"])
+                finish(branch, leased(artifact, leases), question)
 
 
 def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
@@ -64,7 +66,6 @@ def _answers_left(item: Work) -> int:
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     for artifact in {item.artifact.folder: item.artifact for item in items}.values():
-        artifact.begin()
         trial.forget(artifact)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

@@ -1,12 +1,13 @@
 """What making an artifact without an engine took: <artifact>/cost.json."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pipeline.machine import processor
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.sealed import seal, unseal
 
 
 @contextmanager
@@ -19,4 +20,19 @@ def timed(artifact: Artifact) -> Iterator[None]:
         "seconds": time.monotonic() - began,
         "core_seconds": time.process_time() - busy,
     }
-    artifact.put("cost.json", json.dumps(content).encode())
+    artifact.put("cost.json", seal(content, _name(artifact)))
+
+
+def read(artifact: Artifact) -> dict[str, Any]:
+    """What making an artifact took: hardware, seconds, core_seconds.
+
+    Raises:
+        FileNotFoundError: it was not noted.
+        DamagedFileError: the note is not what was written.
+    """
+    name = _name(artifact)
+    return unseal(artifact.store.get(name), name, artifact.store.where(name))
+
+
+def _name(artifact: Artifact) -> str:
+    return f"{artifact.folder}/cost.json"

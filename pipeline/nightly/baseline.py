@@ -4,7 +4,6 @@
 """
 
 import getpass
-import json
 import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,10 @@ from pipeline.config.typed import build
 from pipeline.results import past
 from pipeline.results.past import PastBranch
 from pipeline.run import answered
+from pipeline.storage.sealed import RERUN, seal, unseal
 from pipeline.storage.store import Store
+
+_FIX = "; move it away, and accept the run that nights are to be compared with."
 
 
 @dataclass(frozen=True)
@@ -54,19 +56,24 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         runs={measured(branch.model, branch.benchmark): branch.run for branch in branches},
         metrics={str(branch): branch.metrics.folder for branch in branches},
     )
-    content = [asdict(each) for each in (*history(nightly, results), accepted)]
-    Store(results).put(_name(nightly), json.dumps(content, indent=1).encode())
+    listed = [asdict(each) for each in (*history(nightly, results), accepted)]
+    Store(results).put(_name(nightly), seal({"accepted": listed}, _name(nightly)))
     return accepted
 
 
 def history(nightly: str, results: str) -> list[Baseline]:
-    """All that were ever accepted, the last one last."""
+    """All that were ever accepted, the last one last.
+
+    Raises:
+        DamagedFileError: the list is not what was written.
+    """
+    store, name = Store(results), _name(nightly)
+    where = store.where(name)
     try:
-        content = json.loads(Store(results).get(_name(nightly)))
+        listed = unseal(store.get(name), name, where, _FIX)["accepted"]
     except FileNotFoundError:
         return []
-    where = Store(results).where(_name(nightly))
-    return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(content)]
+    return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(listed)]
 
 
 def measured(model: str, benchmark: str) -> str:
@@ -85,8 +92,9 @@ def _verdict(results: str, run: str) -> str | None:
         InputError: the night did not end.
     """
     store = Store(results)
-    if store.exists(f"{run}/verdict.json"):
-        return str(json.loads(store.get(f"{run}/verdict.json"))["outcome"])
+    name = f"{run}/verdict.json"
+    if store.exists(name):
+        return str(unseal(store.get(name), name, store.where(name), RERUN)["outcome"])
     if past.runs(results, run) != [run]:
         raise InputError(
             f"{store.where(run)} has no verdict.json: that night did not end; "
@@ -101,12 +109,6 @@ def _check(branch: PastBranch) -> None:
     Raises:
         InputError: it names the artifact or the setting.
     """
-    if (artifact := branch.incomplete) is not None:
-        where = artifact.store.where(artifact.folder)
-        raise InputError(
-            f"{branch.run} is no baseline: its artifact {where} is not complete; "
-            "run it again, then accept it."
-        )
     n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
     if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
         raise InputError(

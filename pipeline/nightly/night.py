@@ -5,7 +5,6 @@
                        /verdict.json             the last file: the verdict on the night
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -34,6 +33,7 @@ from pipeline.results.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
 from pipeline.storage.artifact import Artifact, differences
+from pipeline.storage.sealed import seal
 from pipeline.storage.store import Store
 from pipeline.storage.tables import write_report
 
@@ -196,8 +196,9 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
         changed=tuple(dict.fromkeys(line for pair in pairs if pair for line in _changed(pair))),
         settings=tuple(judged),
     )
-    content = json.dumps(asdict(found) | {"exit_code": found.exit_code}, indent=1)
-    Store(results).put(f"{found.name}/verdict.json", content.encode())
+    name = f"{found.name}/verdict.json"
+    content = seal(asdict(found) | {"exit_code": found.exit_code}, name)
+    Store(results).put(name, content)
     return found
 
 

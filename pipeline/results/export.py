@@ -18,6 +18,8 @@ from operators.tables.formats.markdown import markdown
 from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
 from pipeline.machine.secrets import hidden
 from pipeline.results import past
+from pipeline.results.record import file
+from pipeline.results.record import metrics as measured
 from pipeline.storage.store import Store
 
 
@@ -26,10 +28,11 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
 
     Raises:
         InputError: there is no such run, or it lacks what the format needs.
+        DamagedFileError: its results are not what was written.
     """
     store = Store(f"{results.rstrip('/')}/{run}")
     record = past.record(results, run)
-    metrics = pl.read_parquet(io.BytesIO(store.get("metrics.parquet")))
+    metrics = measured(store, record)
     if form == "mlflow":
         return _log_to_mlflow(run, store, metrics, record)
     name, content = FORMATS[form](metrics, record)
@@ -101,8 +104,9 @@ def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mappin
         with mlflow.start_run(run_name=run, tags=mlflow_tags(record)) as active:
             mlflow.log_params(mlflow_params(record))
             mlflow.log_metrics(mlflow_metrics(metrics))
-            for name in store.names("tables"):
-                mlflow.log_text(store.get(f"tables/{name}").decode(), f"tables/{name}")
+            for name in record["files"]:
+                if name.startswith("tables/"):
+                    mlflow.log_text(file(store, record, name).decode(), name)
     except mlflow.exceptions.MlflowException as error:
         first = str(error).splitlines()[0]
         raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error

@@ -1,14 +1,15 @@
 """Past runs: what was measured, by the folders of results, and where its artifacts are."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.errors import InputError
+from operators.errors import DamagedFileError, InputError
 from operators.methods import METHODS
 from operators.names import check_apart, folded
+from pipeline.results.record import NAME, pins, read
 from pipeline.storage.artifact import Artifact, opened
+from pipeline.storage.findings import misfits
 from pipeline.storage.store import Store
 
 Record = Mapping[str, Any]
@@ -38,11 +39,6 @@ class PastBranch:
         """The answers to all its prompts, or the scores of their texts."""
         return self.artifacts[METHODS[self.method].ask.ability.answers]
 
-    @property
-    def incomplete(self) -> Artifact | None:
-        """The first artifact that is not whole; null: all are."""
-        return next((each for each in self.artifacts.values() if not each.is_complete()), None)
-
     def __str__(self) -> str:
         """As in messages."""
         return f"{self.model}, {self.setting} on {self.benchmark}"
@@ -67,7 +63,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
 def known(results: str) -> list[str]:
     """The names of the runs that there are; not those of nights."""
     store = Store(results)
-    return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
+    return [name for name in store.folders("") if NAME in store.names(name)]
 
 
 def runs(results: str, name: str) -> list[str]:
@@ -78,7 +74,7 @@ def runs(results: str, name: str) -> list[str]:
     """
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
-    found = [each for each in (name, *below) if store.exists(f"{each}/run.json")]
+    found = [each for each in (name, *below) if NAME in store.names(each)]
     if not found:
         raise _unknown(results, name)
     return found
@@ -89,12 +85,12 @@ def record(results: str, name: str) -> Record:
 
     Raises:
         InputError: there is no such run.
+        DamagedFileError: it is not what was written.
     """
     try:
-        found: Record = json.loads(Store(results).get(f"{name}/run.json"))
+        return read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
-    return found
 
 
 def check_free(results: str, name: str) -> None:
@@ -116,12 +112,21 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
     """The settings that a run measured, as its record says.
 
     Raises:
-        InputError: an artifact of one is gone.
+        InputError: an artifact of one is gone, or is not what the run was made of.
+        DamagedFileError: a recipe or a manifest is not what was written.
     """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
-        artifacts = {folder.partition("/")[0]: opened(store, folder) for folder in folders}
-        yield setting(name, content, title, artifacts)
+        artifacts = {folder: opened(store, folder) for folder in folders}
+        for each in artifacts.values():
+            if not each.is_complete():
+                raise InputError(
+                    f"{store.where(each.folder)} of the run {name} is not complete; run it again."
+                )
+        for finding in misfits(artifacts, pins(content), {}):
+            raise DamagedFileError(finding.sentence, finding.name)
+        by_stage = {each.stage: each for each in artifacts.values()}
+        yield setting(name, content, title, by_stage)
 
 
 def setting(name: str, content: Record, title: str, artifacts: dict[str, Artifact]) -> PastBranch:

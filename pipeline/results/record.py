@@ -1,6 +1,7 @@
 """run.json: what was run, with which versions, on what, and what it cost."""
 
-import json
+import hashlib
+import logging
 import os
 import platform
 import socket
@@ -12,11 +13,15 @@ from typing import Any
 
 import polars as pl
 
+from operators.errors import DamagedFileError
 from operators.redact import redacted
 from pipeline.execution.plan import Plan
 from pipeline.machine import processor, secrets
 from pipeline.machine.checkout import commit
 from pipeline.storage.artifact import numbers
+from pipeline.storage.manifest import Pin
+from pipeline.storage.sealed import RERUN, unseal
+from pipeline.storage.shard import rows
 from pipeline.storage.store import Store
 
 _DISTRIBUTIONS = (
@@ -31,8 +36,10 @@ _DISTRIBUTIONS = (
 )
 
 
+NAME, METRICS = "run.json", "metrics.parquet"
 # What making the artifacts took, which stays as it is when a finished run is written again.
-_TAKEN = ("started", "cost", "predicted", "spent")
+TAKEN = ("started", "cost", "predicted", "spent")
+_LOG = logging.getLogger("factsweep")
 
 
 def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
@@ -41,6 +48,7 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "artifacts": _artifacts(plan),
+        "manifests": _manifests(plan),
         "versions": _versions(),
         "commit": commit(),
         "hardware": {
@@ -65,14 +73,69 @@ def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame
     }
 
 
-def recorded(store: Store, plan: Plan) -> dict[str, Any] | None:
-    """The same as the store's run.json has it, if that is of the same artifacts."""
-    if not store.exists("run.json"):
-        return None
-    found = json.loads(store.get("run.json"))
-    if found["artifacts"] != _artifacts(plan) or not found.keys() >= set(_TAKEN):
-        return None
-    return {name: found[name] for name in _TAKEN}
+def recorded(store: Store, plan: Plan) -> dict[str, Any]:
+    """What the store's run.json says, if that is of the same artifacts; else nothing.
+
+    One that is damaged is set aside: it is written anew.
+    """
+    try:
+        found = read(store)
+    except FileNotFoundError:
+        return {}
+    except DamagedFileError as error:
+        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
+        return {}
+    return found if found.get("artifacts") == _artifacts(plan) else {}
+
+
+def read(store: Store) -> dict[str, Any]:
+    """The content of run.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedFileError: it is not what was written.
+    """
+    return unseal(store.get(NAME), NAME, store.where(NAME), RERUN)
+
+
+def file(store: Store, found: Mapping[str, Any], name: str) -> bytes:
+    """A file of the results, if it is the one that run.json speaks of.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
+    try:
+        content = store.get(name)
+    except FileNotFoundError as error:
+        raise DamagedFileError(f"{store.where(name)} is gone{RERUN}") from error
+    if hashlib.sha256(content).hexdigest() != found.get("files", {}).get(name):
+        raise DamagedFileError(f"{store.where(name)} is not what run.json says{RERUN}")
+    return content
+
+
+def metrics(store: Store, found: Mapping[str, Any]) -> pl.DataFrame:
+    """Every number of a run, from its results.
+
+    Raises:
+        DamagedFileError: they are not what was written.
+    """
+    content = file(store, found, METRICS)
+    return rows(content, "metrics", store.where(METRICS), None)
+
+
+def pins(found: Mapping[str, Any]) -> dict[str, Pin]:
+    """The manifests that the results of a run were made of, by the artifacts' folders."""
+    return {folder: Pin(**pin) for folder, pin in found.get("manifests", {}).items()}
+
+
+def _manifests(plan: Plan) -> dict[str, dict[str, str]]:
+    """The pins of all artifacts that are there; some may have been removed to save room."""
+    artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
+    return {
+        folder: asdict(each.manifest().pin)
+        for folder, each in artifacts.items()
+        if each.is_complete()
+    }
 
 
 def _artifacts(plan: Plan) -> dict[str, list[str]]:

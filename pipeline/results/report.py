@@ -9,7 +9,9 @@ report/<benchmark>/          the same tables, figures and page of several runs t
        index.html            a list of these pages
 """
 
+import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from operators.cost import PREDICTED, SPENT, predict
-from operators.errors import InputError
+from operators.errors import DamagedFileError
 from operators.methods import METHODS
 from operators.methods.method import Report, Result
 from operators.metrics.data_set.diversity import Encode, Parse
@@ -27,6 +29,7 @@ from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.runs.cost import cost_table
 from operators.tables.shared.asking import Asking
+from pipeline.config.settings import Run
 from pipeline.costs.rates import place
 from pipeline.costs.spending import spent
 from pipeline.execution.plan import Plan
@@ -34,13 +37,15 @@ from pipeline.inputs import catalog, models
 from pipeline.results import past
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
-from pipeline.results.record import record, recorded, taken
+from pipeline.results.record import METRICS, NAME, TAKEN, record, recorded, taken
 from pipeline.stages import facts as facts_stage
-from pipeline.storage.artifact import encode
+from pipeline.storage.sealed import seal
+from pipeline.storage.shard import Place, encode
 from pipeline.storage.store import Store
-from pipeline.storage.tables import write_report
+from pipeline.storage.tables import report_files, write_report
 
 PAGE = "index.html"
+_LOG = logging.getLogger("factsweep")
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
@@ -49,19 +54,38 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
 
     `known` are the rates that were known when the run began; null if there was nothing to compute.
     """
-    store = Store(f"{plan.run.results.rstrip('/')}/{plan.run.name}")
-    content = json.dumps(record(plan, seconds, _taken(store, plan, seconds, known)), indent=1)
-    branches = list(_branches(plan, json.loads(content)))
+    store = folder(plan.run)
+    content = record(plan, seconds, _taken(store, plan, seconds, known))
+    branches = list(_branches(plan, json.loads(json.dumps(content))))
     result = _result(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
     metrics = result.tables["metrics"]
-    store.put("metrics.parquet", encode(metrics, "metrics", "", {}))
-    found = _with_cost(plan.run.method.show.report(result), branches[0].record)
-    write_report(store, found)
-    store.put(PAGE, results_page(branches, result, found))
-    store.put("run.json", content.encode())
+    found = _with_cost(_shown(branches[0], result), branches[0].record)
+    files = {
+        METRICS: encode(metrics, Place("metrics", "", "metrics")),
+        **dict(report_files(found)),
+        PAGE: results_page(branches, result, found),
+    }
+    for name, file in files.items():
+        _put(store, name, file)
+    checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
+    _put(store, NAME, seal({**content, "files": checksums}, NAME))
     return metrics
+
+
+def _put(store: Store, name: str, content: bytes) -> None:
+    """Write a file of the results; a folder that lies there is set aside."""
+    try:
+        store.put(name, content)
+    except DamagedFileError as error:
+        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
+        store.put(name, content)
+
+
+def folder(run: Run) -> Store:
+    """Where the results of a run are written."""
+    return Store(f"{run.results.rstrip('/')}/{run.name}")
 
 
 def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
@@ -75,8 +99,9 @@ def _taken(
     store: Store, plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None
 ) -> dict[str, Any]:
     """When the run began, what it took, what was predicted; as recorded, if it computed nothing."""
-    if known is None and (earlier := recorded(store, plan)) is not None:
-        return earlier
+    earlier = recorded(store, plan) if known is None else {}
+    if earlier.keys() >= set(TAKEN):
+        return {name: earlier[name] for name in TAKEN}
     took = spent(plan)
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
     work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
@@ -105,14 +130,13 @@ def write_past(
     """
     together: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in past.branches(results, names):
-        _check_whole(branch)
         family = METHODS[branch.method].show.published
         together.setdefault((family, branch.benchmark), []).append(branch)
     entries = []
     for (_, benchmark), branches in together.items():
         store = Store(f"{out.rstrip('/')}/{benchmark}")
         result = replace(_result(branches), answers=_answers(branches), parse=parse, encode=encode)
-        report = METHODS[branches[0].method].show.report(result)
+        report = _shown(branches[0], result)
         write_report(store, report)
         store.put(PAGE, results_page(branches, result, report))
         runs = ", ".join(sorted({f"{each.run}{_trusted(each)}" for each in branches}))
@@ -125,14 +149,6 @@ def write_past(
     whole.put(PAGE, index("Results by benchmark", entries).encode())
     yield whole.where(PAGE)
     yield from _write_pages(names or past.known(results), results)
-
-
-def _check_whole(branch: PastBranch) -> None:
-    if (artifact := branch.incomplete) is not None:
-        raise InputError(
-            f"{artifact.store.where(artifact.folder)} of the run {branch.run} is not whole; "
-            "run it again, or name the runs to report without it."
-        )
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
@@ -148,8 +164,12 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
 
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    report = METHODS[branches[0].method].show.report(_result(branches))
-    return _with_cost(report, branches[0].record)
+    return _with_cost(_shown(branches[0], _result(branches)), branches[0].record)
+
+
+def _shown(branch: PastBranch, result: Result) -> Report:
+    """What the method of a branch shows of a result."""
+    return METHODS[branch.method].show.report(result)
 
 
 def _with_cost(report: Report, record: past.Record) -> Report:

@@ -1,7 +1,5 @@
 """Results: what one run measured, read from its folder."""
 
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +12,7 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Report
 from operators.tables.formats.markdown import markdown
-from pipeline.results import past
+from pipeline.results import past, record
 from pipeline.results.answers import answers
 from pipeline.results.past import PastBranch, Record
 from pipeline.results.report import PAGE, reported
@@ -35,7 +33,7 @@ class Results:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """Every number with its interval: one row per metric, setting and slice."""
-        return pl.read_parquet(io.BytesIO(Store(self.folder).get("metrics.parquet")))
+        return record.metrics(Store(self.folder), self.record)
 
     @property
     def card(self) -> pl.DataFrame:
@@ -104,14 +102,15 @@ def load(folder: str, artifacts: str | None = None) -> Results:
 
     Raises:
         InputError: there are none.
+        DamagedFileError: run.json is not what was written.
     """
     try:
-        record = json.loads(Store(folder).get("run.json"))
+        found = record.read(Store(folder))
     except FileNotFoundError as error:
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:
-        record["run"]["artifacts"] = artifacts
-    return Results(folder, record)
+        found["run"]["artifacts"] = artifacts
+    return Results(folder, found)
 
 
 def _part(benchmark: Record) -> str:

@@ -62,7 +62,7 @@ class Admit:
                 adds_text=self.weights.model.chat_template,
             )
             artifact.write("errors", shard, self._errors(rows, found))
-        artifact.finish(["errors"])
+        artifact.finish(["errors"], made_of=[self.prompts])
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
         """The longest that the model reads for each prompt."""

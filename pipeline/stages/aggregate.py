@@ -65,7 +65,9 @@ class Aggregate:
             measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
-        artifact.finish(measure.measured)
+        made_of = (self.facts, self.prompts, self.answers, self.matched)
+        again_too = () if self.again is None else (self.again,)
+        artifact.finish(measure.measured, made_of=(*made_of, *again_too))
 
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure

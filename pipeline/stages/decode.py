@@ -21,7 +21,8 @@ from pipeline.machine import processor
 from pipeline.stages import trial
 from pipeline.stages.expand import relation_of, with_text
 from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact, Counts, numbers
+from pipeline.storage.artifact import Artifact, numbers
+from pipeline.storage.shard import Counts, Footer
 
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
@@ -117,9 +118,13 @@ def n_left(work: Work) -> int:
     else:
         refused = work.admitted.rows("errors").get(work.shard, 0)
         n = int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
-    chunks = work.artifact.shards(work.chunks)
+    chunks = work.artifact.published(work.chunks)
     # Two engines that were cut off from each other may have answered the same prompts.
-    return max(0, n - sum(work.artifact.footer(work.chunks, chunk)[0] for chunk in chunks))
+    return max(0, n - sum(_chunk(work, each).rows for each in chunks))
+
+
+def _chunk(work: Work, name: str) -> Footer:
+    return work.artifact.footer(work.table, name, work.chunks)
 
 
 def is_published(work: Work) -> bool:
@@ -194,9 +199,9 @@ class _OpenShard:
         self._work = work
         self._rows = rows
         self._tally = tally
-        chunks = work.artifact.shards(work.chunks)
+        chunks = work.artifact.published(work.chunks)
         published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in chunks]
-        self._spent = [work.artifact.footer(work.chunks, chunk)[1] for chunk in chunks]
+        self._spent = [_chunk(work, chunk).counts for chunk in chunks]
         # Two engines that were cut off from each other may have answered the same prompts.
         self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []

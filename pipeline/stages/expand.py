@@ -64,7 +64,8 @@ class Expand:
         facts = self.source()
         for each in METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed):
             _publish(artifact, each, rows_per_shard)
-        artifact.finish(TABLES)
+        made_of = [self.facts] if self.base is None else [self.facts, self.base]
+        artifact.finish(TABLES, made_of=made_of)
 
 
 def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:

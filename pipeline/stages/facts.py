@@ -66,11 +66,11 @@ def read(benchmark: Benchmark, entry: Entry) -> Facts:
 
 def contradictions(artifact: Artifact) -> list[str]:
     """What the rows of the set contradict each other in, as sentences; of the whole set."""
-    return list(sentences(artifact.manifest()["counts"])) if artifact.is_complete() else []
+    return list(sentences(artifact.manifest().counts)) if artifact.is_complete() else []
 
 
 def load(artifact: Artifact) -> Facts:
     """The published facts, without a knowledge base: that is an artifact of its own."""
-    tables = {table: artifact.read(table, "all") for table in artifact.manifest()["tables"]}
+    tables = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
     relations, templates, pairs = (tables.pop(table) for table in TABLES)
     return Facts(relations, templates, pairs, tables)

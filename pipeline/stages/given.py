@@ -53,7 +53,7 @@ class GivenAnswers:
         for shard, rows in self.by_shard():
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
             artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
-        artifact.finish([table])
+        artifact.finish([table], made_of=[self.prompts])
 
     def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
         """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none."""
@@ -141,7 +141,7 @@ class Unanswered:
                 detail=pl.lit(None, pl.String),
             )
             artifact.write("errors", shard, errors)
-        artifact.finish(["errors"])
+        artifact.finish(["errors"], made_of=[self.given.prompts])
 
 
 def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:

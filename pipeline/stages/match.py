@@ -59,7 +59,8 @@ class Match:
             answers = _answers(self.prompts, self.answers, originals, relation_id)
             for table, rows in match(answers, _further(self.further, relation_id)).items():
                 artifact.write(table, relation_id, rows)
-        artifact.finish(measure.matched)
+        made_of = (self.facts, self.prompts, self.answers, *self.further)
+        artifact.finish(measure.matched, made_of=made_of)
 
 
 def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:

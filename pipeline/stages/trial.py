@@ -6,11 +6,11 @@ a time; a prompt that has alone seen as many is condemned: it becomes an error r
 rest continues.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.sealed import seal, unseal
 
 _GROUP = 16
 
@@ -57,9 +57,14 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun."""
+    """The trial of an open shard; a new one if it was never begun.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
+    path = f"{artifact.folder}/{_name(name)}"
     try:
-        content = json.loads(artifact.store.get(f"{artifact.folder}/{_name(name)}"))
+        content = unseal(artifact.store.get(path), path, artifact.store.where(path))
     except FileNotFoundError:
         return Trial()
     queue = tuple(map(tuple, content["queue"]))
@@ -69,7 +74,7 @@ def read(artifact: Artifact, name: str) -> Trial:
 def write(artifact: Artifact, name: str, trial: Trial) -> None:
     """Publish the trial, before the attempt that it speaks of."""
     content = {"begun": trial.begun, "queue": trial.queue, "condemned": trial.condemned}
-    artifact.put(_name(name), json.dumps(content).encode())
+    artifact.put(_name(name), seal(content, f"{artifact.folder}/{_name(name)}"))
 
 
 def drop(artifact: Artifact, name: str) -> None:

@@ -4,27 +4,37 @@
                              /<table>/<shard>.parquet
                              /chunks/<table>/<shard>/….parquet   finished parts of an open shard
                              /manifest.json          the last file: all shards, rows, checksums
+                             /damaged/               what was set aside
+
+Whatever is read is checked first: a shard against the manifest, or, where there is none yet,
+against the checksum in its footer; JSON against its own.
 """
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from operators.errors import DamagedFileError, InputError
 from operators.redact import holds_secret
-from operators.schemas import SCHEMAS, conform, empty
+from operators.schemas import empty
+from pipeline.config.typed import build
+from pipeline.storage import manifest as manifests
+from pipeline.storage import shard as shards
 from pipeline.storage.lease import Lease
+from pipeline.storage.manifest import Entry, Manifest
+from pipeline.storage.sealed import REPAIR, seal, unseal
+from pipeline.storage.shard import Counts, Footer, Place
 from pipeline.storage.store import Store
 
-Counts = Mapping[str, int | float | str]
+T = TypeVar("T", int, str)
+_NOTES = ("recipe.json", "cost.json", manifests.NAME)
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,22 @@ class Artifact:
 
     What is published is published under `lease`, which says whether it is still ours to write; null
     where there can be no other writer.
+    `name` is that of its folder where its recipe is lost; null: the fingerprint of the recipe.
+    A manifest is read once by each object; one that travels to another process reads it again.
     """
 
     store: Store
     recipe: Recipe
     lease: Lease | None = field(default=None, compare=False)
+    name: str | None = None
+    _manifests: list[Manifest] = field(default_factory=list, init=False, compare=False, repr=False)
+    _written: dict[str, set[str]] = field(
+        default_factory=lambda: defaultdict(set), init=False, compare=False, repr=False
+    )
+
+    def __reduce__(self) -> tuple[type["Artifact"], tuple[Any, ...]]:
+        """What travels to another process: nothing that was read."""
+        return Artifact, (self.store, self.recipe, self.lease, self.name)
 
     @property
     def stage(self) -> str:
@@ -92,7 +113,7 @@ class Artifact:
     @property
     def fingerprint(self) -> str:
         """Its name: 16 hex digits."""
-        return self.recipe.fingerprint
+        return self.name or self.recipe.fingerprint
 
     @property
     def folder(self) -> str:
@@ -100,32 +121,58 @@ class Artifact:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest exists, and with it every shard."""
-        return self.store.exists(f"{self.folder}/manifest.json")
+        """Whether the manifest is published, and with it every shard; looks each time.
+
+        Raises:
+            DamagedFileError: there is one, and it is not what was written.
+        """
+        self._manifests.clear()
+        name = f"{self.folder}/{manifests.NAME}"
+        try:
+            content = self.store.get(name)
+        except FileNotFoundError:
+            return False
+        self._manifests.append(manifests.parsed(content, self.folder, self.store.where(name)))
+        return True
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether it was complete when it was last looked at."""
+        return bool(self._manifests)
 
     def is_open(self) -> bool:
         """Whether it was begun and is not complete."""
-        return self.store.exists(f"{self.folder}/recipe.json") and not self.is_complete()
+        return not self.is_complete() and self.store.exists(f"{self.folder}/recipe.json")
 
-    def manifest(self) -> dict[str, Any]:
-        """`tables`: table → shard → rows, bytes, sha256; `counts`: the stage's report."""
-        content = self.store.get(f"{self.folder}/manifest.json")
-        return cast(dict[str, Any], json.loads(content))
+    def manifest(self) -> Manifest:
+        """All shards of a complete artifact, with rows, sizes, checksums and counts.
+
+        Raises:
+            DamagedFileError: it is not complete, or its manifest is damaged.
+        """
+        if not self._manifests and not self.is_complete():
+            name = f"{self.folder}/{manifests.NAME}"
+            raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
+        return self._manifests[0]
 
     def counts(self, table: str) -> dict[str, Counts]:
         """The counts of each published shard of a table, without reading the shards."""
         if self.is_complete():
-            shards = self.manifest()["tables"].get(table, {})
-            return {shard: entry["counts"] for shard, entry in shards.items()}
-        return {shard: self.footer(table, shard)[1] for shard in self.shards(table)}
+            return {shard: each.counts for shard, each in self._entries(table).items()}
+        return {shard: self.footer(table, shard).counts for shard in self.shards(table)}
 
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
-        shards = self.manifest()["tables"].get(table, {})
-        return {shard: int(entry["rows"]) for shard, entry in shards.items()}
+        return {shard: each.rows for shard, each in self._entries(table).items()}
 
     def shards(self, table: str) -> list[str]:
-        """The published shards of a table."""
+        """The published shards of a table: those of the manifest, or all that lie there so far."""
+        if self._manifests or self.is_complete():
+            return sorted(self._entries(table))
+        return self.published(table)
+
+    def published(self, table: str) -> list[str]:
+        """The shards or chunks that lie in a folder of the artifact, whatever a manifest says."""
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
 
@@ -142,11 +189,11 @@ class Artifact:
             ArtifactHeldError: another driver has taken the artifact over.
             DamagedFileError: what is published is not whole.
         """
-        if not self.has(table, shard):
-            content = encode(frame, table, self.fingerprint, counts or {})
-            if self.put_new(f"{table}/{shard}.parquet", content):
-                return
-        self.read(table, shard)
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content = None if self.has(table, shard) else shards.encode(frame, place, counts)
+        if content is None or not self.put_new(f"{place.shard}.parquet", content):
+            self.read(table, shard)
+        self._written[table].add(shard)
 
     def put(self, name: str, content: bytes) -> None:
         """Publish a file of the artifact, or replace it, if it is ours to write.
@@ -179,40 +226,6 @@ class Artifact:
         if self.lease is not None:
             self.lease.check()
 
-    def read(self, table: str, shard: str) -> pl.DataFrame:
-        """A published shard.
-
-        Raises:
-            DamagedFileError: it is truncated, foreign or does not hold what its footer says.
-        """
-        return self._read(f"{self.folder}/{table}/{shard}.parquet", table)
-
-    def _read(self, name: str, table: str) -> pl.DataFrame:
-        where = self.store.where(name)
-        try:
-            return decode(self.store.get(name), table, self.fingerprint, where)
-        except DamagedFileError as error:
-            raise DamagedFileError(str(error), name) from error
-
-    def set_aside(self, name: str) -> str:
-        """Move a damaged shard out of the way, so that only it is recomputed; returns where to.
-
-        The manifest goes with it: the artifact is not complete any more.
-        """
-        self._check()
-        aside = self.store.set_aside(name) if self.store.exists(name) else name
-        if self.is_complete():
-            self.store.set_aside(f"{self.folder}/manifest.json")
-        return aside
-
-    def read_all(self, table: str) -> pl.DataFrame:
-        """All shards of a table, in the order of their names."""
-        return pl.concat([empty(table), *self.each(table)])
-
-    def each(self, table: str) -> Iterator[pl.DataFrame]:
-        """The shards of a table, one after the other."""
-        return (self.read(table, shard) for shard in self.shards(table))
-
     def write_chunk(
         self,
         table: str,
@@ -222,106 +235,174 @@ class Artifact:
         counts: Counts | None = None,
     ) -> None:
         """Publish a finished part of an open shard: rows of `table` in a folder of their own."""
-        content = encode(frame, table, self.fingerprint, counts or {})
-        self.put(f"{folder}/{name}.parquet", content)
+        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        self.put(f"{place.shard}.parquet", shards.encode(frame, place, counts))
+
+    def read(self, table: str, shard: str) -> pl.DataFrame:
+        """A published shard.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content, name, where = self._content(place)
+        if not self._manifests and not self.is_complete():
+            return shards.decode(content, place, where, name)
+        if not self._is_listed(content, table, shard):
+            shards.decode(content, place, where, name)  # may know better what is wrong with it
+            raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
+        return shards.rows(content, table, where, name)
 
     def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
-        """A finished part of an open shard."""
-        return self._read(f"{self.folder}/{folder}/{name}.parquet", table)
+        """A finished part of an open shard.
 
-    def footer(self, table: str, shard: str) -> tuple[int, Counts]:
-        """The rows of a shard or chunk and its counts, without reading the rest of it."""
-        name = f"{self.folder}/{table}/{shard}.parquet"
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        content, file, where = self._content(place)
+        return shards.decode(content, place, where, file)
+
+    def _content(self, place: Place) -> tuple[bytes, str, str]:
+        """The content of a shard's file, its name in the store, and what messages call it."""
+        name = f"{self.folder}/{place.shard}.parquet"
+        where = self.store.where(name)
+        try:
+            return self.store.get(name), name, where
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error
+
+    def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
+        """Whether a shard's file is the one that the manifest lists."""
+        found = hashlib.sha256(content).hexdigest()
+        if self._is_entry(found, table, shard):
+            return True
+        before = self.manifest().pin
+        if not self.is_complete() or not self._is_entry(found, table, shard):
+            return False
+        if self.manifest().pin.digest != before.digest:
+            raise InputError(
+                f"{self.store.where(self.folder)} was computed anew while it was read; run again."
+            )
+        return True
+
+    def _is_entry(self, sha256: str, table: str, shard: str) -> bool:
+        entry = self._entries(table).get(shard)
+        return entry is not None and entry.sha256 == sha256
+
+    def _entries(self, table: str) -> dict[str, Entry]:
+        return self.manifest().tables.get(table, {})
+
+    def read_all(self, table: str) -> pl.DataFrame:
+        """All shards of a table, in the order of their names."""
+        return pl.concat([empty(table), *self.each(table)])
+
+    def each(self, table: str) -> Iterator[pl.DataFrame]:
+        """The shards of a table, one after the other."""
+        return (self.read(table, shard) for shard in self.shards(table))
+
+    def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
+        name = f"{self.folder}/{place.shard}.parquet"
+        where = self.store.where(name)
         try:
             with self.store.open(name) as file:
-                found = pq.read_metadata(file)
-        except pa.ArrowException as error:
-            raise DamagedFileError(
-                f"{self.store.where(name)} is not a whole Parquet file ({error}); set it aside and "
-                "run again: only this shard is recomputed.",
-                name,
-            ) from error
-        return found.num_rows, _counts(found.metadata)
+                return shards.read_footer(file, place, where, name)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
-        self.put("recipe.json", self.recipe.to_json().encode())
+        name = f"{self.folder}/recipe.json"
+        self.put("recipe.json", seal(json.loads(self.recipe.to_json()), name))
+        self._written.clear()
 
-    def settled(self, name: str, value: int) -> int:
-        """The value that was settled when the artifact was begun: `value`, if it is begun now."""
-        self.put_new(f"{name}.json", json.dumps(value).encode())
-        return int(json.loads(self.store.get(f"{self.folder}/{name}.json")))
+    def settled(self, name: str, value: T) -> T:
+        """The value that was settled when the artifact was begun: `value`, if it is begun now.
 
-    def finish(self, tables: Sequence[str], counts: Counts | None = None) -> None:
-        """Publish the manifest, unless there is one: from now on the artifact is complete."""
-        entries = {
-            table: {s: self._entry(table, s) for s in self.shards(table)} for table in tables
-        }
-        content = {"tables": entries, "counts": counts or {}}
-        text = json.dumps(content, indent=1, sort_keys=True)
-        self.put_new("manifest.json", text.encode())
+        Raises:
+            DamagedFileError: it was settled, and cannot be read.
+        """
+        path = f"{self.folder}/{name}.json"
+        self.put_new(f"{name}.json", seal({name: value}, path))
+        return type(value)(unseal(self.store.get(path), path, self.store.where(path))[name])
 
-    def _entry(self, table: str, shard: str) -> dict[str, Any]:
-        content = self.store.get(f"{self.folder}/{table}/{shard}.parquet")
-        footer = pq.read_metadata(io.BytesIO(content))
-        return {
-            "rows": footer.num_rows,
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "counts": _counts(footer.metadata),
-        }
+    def finish(
+        self,
+        tables: Sequence[str],
+        counts: Counts | None = None,
+        *,
+        made_of: Collection["Artifact"] = (),
+        of: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """Publish the manifest, unless there is one: from now on the artifact is complete.
 
+        `made_of` are the artifacts that were read. `of` names the shards that a table must have;
+        null: those that were written here.
 
-def encode(frame: pl.DataFrame, table: str, fingerprint: str, counts: Counts) -> bytes:
-    """A shard as Parquet: the canonical schema, page checksums, and what it is in the footer."""
-    arrow = conform(frame, table)
-    footer = {
-        "factsweep.table": table,
-        "factsweep.fingerprint": fingerprint,
-        "factsweep.rows": str(arrow.num_rows),
-        "factsweep.counts": json.dumps(counts),
-    }
-    sink = io.BytesIO()
-    pq.write_table(
-        arrow.replace_schema_metadata(footer),
-        sink,
-        compression="zstd",
-        write_page_checksum=True,
-    )
-    return sink.getvalue()
+        Raises:
+            DamagedFileError: a shard is damaged, missing, or one too many.
+        """
+        self._check()
+        wanted = self._written if of is None else of
+        entries = {table: self._listed(table, wanted.get(table)) for table in tables}
+        pins = {each.folder: each.manifest().pin for each in made_of}
+        found = Manifest(self.folder, uuid4().hex, pins, entries, dict(counts or {}))
+        self._manifests[:] = [found] if self.put_new(manifests.NAME, found.to_json()) else []
 
+    def _listed(self, table: str, wanted: Collection[str] | None) -> dict[str, Entry]:
+        """The entries of a table, each of whose shards is read; `wanted` null: any may be there."""
+        found = self.published(table)
+        wanted = found if wanted is None else wanted
+        for shard in sorted(set(wanted).symmetric_difference(found)):
+            name = f"{self.folder}/{table}/{shard}.parquet"
+            what = "is gone" if shard in wanted else "is no shard of this artifact"
+            raise DamagedFileError(f"{self.store.where(name)} {what}{REPAIR}", name)
+        return {shard: self._entry(table, shard) for shard in found}
 
-def decode(content: bytes, table: str, fingerprint: str, where: str) -> pl.DataFrame:
-    """The frame of a shard's Parquet, if it is whole and is what it should be.
+    def _entry(self, table: str, shard: str) -> Entry:
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content, name, where = self._content(place)
+        footer = shards.check(content, place, where, name)
+        sha256 = hashlib.sha256(content).hexdigest()
+        return Entry(footer.rows, len(content), sha256, footer.content, dict(footer.counts))
 
-    Raises:
-        DamagedFileError: it is not; the message names the file and the fix.
-    """
-    fix = "set it aside and run again: only this shard is recomputed"
-    try:
-        file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
-        arrow = file.read()
-        arrow.validate(full=True)  # where a bit is flipped, text may be none
-        footer = {k.decode(): v.decode() for k, v in (arrow.schema.metadata or {}).items()}
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise DamagedFileError(f"{where} is not a whole Parquet file ({error}); {fix}.") from error
-    expected = {"factsweep.table": table, "factsweep.fingerprint": fingerprint}
-    for name, value in {**expected, "factsweep.rows": str(arrow.num_rows)}.items():
-        found = footer.get(name, "nothing")
-        if found != value:
-            raise DamagedFileError(
-                f"{where} belongs elsewhere: its footer says {name} {found}, not {value}; {fix}."
-            )
-    if not arrow.schema.equals(SCHEMAS[table]):
-        raise DamagedFileError(f"{where} has another schema than table {table}; {fix}.")
-    frame = pl.from_arrow(arrow)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    def set_aside(self, name: str) -> str:
+        """Move a damaged file out of the way, so that only it is recomputed; returns where to.
 
+        With a shard goes the manifest: the artifact is not complete any more. With a value that
+        was settled go all shards that were made by it.
+        """
+        self._check()
+        file = name.removeprefix(f"{self.folder}/")
+        if file.endswith(".json") and "/" not in file and file not in _NOTES:
+            self._set_shards_aside()
+        aside = self.store.set_aside(name)
+        if name.endswith(".parquet") and not self._is_foreign(name):
+            self.store.set_aside(f"{self.folder}/{manifests.NAME}")
+        self._manifests.clear()
+        return aside
 
-def _counts(metadata: Mapping[bytes, bytes] | None) -> Counts:
-    """The counts that were kept in a shard's footer."""
-    return cast(Counts, json.loads((metadata or {}).get(b"factsweep.counts", b"{}")))
+    def _is_foreign(self, name: str) -> bool:
+        """Whether the artifact was complete without a file."""
+        table, _, file = name.removeprefix(f"{self.folder}/").rpartition("/")
+        return self.was_complete and file.removesuffix(".parquet") not in self._entries(table)
+
+    def set_all_aside(self) -> str:
+        """Move all shards and chunks out of the way, then the manifest; returns where that is."""
+        self._check()
+        self._set_shards_aside()
+        return self.set_aside(f"{self.folder}/{manifests.NAME}")
+
+    def _set_shards_aside(self) -> None:
+        for folder in self.store.folders(self.folder):
+            if folder != "leases":
+                self.store.set_aside(f"{self.folder}/{folder}")
 
 
 def numbers(counts: Counts) -> dict[str, float]:
@@ -338,14 +419,33 @@ def opened(store: Store, folder: str) -> Artifact:
 
     Raises:
         InputError: there is none.
+        DamagedFileError: its recipe is not what was written.
     """
     try:
-        content = json.loads(store.get(f"{folder}/recipe.json"))
+        return Artifact(store, recipe(store, folder))
     except FileNotFoundError as error:
         raise InputError(
             f"{store.where(folder)} is gone; run again to recompute what is missing."
         ) from error
-    return Artifact(store, Recipe(**content))
+
+
+def recipe(store: Store, folder: str) -> Recipe:
+    """The recipe of the artifact in a folder, which is named after it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedFileError: it is not what was written for this artifact.
+    """
+    name = f"{folder}/recipe.json"
+    content = unseal(store.get(name), name, store.where(name))
+    try:
+        found = build(Recipe, content, name)
+    except InputError as error:
+        message = str(error).removesuffix(".")
+        raise DamagedFileError(f"{message}{REPAIR}", name) from error
+    if f"{found.stage}/{found.fingerprint}" != folder:
+        raise DamagedFileError(f"{store.where(name)} is not what its name says{REPAIR}", name)
+    return found
 
 
 def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
@@ -353,35 +453,25 @@ def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
 
     Raises:
         InputError: none or several do.
+        DamagedFileError: its recipe is not what was written.
     """
     prefix = prefix.rstrip("/").rpartition("/")[2]
-    found = [
-        f"{stage}/{name}"
-        for stage in store.folders("")
-        for name in store.folders(stage)
-        if name.startswith(prefix)
-    ]
+    found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:
         raise InputError(
             f"{len(found)} artifacts in {store.where()} start with {prefix!r}; "
             "`factsweep status` lists the fingerprints of a run."
         )
-    return found[0], json.loads(store.get(f"{found[0]}/recipe.json"))
+    try:
+        return found[0], json.loads(recipe(store, found[0]).to_json())
+    except FileNotFoundError as error:
+        raise InputError(f"{store.where(found[0])} has no recipe.json; run again.") from error
 
 
-def counts_in(store: Store, stage: str) -> Iterator[Counts]:
-    """The counts of every shard of a stage, whichever artifact it is of."""
-    for name in store.folders(stage):
-        folder = f"{stage}/{name}"
-        if store.exists(f"{folder}/manifest.json"):
-            manifest = json.loads(store.get(f"{folder}/manifest.json"))
-            yield from (
-                entry.get("counts", {}) for entry in manifest["tables"].get(stage, {}).values()
-            )
-        else:
-            for shard in store.names(f"{folder}/{stage}"):
-                with store.open(f"{folder}/{stage}/{shard}") as file:
-                    yield _counts(pq.read_metadata(file).metadata)
+def folders(store: Store) -> Iterator[str]:
+    """The folders of all artifacts in a store."""
+    for stage in store.folders(""):
+        yield from (f"{stage}/{name}" for name in store.folders(stage))
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -36,7 +36,7 @@ from uuid import uuid4
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from operators.errors import ArtifactHeldError, InputError
+from operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
@@ -156,8 +156,7 @@ class Writer:
         created = self._store.put_new(_name(folder, number), content)
         last = _last(self._store, folder)
         if not created and last < number:
-            where = self._store.where(_name(folder, number))
-            raise InputError(f"{where} is in the way and is no file; remove it, then run again.")
+            raise _in_the_way(self._store, folder, number)
         if created and last == number:
             self.leases[folder] = lease
             return lease
@@ -292,6 +291,13 @@ def _holder(store: Store, folder: str, number: int) -> Holder | None:
         return _HOLDER.validate_json(store.get(_name(folder, number)))
     except (FileNotFoundError, ValidationError):
         return None
+    except DamagedFileError as error:
+        raise _in_the_way(store, folder, number) from error
+
+
+def _in_the_way(store: Store, folder: str, number: int) -> InputError:
+    where = store.where(_name(folder, number))
+    return InputError(f"{where} is in the way and is no file; remove it, then run again.")
 
 
 _HOLDER = TypeAdapter(Holder)

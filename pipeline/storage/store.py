@@ -1,19 +1,24 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
 
-from operators.errors import InputError
+from operators.errors import DamagedFileError, InputError
 from operators.redact import redactor
 from pipeline.storage.s3 import Bucket
+from pipeline.storage.sealed import REPAIR
+
+_ASIDE = "damaged"  # the folder that keeps what was set aside
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,16 @@ class Store:
 
         Raises:
             InputError: the folder cannot be written or the disk is full.
+            DamagedFileError: a folder lies where the file should be.
         """
         if self._local is None:
             self._put_remote(name, content)
             return
-        with _written(self._local / name, content) as aside:
-            aside.replace(self._local / name)
+        target = self._local / name
+        if target.is_dir():
+            raise _no_file(target, "a folder", name)
+        with _written(target, content) as aside:
+            aside.replace(target)
 
     def _put_remote(self, name: str, content: bytes) -> None:
         filesystem, base = self._remote
@@ -96,7 +105,7 @@ class Store:
     def _is(self, name: str, content: bytes) -> bool:
         try:
             return self.get(name) == content
-        except OSError:
+        except (OSError, InputError):
             return False  # it is gone again, or no file
 
     def get(self, name: str) -> bytes:
@@ -104,23 +113,33 @@ class Store:
 
         Raises:
             FileNotFoundError: there is none of that name.
+            DamagedFileError: what is there is no file, or a link out of the store.
+            InputError: it cannot be read.
         """
-        if self._local is not None:
-            return (self._local / name).read_bytes()
-        filesystem, base = self._remote
-        with filesystem.open_input_stream(f"{base}/{name}") as stream:
-            return bytes(stream.read())
+        with self.open(name) as file:
+            try:
+                return bytes(file.read())
+            except OSError as error:
+                raise _unreadable(self.where(name), error) from error
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to read parts of, as a Parquet footer is.
 
         Raises:
             FileNotFoundError: there is none of that name.
+            DamagedFileError: what is there is no file, or a link out of the store.
+            InputError: it cannot be read.
         """
-        if self._local is not None:
-            return pa.OSFile(str(self._local / name))
-        filesystem, base = self._remote
-        return filesystem.open_input_file(f"{base}/{name}")
+        try:
+            if self._local is not None:
+                _check_kind(self._local, name)
+                return pa.OSFile(str(self._local / name))
+            filesystem, base = self._remote
+            return filesystem.open_input_file(f"{base}/{name}")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(self.where(name)) from error
+        except OSError as error:
+            raise _unreadable(self.where(name), error) from error
 
     def exists(self, name: str) -> bool:
         """Whether a file is published."""
@@ -130,39 +149,90 @@ class Store:
         return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
 
     def names(self, folder: str) -> list[str]:
-        """The files right under a folder, by their names in it, sorted; none if it is not there."""
+        """What lies right under a folder and is named like a file, sorted; none if it is not there.
+
+        It may be no file: `get` says so.
+        """
         if self._local is not None:
             path = self._local / folder
             found = path.iterdir() if path.is_dir() else iter(())
-            return sorted(p.name for p in found if p.is_file() and not p.name.startswith("."))
-        filesystem, base = self._remote
-        infos = filesystem.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
-        return sorted(info.base_name for info in infos if info.is_file)
+            return sorted(p.name for p in found if p.name[0] != "." and (p.suffix or p.is_file()))
+        return [info.base_name for info in self._infos(folder) if info.is_file]
 
     def folders(self, folder: str) -> list[str]:
-        """The folders right under a folder, sorted; none if it is not there."""
+        """The folders right under a folder but `damaged`, sorted; none if it is not there."""
         if self._local is not None:
             path = self._local / folder
-            return sorted(p.name for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+            found = [p.name for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
+        else:
+            kind = fs.FileType.Directory
+            found = [info.base_name for info in self._infos(folder) if info.type == kind]
+        return sorted(name for name in found if name != _ASIDE)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The size of each file below a folder, in bytes, by its path in it; not of `damaged`."""
+        if self._local is not None:
+            top = self._local / folder
+            found = {p: p.lstat() for p in top.rglob("*")} if top.is_dir() else {}
+            files = {
+                str(path.relative_to(top)): each.st_size
+                for path, each in found.items()
+                if not stat.S_ISDIR(each.st_mode)
+            }
+        else:
+            start = f"{self._remote[1]}/{folder}/"
+            infos = self._infos(folder, recursive=True)
+            files = {info.path.removeprefix(start): info.size for info in infos if info.is_file}
+        return {name: size for name, size in files.items() if _ASIDE not in name.split("/")}
+
+    def _infos(self, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
         filesystem, base = self._remote
-        infos = filesystem.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
-        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+        below = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=recursive)
+        try:
+            infos: list[fs.FileInfo] = filesystem.get_file_info(below)
+        except OSError as error:
+            raise _unreadable(self.where(folder), error) from error
+        return sorted(infos, key=lambda info: str(info.path))
 
     def drop(self, name: str) -> None:
-        """Remove a file that is no longer needed, if it exists."""
+        """Remove a file that is no longer needed, if it exists.
+
+        Raises:
+            DamagedFileError: it is a folder.
+        """
         if self._local is not None:
-            (self._local / name).unlink(missing_ok=True)
+            try:
+                (self._local / name).unlink(missing_ok=True)
+            except IsADirectoryError as error:
+                raise _no_file(self._local / name, "a folder", name) from error
         elif self.exists(name):
             filesystem, base = self._remote
             filesystem.delete_file(f"{base}/{name}")
 
     def set_aside(self, name: str) -> str:
-        """Move a damaged file out of the way, never deleting it; returns its new name."""
-        folder, _, file = name.rpartition("/")
-        aside = f"{folder}/damaged/{file}"
-        self.put(aside, self.get(name))
-        self.drop(name)
-        return aside
+        """Move a file or folder to `damaged/` beside it, where nothing is replaced.
+
+        Returns its new name. What is not there, or was moved by another process, is left.
+        """
+        folder, _, last = name.rpartition("/")
+        for number in count():
+            aside = f"{folder}/{_ASIDE}/{last}{f'.{number}' if number else ''}".lstrip("/")
+            if self._local is None:
+                if self._moved(name, aside):
+                    return aside
+            elif _moved(self._local / name, self._local / aside):
+                return aside
+        raise AssertionError("there is always another number")
+
+    def _moved(self, name: str, aside: str) -> bool:
+        """Whether it could be moved: false if there is one of the new name."""
+        filesystem, base = self._remote
+        if filesystem.get_file_info(f"{base}/{aside}").type != fs.FileType.NotFound:
+            return False
+        below = [""] if self.exists(name) else [f"/{each}" for each in self.sizes(name)]
+        for each in below:
+            filesystem.move(f"{base}/{name}{each}", f"{base}/{aside}{each}")
+        return True
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages; without credentials."""
@@ -205,3 +275,51 @@ def _written(target: Path, content: bytes) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where it could not even be begun
             aside.unlink(missing_ok=True)
+
+
+def _check_kind(top: Path, name: str) -> None:
+    """Refuse what is no file, or a link that may show another content tomorrow.
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+        DamagedFileError: it is no file.
+    """
+    path = top / name
+    found = path.lstat()
+    if stat.S_ISREG(found.st_mode):
+        return
+    if not stat.S_ISLNK(found.st_mode):
+        raise _no_file(path, "a folder" if path.is_dir() else "something else", name)
+    if not path.is_file():
+        raise _no_file(path, "a link to no file", name)
+    if not path.resolve().is_relative_to(top.resolve()):
+        raise _no_file(path, "a link out of the store", name)
+
+
+def _no_file(path: Path, found: str, name: str) -> DamagedFileError:
+    return DamagedFileError(f"{path} is {found} where a file should be{REPAIR}", name)
+
+
+def _unreadable(where: str, error: OSError) -> InputError:
+    return InputError(
+        f"{where} cannot be read ({error.strerror or error}); check that it is there, the network, "
+        "and the credentials in the environment."
+    )
+
+
+def _moved(path: Path, aside: Path) -> bool:
+    """Whether a file or folder could be moved: false if there is one of the new name."""
+    if os.path.lexists(aside):
+        return False
+    if not os.path.lexists(path):
+        return True
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if path.is_dir() and not path.is_symlink():
+            path.rename(aside)
+        else:
+            os.link(path, aside, follow_symlinks=False)  # which never replaces, as a rename would
+            path.unlink()
+    except FileExistsError:
+        return False
+    return True

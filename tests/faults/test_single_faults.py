@@ -154,7 +154,7 @@ def test_damaged_shard_is_set_aside_and_done_again(calm: Sweep, tmp_path: Path) 
     before = sweep.tables()
     shard = next(tmp_path.glob("artifacts/generations/*/generations/P36.0000.parquet"))
     shard.write_bytes(shard.read_bytes()[:200])
-    assert sweep.verify().returncode == 1
+    assert sweep.verify().returncode == 2
     done = Sweep(tmp_path, (*SMALL, "--repair")).verify()
     assert "P36.0000" in done.stderr
     assert sweep.finish().returncode == 0

@@ -15,13 +15,11 @@ import ray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
-from pipeline.execution.plan import Plan, planned, work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages.decode import decode
+from pipeline.execution.plan import Plan, planned
+from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -128,16 +126,7 @@ def compute_here() -> Compute:
 
     def compute(settings: Run, engine: Engine | None = None) -> Plan:
         plan = planned(settings)
-        for step in plan.steps:
-            if step.artifact.is_complete():
-                continue
-            if step.stage is not None:
-                step.stage.make(step.artifact)
-                continue
-            step.artifact.begin()
-            for item in (each for each in work(plan) if each.artifact == step.artifact):
-                decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
-            step.artifact.finish([step.artifact.stage, "errors"])
+        make_here(plan, engine)
         return plan
 
     return compute

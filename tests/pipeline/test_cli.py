@@ -221,12 +221,12 @@ def test_verify_finished_run_is_0(finished: Plan, cli: Cli) -> None:
     assert out.endswith(" shards read, 0 problems\n")
 
 
-def test_verify_damaged_run_is_1_and_names_the_file(finished: Plan, cli: Cli) -> None:
+def test_verify_damaged_run_is_2_and_names_the_file(finished: Plan, cli: Cli) -> None:
     greedy = finished.branches[0].answers
     path = Path(greedy.store.where(f"{greedy.folder}/generations/P30.0000.parquet"))
     path.write_bytes(b"damaged")
     code, out, err = cli("verify")
-    assert code == 1
+    assert code == 2
     assert str(path) in err
     assert out.endswith(" shards read, 1 problems\n")
 
@@ -235,9 +235,19 @@ def test_verify_repair_between_overrides_sets_the_file_aside(finished: Plan, cli
     greedy = finished.branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations/P30.0000.parquet", b"damaged")
     code, _, err = cli("verify", "--repair", "seed=0")
-    assert code == 1
-    assert "P30.0000.parquet is not a whole Parquet file" in err
-    assert "P30.0000" not in greedy.shards("generations")
+    assert code == 2
+    assert "P30.0000.parquet has 7 bytes, not" in err
+    assert "P30.0000" not in greedy.published("generations")
+
+
+def test_verify_whole_store_names_what_is_damaged(finished: Plan, cli: Cli) -> None:
+    store = ["--store", finished.run.artifacts]
+    assert cli("verify", *store)[0] == 0
+    greedy = finished.branches[0].answers
+    greedy.store.put(f"{greedy.folder}/generations/P30.0000.parquet", b"damaged")
+    code, _, err = cli("verify", *store)
+    assert code == 2
+    assert "P30.0000.parquet has 7 bytes, not" in err
 
 
 @pytest.mark.parametrize("option", ["--nope", "-n"])

@@ -13,12 +13,13 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.costs import rates
-from pipeline.costs.spending import from_csv, spent, to_csv
+from pipeline.costs.spending import spent
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.timing import timed
 from pipeline.machine import processor
 from pipeline.results import report
 from pipeline.run import run
+from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]
 
@@ -65,19 +66,14 @@ def test_timed_stage_is_told_with_its_processor(finished: Plan) -> None:
     assert row["core_seconds"] > 0
 
 
-def test_spent_reads_back_from_its_file(finished: Plan) -> None:
-    rows = spent(finished)
-    assert from_csv(to_csv(rows)).equals(rows)
-
-
 def test_rates_of_shards_from_two_machines_are_of_neither(
     finished: Plan, small_settings: Settings
 ) -> None:
     (branch,) = finished.branches
     frame = branch.answers.read("generations", "P30.0000")
     counts = dict(branch.answers.counts("generations")["P30.0000"])
-    branch.answers.write("generations", "P30.0000", frame, {**counts, "hardware": "another"})
-    branch.answers.finish(["generations", "errors"])
+    overwrite(branch.answers, "generations", "P30.0000", frame, {**counts, "hardware": "another"})
+    complete(finished, branch.answers)
     (row,) = spent(finished).filter(stage="generations").iter_rows(named=True)
     assert row["seconds"] > 0
     assert row["hardware"] is None

@@ -61,7 +61,7 @@ def test_accept_artifact_that_is_gone_is_refused(results: str, finished: Plan) -
 def test_accept_artifact_that_is_not_complete_is_refused(results: str, finished: Plan) -> None:
     branch = finished.branches[0]
     Path(finished.run.artifacts, branch.answers.folder, "manifest.json").unlink()
-    with pytest.raises(InputError, match=rf"{branch.answers.folder} is not complete"):
+    with pytest.raises(InputError, match=rf"{branch.answers.folder} of the run .* is not complete"):
         baseline.accept("demo", RUN, results)
 
 

@@ -42,12 +42,12 @@ def branch(tmp_path: Path) -> PastBranch:
             ("contexts", "P30.0000"): context,
         },
         "generations": {
-            ("generations", "P17.0000"): {"prompt_id": "P17.Q1.000.0", "text": "Italy"}
+            ("generations", "P17.0000"): {"prompt_id": "P17.Q1.000.0", "text": "Italy"},
+            ("generations", "P30.0000"): None,
         },
         "matched": {},
     }
     made = {stage: _made(tmp_path, stage, shards) for stage, shards in tables.items()}
-    made["generations"].write("generations", "P30.0000", empty("generations"))
     return PastBranch(
         *("run", "gpt2", "mini", "belief", "zero-shot"),
         billions_of_parameters=0.1,

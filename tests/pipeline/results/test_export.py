@@ -16,6 +16,7 @@ from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import report
 from pipeline.results.export import FORMATS, export
+from tests.pipeline.here import rewrite
 
 Compute = Callable[..., Plan]
 
@@ -88,9 +89,7 @@ def test_export_lm_eval_has_the_numbers_at_the_harness_place(
 
 def test_export_lm_eval_of_a_run_without_a_start_says_so(results: Path, name: str) -> None:
     path = results / name / "run.json"
-    record = json.loads(path.read_text())
-    del record["started"]
-    path.write_text(json.dumps(record))
+    rewrite(path, lambda record: record.pop("started"))
     with pytest.raises(InputError, match="did not note when it began; run it again"):
         export(name, str(results), "lm-eval", None)
 

@@ -13,6 +13,7 @@ from pipeline.cli import main
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import past, report
+from tests.pipeline.here import rewrite
 
 SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]
 Settings = Callable[..., Run]
@@ -69,12 +70,14 @@ def test_report_of_a_run_whose_artifacts_were_removed_names_it(
 ) -> None:
     shutil.copytree(results_once / "artifacts", tmp_path / "artifacts")
     record = results / "one/run.json"
-    record.write_text(record.read_text().replace(str(results_once), str(tmp_path)))
+    rewrite(record, lambda found: found["run"].update(artifacts=f"{tmp_path}/artifacts"))
     (branch,) = past.branches(str(results), ["one"])
     matched = branch.artifacts["matched"]
     Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
     assert main(["report", "one", "--results", str(results)]) == 2
-    assert f"{matched.folder} of the run one is not whole; run it again" in capsys.readouterr().err
+    assert (
+        f"{matched.folder} of the run one is not complete; run it again" in capsys.readouterr().err
+    )
 
 
 def test_report_command_writes_the_tables_of_all_runs(

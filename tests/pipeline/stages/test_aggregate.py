@@ -9,6 +9,7 @@ from polars.testing import assert_frame_equal
 from operators.schemas import SCHEMAS
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
+from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -65,7 +66,8 @@ def test_aggregate_lost_answers_count_as_failed(
         artifact.store.drop(f"{artifact.folder}/manifest.json")
     shard = branch.answers.shards("generations")[0]
     answers = branch.answers.read("generations", shard)
-    branch.answers.write("generations", shard, answers[2:])
+    overwrite(branch.answers, "generations", shard, answers[2:])
+    complete(finished, branch.answers)
     metrics = compute_here(small_settings()).branches[0].metrics.read_all("metrics")
     row = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
     assert row.select("n", "n_failed").row(0) == (70, 2)

@@ -32,7 +32,7 @@ def test_make_published_facts_are_the_data_sets(finished: Plan) -> None:
 
 
 def test_make_counts_stand_in_the_manifest(finished: Plan) -> None:
-    counts = finished.branches[0].facts.manifest()["counts"]
+    counts = finished.branches[0].facts.manifest().counts
     assert (counts["pairs"], counts["templates"], counts["prompts"]) == (13, 8, 72)
 
 

@@ -67,7 +67,7 @@ def test_make_of_a_set_publishes_its_base_in_shards(
     assert artifact.shards("triples") == ["0000", "0001", "0002", "0003"]
     base = knowledge_base.load(artifact)
     assert base.entities.equals(knowledge_base.read(benchmark, ENTRY).entities)
-    assert artifact.manifest()["counts"]["triples"] == base.triples.height == 1686
+    assert artifact.manifest().counts["triples"] == base.triples.height == 1686
 
 
 def test_recipe_is_the_same_whatever_part_of_the_facts_is_asked(benchmark: Benchmark) -> None:
@@ -90,7 +90,7 @@ def test_expand_draws_from_the_folder_that_the_benchmark_names(
 ) -> None:
     given, store = replace(benchmark, knowledge_base=str(folder)), tmp_path / "store"
     read = made(ReadFacts(given, ENTRY), store)
-    assert set(read.manifest()["tables"]) == {*facts.TABLES, "details"}
+    assert set(read.manifest().tables) == {*facts.TABLES, "details"}
     base = made(ReadKnowledgeBase(given, ENTRY), store)
     stage = Expand(read, "distractors", Distractors("temporal"), 0, 100, base)
     assert stage.recipe.inputs["knowledge_base"] == base.fingerprint

@@ -1,20 +1,19 @@
 """Artifacts: names that follow their recipe, and shards that are whole or refused."""
 
-import contextlib
-import io
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, InputError
-from pipeline.storage.artifact import Artifact, Recipe, decode, differences, encode, find
+from pipeline.storage.artifact import Artifact, Recipe, differences, find, opened
+from pipeline.storage.shard import Place, encode
 from pipeline.storage.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
@@ -30,13 +29,6 @@ def artifact(tmp_path: Path) -> Artifact:
 
 def shard_path(artifact: Artifact) -> Path:
     return Path(artifact.store.where(f"{artifact.folder}/relations/all.parquet"))
-
-
-def flipped(content: bytes) -> bytes:
-    """One bit of the first page's data is another."""
-    chunk = pq.read_metadata(io.BytesIO(content)).row_group(0).column(0)
-    place = chunk.data_page_offset + chunk.total_compressed_size - 1
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -76,15 +68,10 @@ def test_fingerprint_known_recipe_never_changes() -> None:
     assert Recipe("facts", 1, {"a": "é"}).fingerprint == "fb215e6ba873d81c"
 
 
-def test_decode_encoded_frame_is_the_same_frame() -> None:
-    content = encode(ROWS, "relations", "f1", {})
-    assert_frame_equal(decode(content, "relations", "f1", "here"), ROWS)
-
-
 def test_footer_has_rows_and_counts_before_and_after_the_manifest(artifact: Artifact) -> None:
     counts = {"seconds": 1.5, "model": "tiny"}
     artifact.write("relations", "all", ROWS, counts)
-    assert artifact.footer("relations", "all") == (ROWS.height, counts)
+    assert artifact.footer("relations", "all")[:2] == (ROWS.height, counts)
     assert artifact.counts("relations") == {"all": counts}
     artifact.finish(["relations"])
     assert artifact.counts("relations") == {"all": counts}
@@ -98,81 +85,130 @@ def test_footer_truncated_shard_is_named(artifact: Artifact) -> None:
         artifact.footer("relations", "all")
 
 
-def test_decode_frame_without_rows_has_the_columns() -> None:
-    content = encode(ROWS.clear(), "relations", "f1", {})
-    assert_frame_equal(decode(content, "relations", "f1", "here"), ROWS.clear())
-
-
-def test_encode_missing_column_names_table_and_column() -> None:
-    with pytest.raises(InputError, match="table relations: column label is missing"):
-        encode(ROWS.drop("label"), "relations", "f1", {})
-
-
-def test_encode_wrong_type_names_the_table() -> None:
-    wrong = ROWS.with_columns(label=pl.struct("relation_id"))
-    with pytest.raises(InputError, match="table relations: "):
-        encode(wrong, "relations", "f1", {})
-
-
 DAMAGES: dict[str, Damage] = {
     "cut": lambda content: content[: len(content) // 2],
-    "cut short of a byte": lambda content: content[:-1],
     "empty": lambda _: b"",
-    "text": lambda _: b"no Parquet file at all",
-    "bit flipped": flipped,
-    "another artifact's": lambda _: encode(ROWS, "relations", "f1", {}),
-    "another table's": lambda _: encode(
-        pl.DataFrame({"pair_id": ["P1.Q1"], "prompt_id": "p", "relation_id": "P1", "text": "x"}),
-        "given",
-        RECIPE.fingerprint,
-        {},
+    "another artifact's": lambda _: encode(ROWS, Place("relations", "f1", "relations/all")),
+    "another number": lambda _: encode(
+        ROWS[::-1], Place("relations", RECIPE.fingerprint, "relations/all")
     ),
 }
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_read_damaged_shard_names_file_and_fix(artifact: Artifact, damage: Damage) -> None:
+def test_read_damaged_shard_names_file_and_fix(
+    artifact: Artifact, damage: Damage, *, is_complete: bool
+) -> None:
     artifact.write("relations", "all", ROWS)
     path = shard_path(artifact)
-    path.write_bytes(damage(path.read_bytes()))
+    if is_complete:
+        artifact.finish(["relations"])
+    content = damage(path.read_bytes())
+    if not is_complete and content == DAMAGES["another number"](b""):
+        return  # whoever writes a shard of an open artifact by our own code has published it
+    path.write_bytes(content)
     with pytest.raises(DamagedFileError) as error:
         artifact.read("relations", "all")
-    assert str(error.value).startswith(f"{path} ")
-    assert str(error.value).endswith("set it aside and run again: only this shard is recomputed.")
+    assert str(error.value).startswith((f"{path} ", f"the footer of {path} "))
+    assert "`factsweep verify --repair` sets it aside" in str(error.value)
 
 
-@pytest.mark.parametrize("bit", [0, 7])
-def test_decode_any_bit_flipped_is_refused_or_changes_nothing(bit: int) -> None:
-    content = encode(ROWS, "relations", "f1", {"seconds": 1.5})
-    for place in range(len(content)):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << bit
-        with contextlib.suppress(DamagedFileError):
-            assert decode(bytes(damaged), "relations", "f1", "here").equals(ROWS)
-
-
-def test_read_parquet_of_somebody_else_says_it_belongs_elsewhere(artifact: Artifact) -> None:
+def test_read_shard_gone_is_named(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
-    ROWS.write_parquet(shard_path(artifact))
-    with pytest.raises(DamagedFileError, match=r"belongs elsewhere: its footer says .* nothing"):
+    artifact.finish(["relations"])
+    shard_path(artifact).unlink()
+    with pytest.raises(DamagedFileError, match=r"all\.parquet is gone"):
         artifact.read("relations", "all")
 
 
-def test_read_footer_with_other_row_count_is_refused(artifact: Artifact) -> None:
+def test_shards_complete_artifact_are_those_of_the_manifest(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
-    table = pq.read_table(shard_path(artifact))
-    pq.write_table(table.slice(0, 1), shard_path(artifact))
-    with pytest.raises(DamagedFileError, match=r"factsweep\.rows 2, not 1"):
-        artifact.read("relations", "all")
+    artifact.finish(["relations"])
+    shutil.copy(shard_path(artifact), shard_path(artifact).with_name("more.parquet"))
+    assert artifact.shards("relations") == ["all"]
 
 
-def test_read_other_columns_under_the_right_footer_is_refused(artifact: Artifact) -> None:
+def test_finish_shard_that_was_not_written_here_is_refused(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
-    table = pq.read_table(shard_path(artifact))
-    renamed = table.rename_columns(["label", "relation_id"])
-    pq.write_table(renamed.replace_schema_metadata(table.schema.metadata), shard_path(artifact))
-    with pytest.raises(DamagedFileError, match="has another schema than table relations"):
-        artifact.read("relations", "all")
+    shutil.copy(shard_path(artifact), shard_path(artifact).with_name("more.parquet"))
+    with pytest.raises(DamagedFileError, match=r"more\.parquet is no shard of this artifact"):
+        artifact.finish(["relations"])
+
+
+def test_finish_shard_that_is_missing_is_refused(artifact: Artifact) -> None:
+    artifact.write("relations", "all", ROWS)
+    with pytest.raises(DamagedFileError, match=r"other\.parquet is gone"):
+        artifact.finish(["relations"], of={"relations": ["all", "other"]})
+
+
+def test_finish_damaged_shard_is_refused(artifact: Artifact) -> None:
+    artifact.write("relations", "all", ROWS)
+    shard_path(artifact).write_bytes(b"half a shard")
+    with pytest.raises(DamagedFileError, match="not a whole Parquet file"):
+        artifact.finish(["relations"])
+
+
+def test_finish_pins_what_it_was_made_of(artifact: Artifact) -> None:
+    source = Artifact(artifact.store, replace(RECIPE, version=2))
+    for each in (source, artifact):
+        each.write("relations", "all", ROWS)
+    source.finish(["relations"])
+    artifact.finish(["relations"], made_of=[source])
+    assert artifact.manifest().inputs == {source.folder: source.manifest().pin}
+
+
+def test_manifest_same_rows_computed_anew_has_the_same_digest(artifact: Artifact) -> None:
+    pins = []
+    for seconds in (1.5, 2.5):
+        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        artifact.write("relations", "all", ROWS, {"seconds": seconds})
+        artifact.finish(["relations"])
+        pins.append(artifact.manifest().pin)
+    assert pins[0].digest == pins[1].digest
+    assert pins[0].made != pins[1].made
+
+
+def test_manifest_other_rows_has_another_digest(artifact: Artifact) -> None:
+    digests = set()
+    for rows in (ROWS, ROWS[::-1]):
+        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        artifact.write("relations", "all", rows)
+        artifact.finish(["relations"])
+        digests.add(artifact.manifest().pin.digest)
+    assert len(digests) == 2
+
+
+def test_read_shard_computed_anew_by_another_process_is_read(artifact: Artifact) -> None:
+    other = Artifact(artifact.store, RECIPE)
+    for seconds in (1.5, 2.5):
+        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        artifact.write("relations", "all", ROWS, {"seconds": seconds})
+        artifact.finish(["relations"])
+        assert other.read("relations", "all").equals(ROWS)
+
+
+def test_read_other_rows_computed_meanwhile_is_refused(artifact: Artifact) -> None:
+    other = Artifact(artifact.store, RECIPE)
+    artifact.write("relations", "all", ROWS)
+    artifact.finish(["relations"])
+    other.read("relations", "all")
+    artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+    artifact.write("relations", "all", ROWS[::-1])
+    artifact.finish(["relations"])
+    with pytest.raises(InputError, match="was computed anew while it was read; run again"):
+        other.read("relations", "all")
+
+
+def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> None:
+    other = Artifact(artifact.store, replace(RECIPE, version=2))
+    artifact.begin()
+    content = artifact.store.get(f"{artifact.folder}/recipe.json")
+    artifact.store.put(f"{other.folder}/recipe.json", content)
+    with pytest.raises(
+        DamagedFileError, match=f"belongs elsewhere: it is {artifact.folder}/recipe.json"
+    ):
+        opened(artifact.store, other.folder)
 
 
 def test_artifact_without_manifest_is_not_complete(artifact: Artifact) -> None:
@@ -203,10 +239,10 @@ def test_artifact_manifest_is_the_last_file(
 def test_manifest_finished_artifact_says_rows_bytes_and_counts(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"], {"relations": 2})
-    entry = artifact.manifest()["tables"]["relations"]["all"]
-    assert (entry["rows"], entry["bytes"]) == (2, shard_path(artifact).stat().st_size)
+    entry = artifact.manifest().tables["relations"]["all"]
+    assert (entry.rows, entry.bytes) == (2, shard_path(artifact).stat().st_size)
     assert artifact.rows("relations") == {"all": 2}
-    assert artifact.manifest()["counts"] == {"relations": 2}
+    assert artifact.manifest().counts == {"relations": 2}
 
 
 def test_read_all_several_shards_are_joined_by_name(artifact: Artifact) -> None:
@@ -228,6 +264,14 @@ def test_write_chunk_is_read_back_and_is_no_shard(artifact: Artifact) -> None:
 def test_settled_value_stays_what_it_was_first(artifact: Artifact) -> None:
     assert artifact.settled("rows_per_shard", 7) == 7
     assert artifact.settled("rows_per_shard", 100) == 7
+
+
+@pytest.mark.parametrize("content", [b"", b"8", b'{"rows_per_shard": 8}'])
+def test_settled_value_that_is_damaged_is_refused(artifact: Artifact, content: bytes) -> None:
+    artifact.settled("rows_per_shard", 7)
+    artifact.store.put(f"{artifact.folder}/rows_per_shard.json", content)
+    with pytest.raises(DamagedFileError, match=r"rows_per_shard\.json "):
+        artifact.settled("rows_per_shard", 7)
 
 
 def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:

@@ -7,17 +7,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
+from operators.errors import DamagedFileError, InputError
 from pipeline.storage.store import Store
 
 FILL = """
-from operators.errors import InputError
+from operators.errors import DamagedFileError, InputError
 from pipeline.storage.store import Store
 store = Store("{0}")
 store.put("a/one", b"old")
@@ -213,3 +213,62 @@ def test_where_any_slashes_is_one_path() -> None:
 def test_store_unknown_scheme_names_the_field() -> None:
     with pytest.raises(InputError, match="artifacts=gopher://x is no folder or URL"):
         Store("gopher://x").put("a", b"")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) -> None:
+    store, path = Store(str(tmp_path)), tmp_path / "a/one"
+    for _ in range(3):
+        path.parent.mkdir(exist_ok=True)
+        if kind == "file":
+            path.write_text("damaged")
+        elif kind == "link":
+            path.symlink_to("/nowhere")
+        else:
+            (path / "below").mkdir(parents=True)
+        store.set_aside("a/one")
+    assert sorted(p.name for p in (tmp_path / "a/damaged").iterdir()) == ["one", "one.1", "one.2"]
+
+
+def test_set_aside_what_is_not_there_is_left(store: Store) -> None:
+    store.put("a/one", b"")
+    store.set_aside("a/two")
+    assert store.names("a") == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda path: path.mkdir(), "a folder"),
+        (lambda path: path.symlink_to("/nowhere"), "a link to no file"),
+        (lambda path: path.symlink_to("/etc/hostname"), "a link out of the store"),
+        (os.mkfifo, "something else"),
+    ],
+    ids=["folder", "dangling", "out", "pipe"],
+)
+def test_get_what_is_no_file_is_refused(
+    tmp_path: Path, make: Callable[[Path], object], found: str
+) -> None:
+    make(tmp_path / "one.json")
+    with pytest.raises(DamagedFileError, match=rf"one\.json is {found} where a file should be"):
+        Store(str(tmp_path)).get("one.json")
+
+
+def test_get_link_within_the_store_is_read(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("1")
+    (tmp_path / "two").symlink_to("one")
+    assert Store(str(tmp_path)).get("two") == b"1"
+
+
+def test_put_where_a_folder_lies_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(DamagedFileError, match="one is a folder where a file should be"):
+        Store(str(tmp_path)).put("one", b"1")
+
+
+def test_sizes_files_below_a_folder_but_what_was_set_aside(store: Store) -> None:
+    for name in ("a/one", "a/b/two", "a/b/bad"):
+        store.put(name, name.encode())
+    store.set_aside("a/b/bad")
+    assert store.sizes("a") == {"one": 5, "b/two": 7}
+    assert store.sizes("nowhere") == {}

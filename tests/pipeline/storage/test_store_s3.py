@@ -118,6 +118,24 @@ def test_damaged_file_is_set_aside(bucket: str) -> None:
     store.put("t/shard.parquet", b"half")
     assert store.get(store.set_aside("t/shard.parquet")) == b"half"
     assert store.names("t") == []
+    store.put("t/shard.parquet", b"other")
+    assert store.get(store.set_aside("t/shard.parquet")) == b"other"
+    assert store.get("t/damaged/shard.parquet") == b"half"
+
+
+def test_folder_is_set_aside_with_all_that_is_in_it(bucket: str) -> None:
+    store = Store(bucket)
+    store.put("a/t/one", b"1")
+    store.put("a/t/damaged/two", b"2")
+    assert store.set_aside("a/t") == "a/damaged/t"
+    assert store.get("a/damaged/t/one") == b"1"
+    assert store.sizes("a") == {}
+
+
+def test_missing_file_and_missing_bucket_are_told_apart(bucket: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        Store(bucket).get("nothing")
+    assert Store(bucket).sizes("nothing") == {}
 
 
 def test_missing_bucket_is_one_sentence(bucket: str) -> None:

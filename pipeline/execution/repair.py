@@ -1,0 +1,66 @@
+"""repair: set aside what is damaged of a run, so that only that is computed anew."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from operators.errors import DamagedFileError
+from pipeline.execution.plan import Plan
+from pipeline.storage import findings
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.findings import Finding
+from pipeline.storage.manifest import Pin
+
+_MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
+_LOG = logging.getLogger("factsweep")
+
+
+def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bool:
+    """Set aside all that listings and manifests tell; whether nothing is left to compute.
+
+    `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
+    this run, and is added to.
+
+    Raises:
+        DamagedFileError: something is damaged again and again.
+    """
+    artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
+    for artifact in artifacts.values():
+        for finding in findings.listed(artifact):
+            _set_aside(finding, renewed)
+    for finding in misfits(artifacts, recorded, renewed):
+        _set_aside(finding, renewed)
+    return plan.is_complete()
+
+
+def misfits(
+    artifacts: Mapping[str, Artifact], recorded: Mapping[str, Pin], renewed: Mapping[str, int]
+) -> Iterator[Finding]:
+    """The complete ones of a run's artifacts that do not fit each other or its earlier results."""
+    complete = {folder: each for folder, each in artifacts.items() if each.was_complete}
+    return findings.misfits(complete, recorded, renewed)
+
+
+def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
+    """Set aside what turned out to be damaged when it was read.
+
+    Raises:
+        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
+    """
+    for step in plan.steps:
+        if damage.name is not None and damage.name.startswith(f"{step.artifact.folder}/"):
+            _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)
+            return
+    raise damage
+
+
+def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
+    artifact = finding.artifact
+    name = finding.name or artifact.folder
+    renewed[name] += 1
+    if renewed[name] > _MOST:
+        raise DamagedFileError(finding.sentence, finding.name)
+    aside = finding.set_aside()
+    _LOG.warning("%s Set aside as %s.", finding.sentence, artifact.store.where(aside))
+    if name == f"{artifact.folder}/recipe.json":
+        artifact.begin()

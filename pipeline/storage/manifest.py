@@ -1,0 +1,79 @@
+"""Manifests: all shards of a complete artifact with their checksums, and what they were made of.
+
+A manifest is sealed, names its artifact, and pins the manifests of all artifacts that were read:
+so that a shard that was edited together with its manifest does not fit what was made of it.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from operators.errors import DamagedFileError, InputError
+from pipeline.config.typed import build
+from pipeline.storage.sealed import REPAIR, digest, seal, unseal
+
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A shard: its rows, its size in bytes, the SHA-256 of the file and of its data alone."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    content: str
+    counts: dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A manifest that something was made of: what it lists (`digest`), and when it was `made`.
+
+    `made` is another one each time that an artifact is computed, though its content be the same.
+    """
+
+    digest: str
+    made: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a complete artifact holds; `inputs` are the artifacts that it was made of, by folder."""
+
+    artifact: str
+    made: str
+    inputs: dict[str, Pin]
+    tables: dict[str, dict[str, Entry]]
+    counts: dict[str, int | float | str]
+
+    @cached_property
+    def pin(self) -> Pin:
+        """What stands in the manifests of all that is made of this artifact.
+
+        It is of the data alone: what they cost may differ when they are computed anew.
+        """
+        data = {
+            table: {shard: entry.content for shard, entry in shards.items()}
+            for table, shards in self.tables.items()
+        }
+        return Pin(digest({"artifact": self.artifact, "tables": data}), self.made)
+
+    def to_json(self) -> bytes:
+        """The manifest as a sealed file."""
+        return seal(asdict(self), f"{self.artifact}/{NAME}")
+
+
+def parsed(text: bytes, artifact: str, where: str) -> Manifest:
+    """The manifest of an artifact, from its file.
+
+    Raises:
+        DamagedFileError: it is not what was written for this artifact.
+    """
+    name = f"{artifact}/{NAME}"
+    content = unseal(text, name, where)
+    try:
+        found = build(Manifest, content, where)
+    except InputError as error:
+        message = str(error).removesuffix(".")
+        raise DamagedFileError(f"{message}{REPAIR}", name) from error
+    return found

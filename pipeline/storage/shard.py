@@ -1,0 +1,141 @@
+"""A shard: a canonical table as Parquet; its footer says what it is, and has a checksum of it."""
+
+import hashlib
+import io
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from operators.errors import DamagedFileError
+from operators.schemas import SCHEMAS, conform
+from pipeline.storage.sealed import REPAIR, seal, unseal
+
+Counts = Mapping[str, int | float | str]
+
+_FOOTER = b"factsweep"
+
+
+class Place(NamedTuple):
+    """Where a shard belongs: the table it is of, the artifact, and its name in there.
+
+    >>> Place("prompts", "0123456789abcdef", "prompts/P36.0000")
+    Place(table='prompts', fingerprint='0123456789abcdef', shard='prompts/P36.0000')
+    """
+
+    table: str
+    fingerprint: str
+    shard: str
+
+
+class Footer(NamedTuple):
+    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before."""
+
+    rows: int
+    counts: Counts
+    content: str
+
+
+def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
+    """A shard: the canonical schema, the same bytes for the same rows, and the footer."""
+    arrow = conform(frame, place.table).combine_chunks()
+    sink = io.BytesIO()
+    with pq.ParquetWriter(
+        sink, arrow.schema, compression="zstd", write_page_checksum=True
+    ) as writer:
+        writer.write_table(arrow)
+        said = {
+            **place._asdict(),
+            "rows": arrow.num_rows,
+            "counts": dict(counts or {}),
+            "content": hashlib.sha256(sink.getbuffer()).hexdigest(),
+        }
+        writer.add_key_value_metadata({_FOOTER: seal(said, "footer")})
+    return sink.getvalue()
+
+
+def decode(content: bytes, place: Place, where: str, name: str | None) -> pl.DataFrame:
+    """The rows of a shard, if it is whole and is what its place says.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
+    check(content, place, where, name)
+    return rows(content, place.table, where, name, validate=True)
+
+
+def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
+    """The footer of a shard whose data are those that were written.
+
+    Raises:
+        DamagedFileError: they are not, or it belongs elsewhere.
+    """
+    footer = read_footer(pa.BufferReader(content), place, where, name)
+    if _data(content) != footer.content:
+        raise DamagedFileError(f"{where} holds other data than were written{REPAIR}", name)
+    return footer
+
+
+def rows(
+    content: bytes, table: str, where: str, name: str | None, *, validate: bool = False
+) -> pl.DataFrame:
+    """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
+
+    Raises:
+        DamagedFileError: it is not whole, or has another schema than the table has today.
+    """
+    try:
+        arrow = pq.read_table(pa.BufferReader(content), partitioning=None)
+        if validate:
+            arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _not_whole(error, where, name) from error
+    if not arrow.schema.equals(SCHEMAS[table]):
+        raise DamagedFileError(f"{where} has another schema than table {table}{REPAIR}", name)
+    frame = pl.from_arrow(arrow.replace_schema_metadata(None))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None) -> Footer:
+    """What the footer of a shard says, without reading the rest of it.
+
+    Raises:
+        DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
+    """
+    try:
+        found = pq.read_metadata(file)
+        text = (found.metadata or {}).get(_FOOTER)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _not_whole(error, where, name) from error
+    if text is None:
+        raise DamagedFileError(f"{where} is Parquet of something else{REPAIR}", name)
+    said = _said(text, where, name)
+    expected = {**place._asdict(), "rows": found.num_rows}
+    for field, value in expected.items():
+        if said.get(field) != value:
+            raise DamagedFileError(
+                f"{where} belongs elsewhere: its footer says {field} {said.get(field)}, "
+                f"not {value}{REPAIR}",
+                name,
+            )
+    return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
+
+
+def _said(text: bytes, where: str, name: str | None) -> dict[str, Any]:
+    try:
+        return unseal(text, "footer", f"the footer of {where}")
+    except DamagedFileError as error:
+        raise DamagedFileError(str(error), name) from error
+
+
+def _not_whole(error: Exception, where: str, name: str | None) -> DamagedFileError:
+    return DamagedFileError(f"{where} is not a whole Parquet file ({error}){REPAIR}", name)
+
+
+def _data(content: bytes) -> str:
+    """The SHA-256 of all that is before the footer; its length is in the file's last 8 bytes."""
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    return hashlib.sha256(memoryview(content)[:-footer]).hexdigest()

@@ -1,0 +1,171 @@
+"""Ways to harm a finished store, and what a run's numbers are made of."""
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from pipeline.storage.sealed import seal, unseal
+from pipeline.storage.shard import Place, encode
+
+Harm = Callable[[Path], None]
+
+
+def edited(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with one value changed: a number, or else a text; none if there are no rows."""
+    kinds = [*zip(rows.columns, rows.dtypes, strict=True)]
+    for name in (name for name, kind in kinds if kind.is_float() and rows[name].count()):
+        return rows.with_columns(pl.col(name) * 2 + 1)
+    for name in (name for name, kind in kinds if kind == pl.String and rows[name].count()):
+        last = pl.int_range(pl.len()) == pl.len() - 1
+        return rows.with_columns(pl.when(last).then(pl.col(name) + "x").otherwise(name))
+    return rows
+
+
+def edit_under_the_footer(path: Path) -> None:
+    """Change a value, and keep the footer that the file had."""
+    footer = pq.read_metadata(path).metadata
+    table = pq.read_table(path)
+    changed = edited(pl.read_parquet(path)).to_arrow().cast(table.schema)
+    pq.write_table(changed.replace_schema_metadata(footer), path, compression="zstd")
+
+
+def edit_with_a_new_footer(path: Path) -> None:
+    """Change a value, and write the shard as factsweep would."""
+    said = json.loads(pq.read_metadata(path).metadata[b"factsweep"])
+    place = Place(said["table"], said["fingerprint"], said["shard"])
+    path.write_bytes(encode(edited(pl.read_parquet(path)), place, said["counts"]))
+
+
+def edit_with_the_manifest(path: Path) -> None:
+    """Change a value, and the manifest to match, checksums and all."""
+    edit_with_a_new_footer(path)
+    content = path.read_bytes()
+    manifest = path.parent.parent / "manifest.json"
+    name = "/".join(manifest.parts[-3:])
+    found = unseal(manifest.read_bytes(), name, "manifest")
+    entry = found["tables"][path.parent.name][path.stem]
+    said = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"factsweep"])
+    entry |= {"bytes": len(content), "content": said["content"]}
+    entry["sha256"] = hashlib.sha256(content).hexdigest()
+    manifest.write_bytes(seal(found, name))
+
+
+def become_a_folder(path: Path) -> None:
+    """A folder of the file's name, with a file in it."""
+    path.unlink()
+    path.mkdir()
+    (path / "file").write_text("x")
+
+
+def become_a_link(path: Path, target: str) -> None:
+    """A link in place of the file."""
+    path.unlink()
+    path.symlink_to(target)
+
+
+def leave_the_store(path: Path) -> None:
+    """A link to the same content outside of the store."""
+    outside = Path.cwd() / f"outside-{path.name}"
+    shutil.move(path, outside)
+    path.symlink_to(outside)
+
+
+def flip(path: Path, place: float = 0.5) -> None:
+    """Another bit at a place between 0 and 1."""
+    content = bytearray(path.read_bytes())
+    if content:
+        content[int(place * (len(content) - 1))] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def another_schema(path: Path) -> None:
+    """A column more than the table has today, as another version might have written it."""
+    table = pq.read_table(path)
+    metadata = pq.read_metadata(path).metadata
+    wider = table.append_column("more", table.column(0))
+    pq.write_table(wider.replace_schema_metadata(metadata), path)
+
+
+ANY: dict[str, Harm] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]) and None,
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "flipped": flip,
+    "gone": Path.unlink,
+    "folder": become_a_folder,
+    "dangling link": lambda path: become_a_link(path, "/nowhere/at/all"),
+    "link out": leave_the_store,
+}
+SHARDS: dict[str, Harm] = {
+    **ANY,
+    "foreign": lambda path: pl.DataFrame({"a": [1]}).write_parquet(path),
+    "edited": edit_under_the_footer,
+    "edited, new footer": edit_with_a_new_footer,
+    "edited, with manifest": edit_with_the_manifest,
+    "another schema": another_schema,
+}
+JSON: dict[str, Harm] = {
+    **ANY,
+    "text": lambda path: path.write_text("no JSON") and None,
+    "list": lambda path: path.write_text("[1, 2]") and None,
+    "number": lambda path: path.write_text("3") and None,
+    "null": lambda path: path.write_text("null") and None,
+    "other fields": lambda path: path.write_text('{"tables": 1}') and None,
+    "sealed other fields": lambda path: (
+        path.write_bytes(seal({"tables": 1}, "/".join(path.parts[-3:]))) and None
+    ),
+}
+
+
+def files(folder: Path) -> list[Path]:
+    """Every file below a folder but what was set aside."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if "damaged" not in path.parts]
+
+
+def mutated(folder: Path, seed: int) -> str:
+    """Harm one file of a store, chosen by the seed; says how."""
+    draw = random.Random(seed)
+    every = files(folder)
+    path = draw.choice(every)
+    before = path.stat()
+    ways = dict(_ways(path, every, draw))
+    name = draw.choice(sorted(ways))
+    ways[name](path)
+    if path.is_file() and draw.random() < 0.5:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        name += ", mtime set back"
+    return f"{path.relative_to(folder)}: {name}"
+
+
+def _ways(path: Path, every: list[Path], draw: random.Random) -> Iterator[tuple[str, Harm]]:
+    other, place = draw.choice(every), draw.random()
+    alike = draw.choice([each for each in every if each.suffix == path.suffix])
+    yield from (ANY | {"flipped": lambda path: flip(path, place)}).items()
+    yield f"as {other}", lambda path: path.write_bytes(other.read_bytes()) and None
+    yield f"as {alike}", lambda path: path.write_bytes(alike.read_bytes()) and None
+    yield f"swapped with {alike}", lambda path: _swap(path, alike)
+    yield "twice", lambda path: shutil.copy(path, path.with_name(f"more-{path.name}")) and None
+    if path.suffix == ".parquet" and path.parent.parent.parent.parent.name == "artifacts":
+        yield from SHARDS.items()
+    elif path.suffix == ".json":
+        yield from JSON.items()
+        yield "another digit", _another_digit
+
+
+def _swap(path: Path, other: Path) -> None:
+    ours, theirs = path.read_bytes(), other.read_bytes()
+    path.write_bytes(theirs)
+    other.write_bytes(ours)
+
+
+def _another_digit(path: Path) -> None:
+    text = path.read_text()
+    path.write_text(text.replace("1", "2", 1))

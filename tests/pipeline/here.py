@@ -1,0 +1,54 @@
+"""A run in this process: the stages without Ray, a fake engine in place of a pool."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Engine
+from pipeline.execution.plan import Plan, begin, check_inputs, finish, work
+from pipeline.inputs.models import tokenizer
+from pipeline.stages.decode import decode
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.sealed import seal, unseal
+from pipeline.storage.shard import Counts
+
+
+def make_here(plan: Plan, engine: Engine | None = None) -> None:
+    """Make what is missing of a plan, in this process."""
+    for step in plan.steps:
+        if step.artifact.is_complete():
+            continue
+        if step.stage is not None:
+            check_inputs(step.artifact, [each.artifact for each in step.after])
+            step.stage.make(step.artifact)
+            continue
+        begin(next(each for each in plan.branches if step in each.steps), step.artifact)
+        for item in (each for each in work(plan) if each.artifact == step.artifact):
+            decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
+        complete(plan, step.artifact)
+
+
+def complete(plan: Plan, artifact: Artifact) -> None:
+    """Publish the manifest of what an engine wrote, as it is there."""
+    for branch in plan.branches:
+        for asked, question in branch.asked():
+            if asked.folder == artifact.folder:
+                finish(branch, asked, question)
+
+
+def overwrite(
+    artifact: Artifact, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
+) -> None:
+    """Publish a shard in place of the one that is published."""
+    artifact.set_aside(f"{artifact.folder}/{table}/{shard}.parquet")
+    artifact.write(table, shard, frame, counts)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a run.json as another run would have written it."""
+    content = unseal(path.read_bytes(), path.name, str(path))
+    change(content)
+    path.write_bytes(seal(content, path.name))

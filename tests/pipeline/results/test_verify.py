@@ -1,0 +1,139 @@
+"""verify: what is wrong with a run, or with a whole store; all kinds of damage: test_reads."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
+from pipeline.results.verify import verify
+from pipeline.storage.artifact import Artifact
+from tests.pipeline.here import complete, overwrite
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+def shard_path(artifact: Artifact, table: str = "generations") -> Path:
+    return Path(
+        artifact.store.where(f"{artifact.folder}/{table}/{artifact.shards(table)[0]}.parquet")
+    )
+
+
+def test_verify_finished_run_is_clean(finished: Plan) -> None:
+    checked, problems = verify(finished.run)
+    assert problems == []
+    assert checked == len([*Path(finished.run.artifacts).rglob("*.parquet")])
+
+
+def test_verify_unfinished_run_names_what_is_not_complete(small_settings: Settings) -> None:
+    checked, problems = verify(small_settings())
+    assert checked == 0
+    assert [problem.partition(" is ")[2] for problem in problems] == [
+        "not complete; run it again."
+    ] * 11
+
+
+def test_verify_missing_shard_is_named(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.unlink()
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} is gone") for problem in problems)
+
+
+def test_verify_truncated_shard_is_named(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(path.read_bytes()[:-50])
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} has ") for problem in problems)
+
+
+@pytest.mark.parametrize("table", ["pairs", "prompts", "errors", "samples", "answers", "metrics"])
+def test_verify_truncated_shard_of_any_stage_is_named(finished: Plan, table: str) -> None:
+    artifacts = finished.branches[0].artifacts()
+    artifact = next(each for each in artifacts if each.shards(table))
+    path = shard_path(artifact, table)
+    path.write_bytes(path.read_bytes()[:100])
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} has ") for problem in problems)
+
+
+def test_verify_shard_of_another_artifact_is_named(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    (other,) = compute_here(small_settings("decoding.max_tokens=9")).branches
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(shard_path(other.answers).read_bytes())
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} ") for problem in problems)
+
+
+def test_verify_whole_shard_with_other_content_is_named(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    shard = greedy.shards("generations")[0]
+    changed = greedy.read("generations", shard).with_columns(text=pl.lit("Paris"))
+    path = shard_path(greedy)
+    manifest = path.parents[1] / "manifest.json"
+    before = manifest.read_bytes()
+    overwrite(greedy, "generations", shard, changed)
+    manifest.write_bytes(before)
+    _, problems = verify(finished.run)
+    assert all(f"/generations/{shard}.parquet " in problem for problem in problems)
+    assert problems
+
+
+def test_verify_prompt_answered_twice_is_counted(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    first, second, *_ = greedy.shards("generations")
+    rows = [greedy.read("generations", shard) for shard in (first, second)]
+    overwrite(greedy, "generations", second, pl.concat([rows[1], rows[0][:1]]))
+    complete(finished, greedy)
+    _, problems = verify(finished.run)
+    assert any("2 rows share a prompt_id with another" in problem for problem in problems)
+
+
+def test_verify_prompt_without_an_answer_is_counted(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    shard = greedy.shards("generations")[0]
+    overwrite(greedy, "generations", shard, greedy.read("generations", shard)[2:])
+    complete(finished, greedy)
+    _, problems = verify(finished.run)
+    assert any("2 prompts have neither answer nor error" in problem for problem in problems)
+
+
+def test_verify_sampled_prompt_without_samples_is_counted(finished: Plan) -> None:
+    block = finished.branches[0].further[2]
+    shard = block.shards("samples")[0]
+    overwrite(block, "samples", shard, block.read("samples", shard)[1:])
+    complete(finished, block)
+    _, problems = verify(finished.run)
+    assert any("1 prompts have neither answer nor error" in problem for problem in problems)
+
+
+def test_verify_refused_prompts_are_no_problem(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("model.max_model_len=235")
+    compute_here(run)
+    assert verify(run)[1] == []
+
+
+def test_verify_repair_sets_aside_what_the_next_run_recomputes(
+    finished: Plan, compute_here: Compute
+) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(b"damaged")
+    verify(finished.run, repair=True)
+    assert not path.exists()
+    compute_here(finished.run)
+    assert verify(finished.run)[1] == []
+
+
+def test_verify_without_repair_touches_nothing(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(b"damaged")
+    verify(finished.run)
+    assert path.read_bytes() == b"damaged"
+    assert finished.branches[0].answers.is_complete()

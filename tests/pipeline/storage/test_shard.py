@@ -1,0 +1,114 @@
+"""Shards: what is read is what was written, or is refused."""
+
+import contextlib
+import io
+from collections.abc import Callable
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.errors import DamagedFileError, InputError
+from pipeline.storage import shard
+from pipeline.storage.shard import Place, decode, encode
+
+PLACE = Place("relations", "f1", "relations/all")
+ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
+
+Damage = Callable[[bytes], bytes]
+
+
+def read(content: bytes) -> pl.DataFrame:
+    return decode(content, PLACE, "here", "relations/f1/relations/all.parquet")
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit of the first page's data is another."""
+    chunk = pq.read_metadata(io.BytesIO(content)).row_group(0).column(0)
+    place = chunk.data_page_offset + chunk.total_compressed_size - 1
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def rewritten(content: bytes, change: Callable[[pl.DataFrame], pl.DataFrame]) -> bytes:
+    """The same file with other rows under the footer that it had."""
+    footer = pq.read_metadata(io.BytesIO(content)).metadata
+    table = change(pl.read_parquet(io.BytesIO(content))).to_arrow()
+    table = table.cast(pq.read_table(io.BytesIO(content)).schema)
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(footer), sink, compression="zstd")
+    return sink.getvalue()
+
+
+DAMAGES: dict[str, Damage] = {
+    "cut": lambda content: content[: len(content) // 2],
+    "cut short of a byte": lambda content: content[:-1],
+    "empty": lambda _: b"",
+    "text": lambda _: b"no Parquet file at all",
+    "bit flipped": flipped,
+    "a row less": lambda content: rewritten(content, lambda rows: rows[:1]),
+    "another value": lambda content: rewritten(
+        content, lambda rows: rows.with_columns(label=pl.lit("capital"))
+    ),
+    "another artifact's": lambda _: encode(ROWS, PLACE._replace(fingerprint="f2")),
+    "a sibling's": lambda _: encode(ROWS, PLACE._replace(shard="relations/more")),
+    "another table's": lambda _: encode(
+        pl.DataFrame({"pair_id": ["P1.Q1"], "prompt_id": "p", "relation_id": "P1", "text": "x"}),
+        PLACE._replace(table="given"),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_decode_damaged_shard_is_refused(damage: Damage) -> None:
+    with pytest.raises(DamagedFileError, match="here "):
+        read(damage(encode(ROWS, PLACE)))
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_decode_any_bit_flipped_is_refused_or_changes_nothing(bit: int) -> None:
+    content = encode(ROWS, PLACE, {"seconds": 1.5})
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << bit
+        with contextlib.suppress(DamagedFileError):
+            assert read(bytes(damaged)).equals(ROWS)
+
+
+def test_decode_encoded_frame_is_the_same_frame() -> None:
+    assert_frame_equal(read(encode(ROWS, PLACE)), ROWS)
+
+
+def test_decode_frame_without_rows_has_the_columns() -> None:
+    assert_frame_equal(read(encode(ROWS.clear(), PLACE)), ROWS.clear())
+
+
+def test_decode_parquet_of_somebody_else_is_refused() -> None:
+    sink = io.BytesIO()
+    ROWS.write_parquet(sink)
+    with pytest.raises(DamagedFileError, match="here is Parquet of something else"):
+        read(sink.getvalue())
+
+
+def test_decode_shard_of_another_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encode(ROWS, PLACE)
+    schema = pq.read_table(io.BytesIO(content)).schema.append(pa.field("more", pa.string()))
+    monkeypatch.setattr(shard, "SCHEMAS", {"relations": schema})
+    with pytest.raises(DamagedFileError, match="has another schema than table relations"):
+        read(content)
+
+
+def test_encode_same_rows_in_other_pieces_is_the_same_file() -> None:
+    pieces = pl.concat([ROWS[:1], ROWS[1:]], rechunk=False)
+    assert encode(pieces, PLACE) == encode(ROWS, PLACE)
+
+
+def test_encode_missing_column_names_table_and_column() -> None:
+    with pytest.raises(InputError, match="table relations: column label is missing"):
+        encode(ROWS.drop("label"), PLACE)
+
+
+def test_encode_wrong_type_names_the_table() -> None:
+    with pytest.raises(InputError, match="table relations: "):
+        encode(ROWS.with_columns(label=pl.struct("relation_id")), PLACE)

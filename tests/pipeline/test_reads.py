@@ -1,0 +1,353 @@
+"""Reads are checked: whatever is done to a finished store, no wrong number comes out of it.
+
+The engine is fake and pages are left out: what is tested is what is read back.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from operators.errors import InputError
+from operators.methods.method import Report, Result
+from pipeline import api
+from pipeline.cli import main
+from pipeline.config.settings import Run, load
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.timing import timed
+from pipeline.results import report
+from pipeline.results.verify import verify
+from pipeline.run import measured
+from tests.pipeline import damage
+from tests.pipeline.damage import Harm
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+STAGES = ("facts", "prompts", "admitted", "generations", "canary", "samples", "matched", "metrics")
+FEW = [
+    "model.max_model_len=235",  # some prompts do not fit
+    "decoding.max_failed_share=0.9",
+    "decoding.samples.n_answers=25",
+    "metrics.n_draws=20",
+    "metrics.n_rounds=5",
+    "artifacts=artifacts",
+    "results=results",
+]
+VERBS = {
+    "report": ["report"],
+    "compare": ["compare", "one", "two", "min_facts=5", "n_rounds=10"],
+    "export": ["export", "one"],
+}
+
+
+def all_that_is_read(_branch: object, result: Result) -> Report:
+    """Every table and every answer of a result, in place of tables and figures made of them."""
+    answers = {f"answers of {run.model}": read() for run, read in (result.answers or {}).items()}
+    return Report({**result.tables, **answers, "pairs": result.facts.pairs}, {})
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[None]:
+    """Results without pages and figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_shown", all_that_is_read)
+        patch.setattr(report, "results_page", lambda *_: b"page")
+        patch.setattr(report, "index", lambda *_: "index")
+        patch.setattr(report, "report_files", lambda found: table_files(found).items())
+        patch.setattr(report, "write_report", lambda store, found: None)
+        yield
+
+
+def table_files(found: Report) -> dict[str, bytes]:
+    """The tables of a report as files, in one format."""
+    return {
+        f"tables/{name}": table.write_ipc(None).getvalue() for name, table in found.tables.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def overrides(small: list[str], make_model: Callable[[str], Path]) -> dict[str, list[str]]:
+    """Two runs, of two models."""
+    twin = [f"model.id={make_model('twin')}", "model.name=twin"]
+    return {
+        "one": [*small, *FEW, "run_name=one"],
+        "two": [*small, *FEW, *twin, "run_name=two"],
+    }
+
+
+def make_timed(plan: Plan) -> None:
+    """Make a plan, and note what each artifact took."""
+    make_here(plan)
+    for step in plan.steps:
+        with timed(step.artifact):
+            pass
+
+
+@pytest.fixture(scope="module")
+def sound(
+    overrides: dict[str, list[str]], plain: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with the artifacts and the results of both runs."""
+    folder, here = tmp_path_factory.mktemp("sound"), Path.cwd()
+    os.chdir(folder)
+    for given in overrides.values():
+        measured(load(given), make_timed)
+    os.chdir(here)
+    return folder
+
+
+@pytest.fixture
+def plan(
+    sound: Path,
+    overrides: dict[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Plan:
+    """The first run in a copy of that folder, which may be harmed."""
+    shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return planned(load(overrides["one"]))
+
+
+@pytest.fixture(scope="module")
+def right(sound: Path) -> pl.DataFrame:
+    """The metrics of the first run."""
+    return pl.read_parquet(sound / "results/one/metrics.parquet")
+
+
+def numbers(plan: Plan) -> pl.DataFrame:
+    """The metrics after the run is run again; what is written and what is read agree."""
+    found = measured(plan.run, make_here)
+    assert api.load("results/one").metrics.equals(found)
+    return found
+
+
+def first_file(plan: Plan, stage: str, name: str | None = None) -> Path:
+    """A file of the first artifact of a stage: by name, or its first shard that has rows."""
+    artifact = next(each.artifact for each in plan.steps if each.artifact.stage == stage)
+    if name is None:
+        tables = artifact.manifest().tables.items()
+        name = next(
+            f"{table}/{shard}.parquet"
+            for table, shards in tables
+            for shard, entry in shards.items()
+            if entry.rows or stage == "admitted"
+        )
+    return Path("artifacts") / artifact.folder / name
+
+
+def each_once(stages: tuple[str, ...], harms: dict[str, Harm]) -> list[object]:
+    """Each stage and each harm; those that no other pair has are in the fast tests."""
+    names = [*harms]
+    fast = {(stages[n % len(stages)], names[n % len(names)]) for n in range(len(names))}
+    fast |= {(stage, names[n % len(names)]) for n, stage in enumerate(stages)}
+    return [
+        pytest.param(stage, harm, marks=() if (stage, harm) in fast else pytest.mark.slow)
+        for stage in stages
+        for harm in names
+    ]
+
+
+@pytest.mark.parametrize(("stage", "harm"), each_once(STAGES, damage.SHARDS))
+def test_shard_that_is_harmed_is_named_and_computed_anew(
+    plan: Plan, right: pl.DataFrame, stage: str, harm: str
+) -> None:
+    path = first_file(plan, stage)
+    damage.SHARDS[harm](path)
+    named = path.parts[2] if harm == "edited, with manifest" else str(path)
+    assert any(named in each for each in verify(plan.run).problems)
+    assert numbers(plan).equals(right)
+    verify(plan.run, repair=True)
+    assert numbers(plan).equals(right)
+    assert verify(plan.run).problems == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "file", "harm"),
+    [
+        pytest.param(
+            *(stage, file, harm),
+            marks=() if number % len(STAGES) == STAGES.index(stage) else pytest.mark.slow,
+        )
+        for stage in STAGES
+        for number, (file, harm) in enumerate(
+            (file, harm) for file in ("manifest.json", "recipe.json") for harm in damage.JSON
+        )
+    ],
+)
+def test_json_that_is_harmed_is_found_and_written_anew(
+    plan: Plan, right: pl.DataFrame, stage: str, file: str, harm: str
+) -> None:
+    path = first_file(plan, stage, file)
+    damage.JSON[harm](path)
+    (problem, *_) = verify(plan.run).problems
+    assert str(path.parent) in problem
+    assert numbers(plan).equals(right)
+    assert verify(plan.run).problems == []
+
+
+@pytest.mark.parametrize("harm", damage.JSON)
+def test_run_json_that_is_harmed_is_refused_by_whoever_reads_it(
+    plan: Plan, right: pl.DataFrame, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage.JSON[harm](Path("results/one/run.json"))
+    for verb in VERBS.values():
+        assert main(verb) == (0 if harm == "gone" and verb == VERBS["report"] else 2)
+        assert capsys.readouterr().err.count("\n") <= 1
+    assert numbers(plan).equals(right)
+    assert main(VERBS["export"]) == 0
+
+
+@pytest.mark.parametrize("stage", ["facts", "matched", "metrics"])
+@pytest.mark.parametrize("harm", damage.SHARDS)
+@pytest.mark.parametrize("verb", ["report", "compare"])
+def test_verbs_that_read_a_harmed_shard_end_in_one_sentence(
+    plan: Plan, stage: str, harm: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = first_file(plan, stage)
+    if stage == "matched":
+        path = next(path.parents[1].glob("answers/*.parquet"))
+    damage.SHARDS[harm](path)
+    assert main(VERBS[verb]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path.parts[2]) in line
+
+
+@pytest.mark.parametrize("harm", damage.ANY)
+def test_metrics_of_results_that_are_harmed_are_refused(
+    plan: Plan, right: pl.DataFrame, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("results/one/metrics.parquet")
+    damage.ANY[harm](path)
+    assert main(VERBS["export"]) == 2
+    assert f"{path} " in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"results/one/metrics\.parquet "):
+        _ = api.load("results/one").metrics
+    assert any("metrics.parquet" in each for each in verify(plan.run).problems)
+    assert numbers(plan).equals(right)
+
+
+def test_metrics_doubled_with_their_manifest_and_results_are_computed_anew(
+    plan: Plan, right: pl.DataFrame
+) -> None:
+    damage.edit_with_the_manifest(first_file(plan, "metrics", "metrics/all.parquet"))
+    damage.edit_with_a_new_footer(Path("results/one/metrics.parquet"))
+    assert numbers(plan).equals(right)
+
+
+def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame) -> None:
+    """Another answer is no damage where an engine gave it: what was made of the first is stale."""
+    answers = plan.branches[0].answers
+    path = first_file(plan, "generations")
+    answers.set_aside(str(path.relative_to("artifacts")))
+    damage.edit_with_a_new_footer(shutil.copy(path.parent / "damaged" / path.name, path))
+    found = numbers(plan)
+    assert not found.equals(right)
+    again = shutil.rmtree("artifacts/matched"), shutil.rmtree("artifacts/metrics")
+    assert again
+    assert found.equals(numbers(plan))
+
+
+def test_status_and_why_name_what_is_damaged(
+    plan: Plan, overrides: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest, recipe = (
+        first_file(plan, "matched", each) for each in ("manifest.json", "recipe.json")
+    )
+    manifest.write_text("{")
+    assert main(["status", *overrides["one"]]) == 0
+    assert f"damaged: {manifest} is not whole JSON" in capsys.readouterr().out
+    recipe.write_text("")
+    assert main(["why", recipe.parent.name, recipe.parent.name]) == 2
+    assert "recipe.json is empty" in capsys.readouterr().err
+
+
+def test_trial_that_is_damaged_is_set_aside(plan: Plan, right: pl.DataFrame) -> None:
+    answers = plan.branches[0].answers
+    path = first_file(plan, "generations")
+    answers.set_aside(str(path.relative_to("artifacts")))
+    trial = path.parents[1] / "trials" / "generations" / f"{path.stem}.json"
+    trial.parent.mkdir(parents=True, exist_ok=True)
+    trial.write_text('{"begun": 3, "queue": [], "condemned": ["P30.Q0.0.0"]}')
+    assert numbers(plan).equals(right)
+
+
+@pytest.mark.parametrize("content", ["", "7", '{"rows_per_shard": 7}'])
+def test_settled_size_of_shards_that_is_damaged_changes_no_number(
+    plan: Plan, right: pl.DataFrame, content: str
+) -> None:
+    path = first_file(plan, "prompts")
+    plan.branches[0].prompts.set_aside(str(path.relative_to("artifacts")))
+    (path.parents[1] / "rows_per_shard.json").write_text(content)
+    assert numbers(plan).equals(right)
+    assert verify(plan.run).problems == []
+
+
+def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
+    plan: Plan, right: pl.DataFrame
+) -> None:
+    prompts, answers = first_file(plan, "prompts"), first_file(plan, "generations")
+    plan.branches[0].answers.set_aside(str(answers.relative_to("artifacts")))
+    shutil.rmtree(prompts.parents[1])
+    cluster = replace(plan.run.cluster, rows_per_shard=17)
+    assert numbers(replace(plan, run=replace(plan.run, cluster=cluster))).equals(right)
+
+
+def test_files_set_aside_of_one_name_are_all_kept(plan: Plan) -> None:
+    path = first_file(plan, "generations")
+    for _ in range(3):
+        path.write_text("damaged")
+        numbers(plan)
+    kept = sorted(each.name for each in (path.parent / "damaged").iterdir())
+    assert kept == [path.name, f"{path.name}.1", f"{path.name}.2"]
+
+
+def test_what_is_damaged_again_and_again_ends_the_run(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = first_file(plan, "generations")
+
+    def spoil(plan: Plan) -> None:
+        make_here(plan)
+        path.write_text("damaged")
+
+    path.unlink()
+    with pytest.raises(InputError, match="has 7 bytes, not"):
+        measured(plan.run, spoil)
+
+
+@pytest.mark.parametrize(
+    "hundred",
+    [pytest.param(n, marks=() if n == 0 else pytest.mark.slow) for n in range(11)],
+)
+def test_any_mutation_gives_the_right_numbers_or_a_sentence(
+    sound: Path,
+    overrides: dict[str, list[str]],
+    right: pl.DataFrame,
+    hundred: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    seeds = range(40) if hundred == 0 else range(100 * hundred, 100 * hundred + 100)
+    for seed in seeds:
+        folder = tmp_path / str(seed)
+        shutil.copytree(sound, folder)
+        monkeypatch.chdir(folder)
+        what = damage.mutated(folder, seed)
+        plan = planned(load(overrides["one"]))
+        verb = [*VERBS.values()][seed % len(VERBS)]
+        assert main(verb) in (0, 2), f"{seed}: {what}"
+        if main(VERBS["export"]) == 0:
+            exported = pl.read_csv("results/one/export/metrics.csv", schema=right.schema)
+            assert exported.equals(pl.read_csv(right.write_csv().encode(), schema=right.schema)), (
+                f"{seed}: {what}"
+            )
+        assert numbers(plan).equals(right), f"{seed}: {what}"
+        shutil.rmtree(folder)
