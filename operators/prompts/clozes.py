@@ -16,9 +16,10 @@ keeps a set of its own, with the answer alone.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import polars as pl
+from pydantic import Field
 
 from operators import seeds
 from operators.datasets.facts import Facts
@@ -33,6 +34,7 @@ from operators.schemas import empty
 
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 
+_MOST = 100_000  # distractors or clozes of a fact
 CONTEXT = "cloze"  # the one context: no text
 _CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 
@@ -47,15 +49,9 @@ class Distractors:
     """
 
     retrieval: Retrieval
-    n: int = 100
+    n: Annotated[int, Field(ge=1, le=_MOST)] = 100
     ending: Ending = "sentence"
-    n_clozes: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse no distractors, and no clozes."""
-        for field, value in (("n", self.n), ("n_clozes", self.n_clozes)):
-            if value is not None and value < 1:
-                raise InputError(f"prompt.{field}={value}; give 1 or more.")
+    n_clozes: Annotated[int, Field(ge=1, le=_MOST)] | None = None
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from operators.metrics.distractors.extrapolation import Line, log_linear
 from operators.tables.distractors.distractors import MEASURES, NAMES
+from operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 from operators.tables.shared.series import SERIES
 
 # Figure 8: the number that is extrapolated, and the one that is asked for.
@@ -141,7 +142,7 @@ def sizes_figure(found: Sizes) -> Figure:
     if line is not None and end is not None and end < _LARGEST:
         logs = [smallest[0], end]
         y = [100 * (line.intercept + line.slope * each) for each in logs]
-        label = f"log-linear fit, R² = {line.r_squared:.3f}"
+        label = f"log-linear fit, R² = {decimal(3).text(line.r_squared)}"
         axes.plot([10.0**each for each in logs], y, "--", color="0.5", label=label)
         axes.axhline(100 * TARGET, color="0.8", linestyle=":")
         axes.legend(frameon=False, fontsize="small")
@@ -152,14 +153,14 @@ def sizes_table(found: Sizes) -> pl.DataFrame:
     """Figure 8 as numbers: a row per model, and one of what the line says."""
     rows = found.points.select(
         "model",
-        parameters=pl.col("parameters").map_elements(lambda n: f"{n:.3g}", return_dtype=pl.String),
+        parameters=PARAMETERS.column(pl.col("parameters")),
         **{"Avg@20": (100 * pl.col("value")).round(2)},
     )
     if found.line is None:
         return rows
     end = found.line.reaches(TARGET)
-    said = f"fit, R² = {found.line.r_squared:.3f}"
-    reached = "–" if end is None else f"1e{end:.1f}"
+    said = f"fit, R² = {decimal(3).text(found.line.r_squared)}"
+    reached = DASH if end is None else f"1e{decimal(1).text(end)}"
     last = pl.DataFrame({"model": [said], "parameters": [reached], "Avg@20": [100 * TARGET]})
     return pl.concat([rows, last], how="vertical_relaxed")
 

@@ -75,6 +75,7 @@ SHARE = Number("z.4f", bare=True)  # .1575
 SHORT_SHARE = Number("z.2f", bare=True)  # .16, where there is little room
 COUNT = Number(",.0f")  # 6,492,800
 HOURS = Number(",.4f")  # 1.0000; a second is .0003 of an hour
+PARAMETERS = Number(".3g")  # 1.35e+08, of a model
 MEGABYTES = Number(",.2f", factor=1e-6)  # 4.20, from bytes
 
 # The kinds of a paper's metrics; all others are shares.

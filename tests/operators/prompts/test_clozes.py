@@ -209,12 +209,6 @@ def test_expand_answer_known_by_label_is_found_in_the_base(capitals: Facts) -> N
     assert (found["P36.Q1"], found["P36.Q3.Rome"], found["P36.Q2"]) == ("Q90", "Q220", "Tokyo")
 
 
-@pytest.mark.parametrize("field", ["n", "n_clozes"])
-def test_distractors_of_none_are_refused(field: str) -> None:
-    with pytest.raises(InputError, match=f"prompt.{field}=0; give 1 or more"):
-        Distractors("random", **{field: 0})
-
-
 def test_distractors_variant_names_departures() -> None:
     assert Distractors("optimal").variant is None
     setting = Distractors("optimal", n=20, ending="eos", n_clozes=3)

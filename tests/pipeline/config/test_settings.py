@@ -138,7 +138,8 @@ def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
         ),
         (
             ["benchmark.method=lama"],
-            "benchmark.method='lama'; it must be one of belief, belief-masked, kamel, probelm.",
+            "benchmark.method='lama'; it must be one of belief, belief-masked, kamel, probelm, "
+            "distractors.",
         ),
     ],
 )
