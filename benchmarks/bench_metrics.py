@@ -78,6 +78,8 @@ def publish(run: Run) -> int:
     branch = _branch(run)
     branch.step(branch.facts).run()
     branch.step(branch.prompts).run()
+    for artifact in (branch.admitted, *branch.answered()):
+        artifact.begin()
     label = pl.col("objects").list.first().struct.field("labels").list.first()
     labels = branch.facts.read("pairs", "all").select("pair_id", right=label)
     generator = np.random.default_rng(0)
