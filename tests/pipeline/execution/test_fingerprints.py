@@ -56,6 +56,8 @@ VALUES: Mapping[str, Callable[[Run], Any]] = {
 # What is asked about candidates alone.
 COMPARED = {"decoding.comparer", "decoding.baselines.beams", "decoding.baselines.top_tokens"}
 SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
+# Where files lie, whose content is part of a recipe: each has a test of its own.
+FILES = ("benchmark.path", "benchmark.knowledge_base")
 # Parts of recipes that need not change a fingerprint of a run that asks something else of engines.
 SILENT = {
     "generate": {*COMPARED, "decoding.scorer"},  # it scores given texts
@@ -153,8 +155,8 @@ PARTS = [
     for path, part in LEAVES
     if part and path != "settings" and path not in SILENT[ability]
 ]
-# A file of answers takes the engine's place, and the plan is another; the path has its own test.
-OTHERS = [path for path, part in LEAVES if not part and path not in ("answers", "benchmark.path")]
+# A file of answers takes the engine's place, and the plan is another.
+OTHERS = [path for path, part in LEAVES if not part and path not in (*FILES, "answers")]
 
 
 @pytest.mark.parametrize(("ability", "path"), PARTS)
