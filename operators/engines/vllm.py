@@ -293,6 +293,8 @@ NO_ANSWER = {
     "VLLM_DIST_IDENT": "what they are called; vLLM sets it itself",
     "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": "likewise",
     "VLLM_DISABLE_SHARED_EXPERTS_STREAM": "what they run at once; vLLM sets it itself on a CPU",
+    "VLLM_SSM_CONV_STATE_LAYOUT": "how their memory is laid out; likewise",
+    "VLLM_USE_BREAKABLE_CUDAGRAPH": "how their kernels are started; likewise",
     "VLLM_HOST_IP": "how they find each other",
     "VLLM_LOOPBACK_IP": "likewise",
     "VLLM_PORT": "likewise",

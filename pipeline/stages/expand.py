@@ -68,6 +68,9 @@ class Expand:
         artifact.finish(TABLES, made_of=made_of)
 
 
+_USES = ("context_id", "candidates_id")  # what prompts refer to
+
+
 def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
     relation_id, prompts = found.relation_id, found.prompts
     for number, rows in enumerate(_shards(prompts, found.together, rows_per_shard)):
@@ -76,7 +79,7 @@ def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]
-    _publish_used(artifact, relation_id, found, pl.concat(further))
+    _publish_used(artifact, relation_id, found, pl.concat(rows.select(_USES) for rows in further))
     artifact.write("ranked", relation_id, ranked)
     if found.content_free is not None:
         artifact.write("content_free", relation_id, found.content_free)

@@ -439,10 +439,9 @@ def recipe(store: Store, folder: str) -> Recipe:
     name = f"{folder}/recipe.json"
     content = unseal(store.get(name), name, store.where(name))
     try:
-        found = build(Recipe, content, name)
+        found = build(Recipe, content, "")
     except InputError as error:
-        message = str(error).removesuffix(".")
-        raise DamagedFileError(f"{message}{REPAIR}", name) from error
+        raise DamagedFileError(f"{store.where(name)} is no recipe{REPAIR}", name) from error
     if f"{found.stage}/{found.fingerprint}" != folder:
         raise DamagedFileError(f"{store.where(name)} is not what its name says{REPAIR}", name)
     return found

@@ -14,8 +14,8 @@ from operators.errors import InputError
 from operators.prompts.candidates import candidates, label_tokens
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Branch, Plan
-from pipeline.execution.status import verify
 from pipeline.results import report
+from pipeline.results.verify import verify
 from pipeline.run import run
 from pipeline.stages import facts
 from pipeline.stages.expand import with_text

@@ -16,9 +16,9 @@ from operators.engines.protocol import Scored, ScoreRequest
 from operators.errors import DecodingError, InputError
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.execution.status import verify
 from pipeline.inputs import models
 from pipeline.results import report
+from pipeline.results.verify import verify
 from pipeline.run import check_failed, run
 from pipeline.score import score
 from pipeline.stages.expand import with_text

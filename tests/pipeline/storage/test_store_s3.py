@@ -125,11 +125,11 @@ def test_damaged_file_is_set_aside(bucket: str) -> None:
 
 def test_folder_is_set_aside_with_all_that_is_in_it(bucket: str) -> None:
     store = Store(bucket)
-    store.put("a/t/one", b"1")
-    store.put("a/t/damaged/two", b"2")
-    assert store.set_aside("a/t") == "a/damaged/t"
-    assert store.get("a/damaged/t/one") == b"1"
-    assert store.sizes("a") == {}
+    store.put("whole/t/one", b"1")
+    store.put("whole/t/damaged/two", b"2")
+    assert store.set_aside("whole/t") == "whole/damaged/t"
+    assert store.get("whole/damaged/t/one") == b"1"
+    assert store.sizes("whole") == {}
 
 
 def test_missing_file_and_missing_bucket_are_told_apart(bucket: str) -> None:
