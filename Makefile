@@ -63,8 +63,9 @@ verify: setup need-model  ## Read every shard of that sweep: whole, complete, no
 nightly: setup  ## Run a nightly of conf/nightly/ and hold it against its baseline: [NIGHTLY=demo]
 	@$(BIN)/factsweep nightly $(NIGHTLY)
 
-chaos: setup  ## Kill, pause and misdate engines, nodes and drivers, KILLS times, and compare the results
+chaos: setup  ## Kill, pause and misdate processes, KILLS times; harm files, 1,000 times; compare the results
 	@FACTSWEEP_KILLS=$(KILLS) $(BIN)/pytest tests/faults/test_kills.py
+	@FACTSWEEP_MUTATIONS=1000 $(BIN)/pytest tests/pipeline/test_reads.py -k mutation
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/
 	@for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -38,6 +38,7 @@ FEW = [
     "artifacts=artifacts",
     "results=results",
 ]
+MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "300"))  # `make chaos`: 1,000
 VERBS = {
     "report": ["report"],
     "compare": ["compare", "one", "two", "min_facts=5", "n_rounds=10"],
@@ -321,9 +322,13 @@ def test_what_is_damaged_again_and_again_ends_the_run(
         measured(plan.run, spoil)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "hundred",
-    [pytest.param(n, marks=() if n == 0 else pytest.mark.slow) for n in range(11)],
+    [
+        pytest.param(n, marks=() if n == 0 else pytest.mark.slow)
+        for n in range(1 + MUTATIONS // 100)
+    ],
 )
 def test_any_mutation_gives_the_right_numbers_or_a_sentence(
     sound: Path,

@@ -82,11 +82,13 @@ def test_decode_paused_at_any_step_of_a_takeover_is_answered_once(
     assert explored(item, finished, kills=0, switches=1) > 40
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_decode_killed_at_any_step_is_finished_by_the_next(item: Work, finished: Plan) -> None:
     assert explored(item, finished, kills=1, switches=0) > 40
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_decode_paused_at_any_two_steps_is_answered_once(item: Work, finished: Plan) -> None:
     assert explored(item, finished, kills=0, switches=2) > 1000

@@ -65,6 +65,7 @@ def test_protocol_two_writers_in_many_orders_never_overwrite() -> None:
     assert explored(n=2, kills=0, switches=2).n_states > 1000
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "kills", "switches"), [(2, 2, 1), (2, 0, 4), (3, 0, 2)])
 def test_protocol_two_or_three_writers_in_more_orders_never_overwrite(
