@@ -19,10 +19,12 @@ def serving(log: Path) -> Iterator[str]:
     """The URL of a server that notes its requests in `log`."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
-        end = time.monotonic() + _START_S
-        while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
-            assert moto.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
-        yield found[1]
-        moto.terminate()
+        try:
+            end = time.monotonic() + _START_S
+            while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
+                assert moto.poll() is None, log.read_text()
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+            yield found[1]
+        finally:
+            moto.terminate()
