@@ -22,17 +22,16 @@ only borrows the project's (benchmarks/README.md), and without one its line says
 
 import argparse
 import json
-import multiprocessing
 import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from _fresh_process import in_fresh_process
 
 from operators.datasets.myriadlama import rows_from_facts
 from operators.prompts.tokens import encode
@@ -87,7 +86,7 @@ def main() -> None:
     rates: dict[str, list[Rate]] = {}
 
     def measure(name: str, work: Callable[..., Rate | None], *arguments: Any) -> None:
-        rate = _alone(work, *arguments)
+        rate = in_fresh_process(work, *arguments)
         if rate is not None:
             rates.setdefault(name, []).append(rate)
             load = f"load of the machine {os.getloadavg()[0]:.1f}"
@@ -142,13 +141,6 @@ def _print_table(rates: dict[str, list[Rate]]) -> None:
 
 def _per_s(found: Sequence[Rate]) -> float:
     return sum(rate.prompts for rate in found) / sum(rate.seconds for rate in found)
-
-
-def _alone(work: Callable[..., Rate | None], *arguments: Any) -> Rate | None:
-    """What some work returns, in a fresh process, which takes its engine along when it ends."""
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
-        return pool.submit(work, *arguments).result()
 
 
 def through_pipeline(job: Run) -> Rate:

@@ -16,17 +16,16 @@ the seconds of CPU say more than those of the clock.
 
 import argparse
 import json
-import multiprocessing
 import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from _fresh_process import in_fresh_process
 
 from operators.datasets.facts import Facts
 from operators.datasets.myriadlama import rows_from_facts
@@ -93,9 +92,7 @@ def alone(work: Callable[..., int], *arguments: Any) -> Cost:
 
     This process stays small: on Linux the peak of a child starts at that of its parent.
     """
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
-        return pool.submit(_measured, work, *arguments).result()
+    return in_fresh_process(_measured, work, *arguments)
 
 
 def _measured(work: Callable[..., int], *arguments: Any) -> Cost:

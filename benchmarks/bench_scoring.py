@@ -13,13 +13,13 @@ not equally fast all the time.
 """
 
 import argparse
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from _fresh_process import in_fresh_process
 
 from operators.datasets.probelm import facts_from_files
 from operators.engines.protocol import ScoreRequest
@@ -71,7 +71,7 @@ def main() -> None:
     rates: dict[str, list[Rate]] = {name: [] for name in engines}
     for _ in range(given.rounds):
         for name, work in engines.items():
-            rate = _alone(work, job)
+            rate = in_fresh_process(work, job)
             rates[name].append(rate)
             print(
                 f"{name:<16} {rate.candidates:>5,} candidates {rate.seconds:6.1f} s  "
@@ -86,13 +86,6 @@ def main() -> None:
 
 def _per_s(found: Sequence[Rate]) -> float:
     return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
-
-
-def _alone(work: Callable[[Job], Rate], job: Job) -> Rate:
-    """What some work returns, in a fresh process, which takes its engine along when it ends."""
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
-        return pool.submit(work, job).result()
 
 
 def through_vllm(job: Job) -> Rate:

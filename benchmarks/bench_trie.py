@@ -16,12 +16,12 @@ own, and they take turns, since a machine is not equally fast all the time.
 """
 
 import argparse
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
+
+from _fresh_process import in_fresh_process
 
 from operators.engines import trie_readers
 from operators.engines.candidates_lm import CandidatesLM
@@ -89,7 +89,7 @@ def compare(job: Job, ways: dict[str, Callable[[Job], Rate]], rounds: int) -> No
     rates: dict[str, list[Rate]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            rate = _alone(way, job)
+            rate = in_fresh_process(way, job)
             rates[name].append(rate)
             print(
                 f"{name:<16} {rate.candidates:>6,} candidates {rate.seconds:7.2f} s  sum of nats "
@@ -104,13 +104,6 @@ def compare(job: Job, ways: dict[str, Callable[[Job], Rate]], rounds: int) -> No
 
 def _per_s(found: Sequence[Rate]) -> float:
     return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
-
-
-def _alone(work: Callable[[Job], Rate], job: Job) -> Rate:
-    """What some work returns, in a fresh process, which takes its engine along when it ends."""
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
-        return pool.submit(work, job).result()
 
 
 def through_trie(job: Job) -> Rate:
