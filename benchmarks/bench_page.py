@@ -24,7 +24,8 @@ from operators.schemas import empty
 from pipeline.inputs import catalog
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.store import Store
 
 RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91

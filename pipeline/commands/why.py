@@ -14,7 +14,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def _why(asked: argparse.Namespace) -> int:
-    from pipeline.storage.artifact import differences, find
+    from pipeline.storage.lookup import find
+    from pipeline.storage.recipe import differences
     from pipeline.storage.store import Store
 
     store = Store(asked.store)

@@ -12,7 +12,8 @@ import polars as pl
 from operators.cost import SPENT
 from pipeline.execution import timing
 from pipeline.execution.plan import Branch, Plan
-from pipeline.storage.artifact import Artifact, numbers
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.shard import numbers
 
 _UNIT = {
     "facts": "pairs",

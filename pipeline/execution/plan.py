@@ -34,6 +34,7 @@ from pipeline.stages.match import Match
 from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_all_aside, set_aside
 from pipeline.storage.lease import Lease
 from pipeline.storage.sealed import digest
 from pipeline.storage.store import Store
@@ -324,8 +325,8 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
     """Set aside the shards of an open artifact that were made of other inputs than are there."""
     made_of = digest([each.manifest().pin.digest for each in inputs])
     if artifact.settled(_MADE_OF, made_of) != made_of:
-        artifact.set_all_aside()
-        artifact.set_aside(f"{artifact.folder}/{_MADE_OF}.json")
+        set_all_aside(artifact)
+        set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
         artifact.settled(_MADE_OF, made_of)
 
 

@@ -8,9 +8,9 @@ from pipeline.config.settings import Run
 from pipeline.execution import progress
 from pipeline.execution.plan import Branch, Step, planned
 from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact, numbers
+from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import listed
-from pipeline.storage.shard import Footer
+from pipeline.storage.shard import Footer, numbers
 
 
 def status(settings: Run) -> Iterator[str]:

@@ -32,7 +32,8 @@ from pipeline.results.compare import settings as comparison_settings
 from pipeline.results.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
-from pipeline.storage.artifact import Artifact, differences
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import differences
 from pipeline.storage.sealed import seal
 from pipeline.storage.store import Store
 from pipeline.storage.tables import write_report

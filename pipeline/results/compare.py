@@ -34,7 +34,8 @@ from pipeline.config.typed import build
 from pipeline.results import past
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
-from pipeline.storage.artifact import Artifact, differences
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import differences
 
 # What two models may differ in: the model itself, its answers' file, and the name of the night.
 _OF_THE_MODEL = {"model", "answers", "repetition"}

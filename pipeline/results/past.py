@@ -8,8 +8,9 @@ from operators.errors import DamagedFileError, InputError
 from operators.methods import METHODS
 from operators.names import check_apart, folded
 from pipeline.results.record import NAME, pins, read
-from pipeline.storage.artifact import Artifact, opened
+from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import misfits
+from pipeline.storage.lookup import opened
 from pipeline.storage.store import Store
 
 Record = Mapping[str, Any]

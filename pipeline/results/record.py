@@ -18,10 +18,9 @@ from operators.redact import redacted
 from pipeline.execution.plan import Plan
 from pipeline.machine import processor, secrets
 from pipeline.machine.checkout import commit
-from pipeline.storage.artifact import numbers
 from pipeline.storage.manifest import Pin
 from pipeline.storage.sealed import RERUN, unseal
-from pipeline.storage.shard import rows
+from pipeline.storage.shard import numbers, rows
 from pipeline.storage.store import Store
 
 _DISTRIBUTIONS = (

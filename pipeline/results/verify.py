@@ -10,9 +10,11 @@ from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, planned
 from pipeline.results import record, report
 from pipeline.storage import findings
-from pipeline.storage.artifact import Artifact, Recipe, folders, opened
+from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import Finding
+from pipeline.storage.lookup import folders, opened
 from pipeline.storage.manifest import Pin
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.sealed import REPAIR
 from pipeline.storage.store import Store
 

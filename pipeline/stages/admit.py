@@ -15,7 +15,8 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
 from pipeline.stages.expand import candidate_sets, with_text
 from pipeline.stages.question import Task
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
 VERSION = 2

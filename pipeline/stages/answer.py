@@ -12,7 +12,8 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
 from pipeline.stages import fill, generate, likelihood, prefer
 from pipeline.stages.question import Question, Questions
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 # 2: the recipes of all abilities hold the same fields of model and engine.
 # 3: every byte of the weights counts, and the tokenizers' version.

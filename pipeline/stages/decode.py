@@ -21,8 +21,8 @@ from pipeline.machine import processor
 from pipeline.stages import trial
 from pipeline.stages.expand import relation_of, with_text
 from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact, numbers
-from pipeline.storage.shard import Counts, Footer
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.shard import Counts, Footer, numbers
 
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause

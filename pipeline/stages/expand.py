@@ -19,7 +19,8 @@ from operators.prompts import expansion
 from operators.prompts.expansion import Expansion
 from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 VERSION = 3
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")

@@ -10,7 +10,8 @@ from operators.methods import METHODS
 from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
 from pipeline.inputs.catalog import Entry
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")

@@ -14,7 +14,8 @@ from operators.prompts.plausibility import PROMPT_TYPES
 from operators.schemas import empty
 from pipeline.inputs import catalog
 from pipeline.inputs.files import scan
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 

@@ -20,7 +20,8 @@ from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
 from pipeline.inputs.catalog import Entry
 from pipeline.inputs.files import scan
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 VERSION = 1
 TABLES = ("entities", "triples")

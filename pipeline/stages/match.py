@@ -14,7 +14,8 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 VERSION = 4
 

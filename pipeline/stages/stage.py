@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 
 
 class Stage(Protocol):

@@ -9,7 +9,9 @@ from operators.errors import DamagedFileError
 from operators.methods.ability import ABILITIES
 from operators.schemas import KEYS
 from pipeline.storage import manifest as manifests
-from pipeline.storage.artifact import Artifact, recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_all_aside, set_aside
+from pipeline.storage.lookup import recipe
 from pipeline.storage.manifest import Pin
 from pipeline.storage.sealed import REPAIR, unseal
 
@@ -31,8 +33,8 @@ class Finding:
     def set_aside(self) -> str:
         """Move it out of the way, so that the next run computes it anew; returns where to."""
         if self.name is None:
-            return self.artifact.set_all_aside()
-        return self.artifact.set_aside(self.name)
+            return set_all_aside(self.artifact)
+        return set_aside(self.artifact, self.name)
 
 
 def listed(artifact: Artifact) -> Iterator[Finding]:

@@ -38,6 +38,15 @@ class Footer(NamedTuple):
     content: str
 
 
+def numbers(counts: Counts) -> dict[str, float]:
+    """The counts that add up over shards; the others are names.
+
+    >>> numbers({"prompts": 8, "seconds": 1.5, "model": "gpt2"})
+    {'prompts': 8, 'seconds': 1.5}
+    """
+    return {name: value for name, value in counts.items() if not isinstance(value, str)}
+
+
 def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
     """A shard: the canonical schema, the same bytes for the same rows, and the footer."""
     arrow = conform(frame, place.table).combine_chunks()

@@ -12,6 +12,7 @@ from pipeline.execution.plan import Plan, begin, check_inputs, finish, work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages.decode import decode
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_aside
 from pipeline.storage.sealed import seal, unseal
 from pipeline.storage.shard import Counts
 
@@ -43,7 +44,7 @@ def overwrite(
     artifact: Artifact, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
 ) -> None:
     """Publish a shard in place of the one that is published."""
-    artifact.set_aside(f"{artifact.folder}/{table}/{shard}.parquet")
+    set_aside(artifact, f"{artifact.folder}/{table}/{shard}.parquet")
     artifact.write(table, shard, frame, counts)
 
 

@@ -23,6 +23,7 @@ from pipeline.execution.timing import timed
 from pipeline.results import report
 from pipeline.results.verify import verify
 from pipeline.run import measured
+from pipeline.storage.damaged import set_aside
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
 from tests.pipeline.here import make_here
@@ -245,7 +246,7 @@ def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame)
     """Another answer is no damage where an engine gave it: what was made of the first is stale."""
     answers = plan.branches[0].answers
     path = first_file(plan, "generations")
-    answers.set_aside(str(path.relative_to("artifacts")))
+    set_aside(answers, str(path.relative_to("artifacts")))
     damage.edit_with_a_new_footer(shutil.copy(path.parent / "damaged" / path.name, path))
     found = numbers(plan)
     assert not found.equals(right)
@@ -271,7 +272,7 @@ def test_status_and_why_name_what_is_damaged(
 def test_trial_that_is_damaged_is_set_aside(plan: Plan, right: pl.DataFrame) -> None:
     answers = plan.branches[0].answers
     path = first_file(plan, "generations")
-    answers.set_aside(str(path.relative_to("artifacts")))
+    set_aside(answers, str(path.relative_to("artifacts")))
     trial = path.parents[1] / "trials" / "generations" / f"{path.stem}.json"
     trial.parent.mkdir(parents=True, exist_ok=True)
     trial.write_text('{"begun": 3, "queue": [], "condemned": ["P30.Q0.0.0"]}')
@@ -283,7 +284,7 @@ def test_settled_size_of_shards_that_is_damaged_changes_no_number(
     plan: Plan, right: pl.DataFrame, content: str
 ) -> None:
     path = first_file(plan, "prompts")
-    plan.branches[0].prompts.set_aside(str(path.relative_to("artifacts")))
+    set_aside(plan.branches[0].prompts, str(path.relative_to("artifacts")))
     (path.parents[1] / "rows_per_shard.json").write_text(content)
     assert numbers(plan).equals(right)
     assert verify(plan.run).problems == []
@@ -293,7 +294,7 @@ def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
     plan: Plan, right: pl.DataFrame
 ) -> None:
     prompts, answers = first_file(plan, "prompts"), first_file(plan, "generations")
-    plan.branches[0].answers.set_aside(str(answers.relative_to("artifacts")))
+    set_aside(plan.branches[0].answers, str(answers.relative_to("artifacts")))
     shutil.rmtree(prompts.parents[1])
     cluster = replace(plan.run.cluster, rows_per_shard=17)
     assert numbers(replace(plan, run=replace(plan.run, cluster=cluster))).equals(right)

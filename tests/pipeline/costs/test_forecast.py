@@ -16,6 +16,7 @@ from pipeline.inputs import models
 from pipeline.inputs.models import tokenizer
 from pipeline.stages.expand import with_text
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -179,7 +180,7 @@ def test_lines_rate_measured_is_that_of_the_same_model(
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
     (branch,) = finished.branches
-    branch.answers.set_aside(f"{branch.answers.folder}/generations/P30.0000.parquet")
+    set_aside(branch.answers, f"{branch.answers.folder}/generations/P30.0000.parquet")
     *_, table, _ = lines(*forecast(small_settings()))
     (row,) = [line for line in table.splitlines() if "generations" in line]
     assert "16" in row

@@ -8,6 +8,7 @@ import pytest
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned, settled, work
 from pipeline.inputs.models import resolve
+from pipeline.storage.damaged import set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -109,7 +110,7 @@ def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) ->
 def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
     greedy = finished.branches[0].answers
     shard = greedy.shards("generations")[0]
-    greedy.set_aside(f"{greedy.folder}/generations/{shard}.parquet")
+    set_aside(greedy, f"{greedy.folder}/generations/{shard}.parquet")
     assert not finished.is_complete()
     assert [(item.table, item.shard) for item in work(finished)] == [("generations", shard)]
 
@@ -120,7 +121,7 @@ def test_set_aside_shard_alone_is_recomputed(
     greedy, before = finished.branches[0].answers, files(finished)
     name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
     content = greedy.store.get(name)
-    greedy.set_aside(name)
+    set_aside(greedy, name)
     assert compute_here(small_settings()).is_complete()
     changed = {path.name for path, time in files(finished).items() if before.get(path) != time}
     assert Path(name).name in changed <= {Path(name).name, "manifest.json", "recipe.json"}
@@ -133,7 +134,7 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
 ) -> None:
     prompts = finished.branches[0].prompts
     shards = prompts.shards("prompts")
-    prompts.set_aside(f"{prompts.folder}/prompts/{shards[0]}.parquet")
+    set_aside(prompts, f"{prompts.folder}/prompts/{shards[0]}.parquet")
     assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
     assert prompts.shards("prompts") == shards
 

@@ -10,7 +10,8 @@ import pytest
 from operators.schemas import empty
 from pipeline.results.answers import answers
 from pipeline.results.past import PastBranch
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.store import Store
 
 Row = Mapping[str, Any]

@@ -25,7 +25,8 @@ from pipeline.stages.admit import Admit
 from pipeline.stages.decode import Hardware, Work, decode
 from pipeline.stages.prefer import Continue, Prefer
 from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.store import Store
 
 SHARD = "P1.0000"

@@ -1,6 +1,5 @@
-"""Artifacts: names that follow their recipe, and shards that are whole or refused."""
+"""Artifacts: shards that are whole or refused, and a manifest that comes last."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, InputError
-from pipeline.storage.artifact import Artifact, Recipe, differences, find, opened
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_aside
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.shard import Place, encode
 from pipeline.storage.store import Store
 
@@ -29,43 +30,6 @@ def artifact(tmp_path: Path) -> Artifact:
 
 def shard_path(artifact: Artifact) -> Path:
     return Path(artifact.store.where(f"{artifact.folder}/relations/all.parquet"))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(RECIPE, stage="templates"),
-        replace(RECIPE, version=2),
-        replace(RECIPE, fields={"seed": 1, "sampling": {"n": 1}}),
-        replace(RECIPE, fields={"seed": 0, "sampling": {"n": 25}}),
-        replace(RECIPE, fields={"seed": 0}),
-        replace(RECIPE, inputs={"facts": "f1"}),
-        replace(RECIPE, inputs={"prompts": "f0"}),
-    ],
-)
-def test_fingerprint_one_field_changed_is_another(other: Recipe) -> None:
-    assert other.fingerprint != RECIPE.fingerprint
-
-
-def test_fingerprint_keys_in_another_order_is_the_same() -> None:
-    turned = replace(RECIPE, fields={"sampling": {"n": 1}, "seed": 0})
-    assert turned.fingerprint == RECIPE.fingerprint
-
-
-def test_fingerprint_texts_that_differ_in_what_is_no_secret_by_its_name_are_others() -> None:
-    first, second = (Recipe("facts", 1, {"relations": {"token": each}}) for each in ("a", "b"))
-    assert first.fingerprint != second.fingerprint
-
-
-@pytest.mark.parametrize("secret", ["hf_plantedPlantedPlanted", "s3://me:short@bucket"])
-def test_recipe_that_holds_a_secret_is_refused(secret: str) -> None:
-    recipe = Recipe("generations", 1, {"model": {"engine": {"path": secret}}})
-    with pytest.raises(InputError, match=r"^model\.engine\.path holds what looks like a secret"):
-        recipe.to_json()
-
-
-def test_fingerprint_known_recipe_never_changes() -> None:
-    assert Recipe("facts", 1, {"a": "é"}).fingerprint == "fb215e6ba873d81c"
 
 
 def test_footer_has_rows_and_counts_before_and_after_the_manifest(artifact: Artifact) -> None:
@@ -161,7 +125,7 @@ def test_finish_pins_what_it_was_made_of(artifact: Artifact) -> None:
 def test_manifest_same_rows_computed_anew_has_the_same_digest(artifact: Artifact) -> None:
     pins = []
     for seconds in (1.5, 2.5):
-        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
         artifact.write("relations", "all", ROWS, {"seconds": seconds})
         artifact.finish(["relations"])
         pins.append(artifact.manifest().pin)
@@ -172,7 +136,7 @@ def test_manifest_same_rows_computed_anew_has_the_same_digest(artifact: Artifact
 def test_manifest_other_rows_has_another_digest(artifact: Artifact) -> None:
     digests = set()
     for rows in (ROWS, ROWS[::-1]):
-        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
         artifact.write("relations", "all", rows)
         artifact.finish(["relations"])
         digests.add(artifact.manifest().pin.digest)
@@ -182,7 +146,7 @@ def test_manifest_other_rows_has_another_digest(artifact: Artifact) -> None:
 def test_read_shard_computed_anew_by_another_process_is_read(artifact: Artifact) -> None:
     other = Artifact(artifact.store, RECIPE)
     for seconds in (1.5, 2.5):
-        artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
         artifact.write("relations", "all", ROWS, {"seconds": seconds})
         artifact.finish(["relations"])
         assert other.read("relations", "all").equals(ROWS)
@@ -193,22 +157,11 @@ def test_read_other_rows_computed_meanwhile_is_refused(artifact: Artifact) -> No
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])
     other.read("relations", "all")
-    artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+    set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
     artifact.write("relations", "all", ROWS[::-1])
     artifact.finish(["relations"])
     with pytest.raises(InputError, match="was computed anew while it was read; run again"):
         other.read("relations", "all")
-
-
-def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> None:
-    other = Artifact(artifact.store, replace(RECIPE, version=2))
-    artifact.begin()
-    content = artifact.store.get(f"{artifact.folder}/recipe.json")
-    artifact.store.put(f"{other.folder}/recipe.json", content)
-    with pytest.raises(
-        DamagedFileError, match=f"belongs elsewhere: it is {artifact.folder}/recipe.json"
-    ):
-        opened(artifact.store, other.folder)
 
 
 def test_artifact_without_manifest_is_not_complete(artifact: Artifact) -> None:
@@ -279,42 +232,6 @@ def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])
     assert not artifact.is_open()
-    artifact.set_aside(f"{artifact.folder}/relations/all.parquet")
+    set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
     assert artifact.is_open()
     assert artifact.shards("relations") == []
-
-
-def test_find_start_of_a_fingerprint_gives_folder_and_recipe(artifact: Artifact) -> None:
-    artifact.begin()
-    folder, recipe = find(artifact.store, RECIPE.fingerprint[:6])
-    assert folder == f"relations/{RECIPE.fingerprint}"
-    assert recipe == json.loads(RECIPE.to_json())
-
-
-def test_find_folder_as_printed_is_found(artifact: Artifact) -> None:
-    artifact.begin()
-    assert find(artifact.store, f"{artifact.folder}/")[0] == artifact.folder
-
-
-@pytest.mark.parametrize(("prefix", "n"), [("", 2), ("zz", 0)])
-def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: int) -> None:
-    artifact.begin()
-    Artifact(artifact.store, replace(RECIPE, version=2)).begin()
-    with pytest.raises(InputError, match=rf"^{n} artifacts in .* start with '{prefix}'"):
-        find(artifact.store, prefix)
-
-
-def test_differences_two_recipes_names_the_fields() -> None:
-    other = replace(RECIPE, version=2, fields={"sampling": {"n": 25}, "dtype": "float32"})
-    found = differences(*(json.loads(recipe.to_json()) for recipe in (RECIPE, other)))
-    assert list(found) == [
-        'fields.dtype: null → "float32"',
-        "fields.sampling.n: 1 → 25",
-        "fields.seed: 0 → null",
-        "version: 1 → 2",
-    ]
-
-
-def test_differences_same_recipe_is_nothing() -> None:
-    recipe = json.loads(RECIPE.to_json())
-    assert list(differences(recipe, recipe)) == []

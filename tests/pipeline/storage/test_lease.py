@@ -12,8 +12,10 @@ import pytest
 
 from operators.errors import ArtifactHeldError, InputError
 from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.damaged import set_aside
 from pipeline.storage.lease import Holder, Writer
+from pipeline.storage.recipe import Recipe
 from pipeline.storage.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0})
@@ -292,7 +294,7 @@ def test_artifact_whose_lease_is_lost_publishes_nothing_more(tmp_path: Path) -> 
         lambda: ours.put_new("rows_per_shard.json", b"1"),
         lambda: ours.drop("chunks/relations/two/c.parquet"),
         lambda: ours.finish(["relations"]),
-        lambda: ours.set_aside(f"{free.folder}/relations/one.parquet"),
+        lambda: set_aside(ours, f"{free.folder}/relations/one.parquet"),
     ):
         with pytest.raises(ArtifactHeldError, match="was taken over"):
             publish()

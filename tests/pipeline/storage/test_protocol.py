@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact, Recipe
+from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Writer
+from pipeline.storage.recipe import Recipe
 from tests.pipeline.storage.explorer import Explorer, Memory, Witness, World, named
 
 RECIPE = Recipe("relations", 1, {"seed": 0})

@@ -1,0 +1,192 @@
+"""What an artifact holds, checked when it is read.
+
+A shard is read against the manifest, or, where there is none yet, against the checksum in its own
+footer; JSON against its own.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from operators.errors import DamagedFileError, InputError
+from operators.schemas import empty
+from pipeline.storage import manifest as manifests
+from pipeline.storage import shard as shards
+from pipeline.storage.manifest import Entry, Manifest
+from pipeline.storage.recipe import Recipe
+from pipeline.storage.sealed import REPAIR
+from pipeline.storage.shard import Counts, Footer, Place
+from pipeline.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is published of an artifact.
+
+    `name` is that of its folder where its recipe is lost; null: the fingerprint of the recipe.
+    A manifest is read once by each object.
+    """
+
+    store: Store
+    recipe: Recipe
+    name: str | None = None
+    _manifests: list[Manifest] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def stage(self) -> str:
+        """The stage that makes it."""
+        return self.recipe.stage
+
+    @property
+    def fingerprint(self) -> str:
+        """Its name: 16 hex digits."""
+        return self.name or self.recipe.fingerprint
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the store."""
+        return f"{self.stage}/{self.fingerprint}"
+
+    def is_complete(self) -> bool:
+        """Whether the manifest is published, and with it every shard; looks each time.
+
+        Raises:
+            DamagedFileError: there is one, and it is not what was written.
+        """
+        self._manifests.clear()
+        name = f"{self.folder}/{manifests.NAME}"
+        try:
+            content = self.store.get(name)
+        except FileNotFoundError:
+            return False
+        self._manifests.append(manifests.parsed(content, self.folder, self.store.where(name)))
+        return True
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether it was complete when it was last looked at."""
+        return bool(self._manifests)
+
+    def is_open(self) -> bool:
+        """Whether it was begun and is not complete."""
+        return not self.is_complete() and self.store.exists(f"{self.folder}/recipe.json")
+
+    def forget(self) -> None:
+        """Look at the manifest anew when it is next asked for."""
+        self._manifests.clear()
+
+    def manifest(self) -> Manifest:
+        """All shards of a complete artifact, with rows, sizes, checksums and counts.
+
+        Raises:
+            DamagedFileError: it is not complete, or its manifest is damaged.
+        """
+        if not self._manifests and not self.is_complete():
+            name = f"{self.folder}/{manifests.NAME}"
+            raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
+        return self._manifests[0]
+
+    def counts(self, table: str) -> dict[str, Counts]:
+        """The counts of each published shard of a table, without reading the shards."""
+        if self.is_complete():
+            return {shard: each.counts for shard, each in self._entries(table).items()}
+        return {shard: self.footer(table, shard).counts for shard in self.shards(table)}
+
+    def rows(self, table: str) -> dict[str, int]:
+        """The rows of each shard of a table of a complete artifact, without reading the shards."""
+        return {shard: each.rows for shard, each in self._entries(table).items()}
+
+    def shards(self, table: str) -> list[str]:
+        """The published shards of a table: those of the manifest, or all that lie there so far."""
+        if self._manifests or self.is_complete():
+            return sorted(self._entries(table))
+        return self.published(table)
+
+    def published(self, table: str) -> list[str]:
+        """The shards or chunks that lie in a folder of the artifact, whatever a manifest says."""
+        names = self.store.names(f"{self.folder}/{table}")
+        return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
+
+    def has(self, table: str, shard: str) -> bool:
+        """Whether a shard is published."""
+        return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
+
+    def read(self, table: str, shard: str) -> pl.DataFrame:
+        """A published shard.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content, name, where = self._content(place)
+        if not self._manifests and not self.is_complete():
+            return shards.decode(content, place, where, name)
+        if not self._is_listed(content, table, shard):
+            shards.decode(content, place, where, name)  # may know better what is wrong with it
+            raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
+        return shards.rows(content, table, where, name)
+
+    def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
+        """A finished part of an open shard.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        content, file, where = self._content(place)
+        return shards.decode(content, place, where, file)
+
+    def _content(self, place: Place) -> tuple[bytes, str, str]:
+        """The content of a shard's file, its name in the store, and what messages call it."""
+        name = f"{self.folder}/{place.shard}.parquet"
+        where = self.store.where(name)
+        try:
+            return self.store.get(name), name, where
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error
+
+    def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
+        """Whether a shard's file is the one that the manifest lists."""
+        found = hashlib.sha256(content).hexdigest()
+        if self._is_entry(found, table, shard):
+            return True
+        before = self.manifest().pin
+        if not self.is_complete() or not self._is_entry(found, table, shard):
+            return False
+        if self.manifest().pin.digest != before.digest:
+            raise InputError(
+                f"{self.store.where(self.folder)} was computed anew while it was read; run again."
+            )
+        return True
+
+    def _is_entry(self, sha256: str, table: str, shard: str) -> bool:
+        entry = self._entries(table).get(shard)
+        return entry is not None and entry.sha256 == sha256
+
+    def _entries(self, table: str) -> dict[str, Entry]:
+        return self.manifest().tables.get(table, {})
+
+    def read_all(self, table: str) -> pl.DataFrame:
+        """All shards of a table, in the order of their names."""
+        return pl.concat([empty(table), *self.each(table)])
+
+    def each(self, table: str) -> Iterator[pl.DataFrame]:
+        """The shards of a table, one after the other."""
+        return (self.read(table, shard) for shard in self.shards(table))
+
+    def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
+        name = f"{self.folder}/{place.shard}.parquet"
+        where = self.store.where(name)
+        try:
+            with self.store.open(name) as file:
+                return shards.read_footer(file, place, where, name)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error

@@ -1,0 +1,71 @@
+"""Look artifacts up in a store: by their folder, or by the start of a fingerprint."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from operators.errors import DamagedFileError, InputError
+from pipeline.config.typed import build
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import Recipe
+from pipeline.storage.sealed import REPAIR, unseal
+from pipeline.storage.store import Store
+
+
+def opened(store: Store, folder: str) -> Artifact:
+    """The artifact in a folder of the store.
+
+    Raises:
+        InputError: there is none.
+        DamagedFileError: its recipe is not what was written.
+    """
+    try:
+        return Artifact(store, recipe(store, folder))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{store.where(folder)} is gone; run again to recompute what is missing."
+        ) from error
+
+
+def recipe(store: Store, folder: str) -> Recipe:
+    """The recipe of the artifact in a folder, which is named after it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedFileError: it is not what was written for this artifact.
+    """
+    name = f"{folder}/recipe.json"
+    content = unseal(store.get(name), name, store.where(name))
+    try:
+        found = build(Recipe, content, "")
+    except InputError as error:
+        raise DamagedFileError(f"{store.where(name)} is no recipe{REPAIR}", name) from error
+    if f"{found.stage}/{found.fingerprint}" != folder:
+        raise DamagedFileError(f"{store.where(name)} is not what its name says{REPAIR}", name)
+    return found
+
+
+def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
+
+    Raises:
+        InputError: none or several do.
+        DamagedFileError: its recipe is not what was written.
+    """
+    prefix = prefix.rstrip("/").rpartition("/")[2]
+    found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
+    if len(found) != 1:
+        raise InputError(
+            f"{len(found)} artifacts in {store.where()} start with {prefix!r}; "
+            "`factsweep status` lists the fingerprints of a run."
+        )
+    try:
+        return found[0], json.loads(recipe(store, found[0]).to_json())
+    except FileNotFoundError as error:
+        raise InputError(f"{store.where(found[0])} has no recipe.json; run again.") from error
+
+
+def folders(store: Store) -> Iterator[str]:
+    """The folders of all artifacts in a store."""
+    for stage in store.folders(""):
+        yield from (f"{stage}/{name}" for name in store.folders(stage))
