@@ -68,7 +68,9 @@ chaos: setup  ## Kill, pause and misdate processes, KILLS times; harm files, 1,0
 	@FACTSWEEP_MUTATIONS=1000 $(BIN)/pytest tests/pipeline/test_reads.py -k mutation
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/
-	@for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python "$$script"; done
+	@failed=; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do \
+		echo "== $$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 clean:  ## Remove caches and build products; keep .venv, artifacts/ and results/
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis outputs

@@ -1,13 +1,14 @@
 """The page of results at the size of the full MyriadLAMA: its bytes, and how long it takes.
 
-    python benchmarks/bench_page.py [settings]
+    python benchmarks/bench_page.py [--settings 4] [--scale 0.1]
 
-41 relations, 4,100 templates, 34,000 pairs, 6.49 million prompts a setting. The answers are made
-up: draws from the relation's objects, so that a page has as many different texts as a real one.
+41 relations, 4,100 templates, 34,000 pairs, 6.49 million prompts in each setting. The answers are
+made up: draws from the relation's objects, so that a page has as many different texts as a real
+one.
 """
 
+import argparse
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,22 +39,22 @@ def words(rng: np.random.Generator, n: int) -> list[str]:
     return ["".join(row).title() for row in rng.choice(SYLLABLES, size=(n, 4))]
 
 
-def made_up(rng: np.random.Generator) -> Facts:
+def made_up(rng: np.random.Generator, n_pairs: int) -> Facts:
     """Facts in the shape of MyriadLAMA."""
     ids = [f"P{number}" for number in range(RELATIONS)]
-    relation = [ids[i % RELATIONS] for i in range(PAIRS)]
+    relation = [ids[i % RELATIONS] for i in range(n_pairs)]
     objects = {each: words(rng, 120) for each in ids}
-    drawn = rng.integers(0, 120, PAIRS)
+    drawn = rng.integers(0, 120, n_pairs)
     pairs = {
         "pair_id": [f"{r}.Q{i}" for i, r in enumerate(relation)],
         "relation_id": relation,
-        "subject_id": [f"Q{i}" for i in range(PAIRS)],
-        "subjects": [[a, b] for a, b in zip(words(rng, PAIRS), words(rng, PAIRS), strict=True)],
+        "subject_id": [f"Q{i}" for i in range(n_pairs)],
+        "subjects": [[a, b] for a, b in zip(words(rng, n_pairs), words(rng, n_pairs), strict=True)],
         "objects": [
             [{"object_id": f"Q{d}", "labels": [objects[r][d]]}]
             for r, d in zip(relation, drawn, strict=True)
         ],
-        "split": [None] * PAIRS,
+        "split": [None] * n_pairs,
     }
     templates = [
         (
@@ -113,7 +114,7 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
         lemmas = pl.concat_list(pl.col("text").str.to_lowercase())
         matched = rows.with_columns(key=key(lemmas.alias("key")), n_lemmas=pl.lit(1, pl.UInt16))
         made["matched"].write("answers", relation, matched)
-        parts.append(matched.sample(5_000, seed=seed))
+        parts.append(matched.sample(min(5_000, matched.height), seed=seed))
         for number in range(SHARDS_READ):
             shard = rows.slice(2 * number * ROWS_PER_SHARD, ROWS_PER_SHARD)
             asked = pl.concat([empty("prompts"), shard], how="diagonal_relaxed")
@@ -126,7 +127,7 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
     for artifact in made.values():
         tables = ("relations", "templates", "pairs", "prompts", "generations", "answers", "metrics")
         artifact.finish([table for table in tables if artifact.shards(table)])
-    model = {"name": "made-up", "id": "made-up", "source": "none"}
+    model = {"name": "made-up", "id": "made-up", "source": "none", "dtype": "float32"}
     run = {"model": model, "seed": 0, "decoding": {"engine": "none"}}
     record = {"run": run, "model_revision": "none", "commit": None, "versions": {}}
     record["hardware"] = {"cpus": 0, "machine": "none"}
@@ -146,11 +147,14 @@ def measured(rows: pl.DataFrame, facts: Facts, fields: dict[str, str | None]) ->
 
 def main() -> None:
     """Make the artifacts, time the page, print."""
-    n_settings = int(sys.argv[1]) if len(sys.argv) > 1 else 4
-    facts = made_up(np.random.default_rng(0))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--settings", type=int, default=4)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs (1: all)")
+    given = parser.parse_args()
+    facts = made_up(np.random.default_rng(0), round(PAIRS * given.scale))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        branches = [branch(store, facts, f"setting-{i}", i) for i in range(n_settings)]
+        branches = [branch(store, facts, f"setting-{i}", i) for i in range(given.settings)]
         started = time.monotonic()
         metrics = pl.concat([each.metrics.read_all("metrics") for each in branches])
         bins = empty("bins")
@@ -163,7 +167,9 @@ def main() -> None:
         content = results_page(branches, result, METHODS["belief"].show.report(result))
         seconds = time.monotonic() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(f"{n_settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB")
+    print(
+        f"{given.settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB"
+    )
     Path(tempfile.gettempdir(), "page.html").write_bytes(content)
 
 

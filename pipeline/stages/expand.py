@@ -8,6 +8,7 @@ candidate_sets/<the same>     the entities that are compared after the prompts o
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import polars as pl
@@ -63,8 +64,16 @@ class Expand:
         # An artifact that was left half made keeps the size of shard that it was begun with.
         rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
         facts = self.source()
-        for each in METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed):
-            _publish(artifact, each, rows_per_shard)
+        expansions = METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
+        # Publishing waits for the disk; meanwhile the next relation is written as prompts.
+        with ThreadPoolExecutor(1) as publisher:
+            published: Future[None] | None = None
+            for each in expansions:
+                if published is not None:
+                    published.result()  # at most two relations are held in memory
+                published = publisher.submit(_publish, artifact, each, rows_per_shard)
+            if published is not None:
+                published.result()
         made_of = [self.facts] if self.base is None else [self.facts, self.base]
         artifact.finish(TABLES, made_of=made_of)
 

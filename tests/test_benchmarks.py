@@ -1,0 +1,34 @@
+"""Every benchmark runs to its end, at a size at which its figures mean nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SMALL = {
+    "bench_dump.py": ["--items", "400"],
+    "bench_expand.py": ["--scale", "0.01"],
+    "bench_metrics.py": ["--scale", "0.01"],
+    "bench_page.py": ["--settings", "2", "--scale", "0.01"],
+    "bench_reads.py": ["--scale", "0.01"],
+    "bench_resume.py": ["--scale", "0.01"],
+    "bench_retrieval.py": ["--entities", "2000", "--facts", "50", "--dense"],
+    "bench_scoring.py": ["--candidates", "20", "--rounds", "1"],
+    "bench_trie.py": ["--clozes", "1", "--candidates", "5", "--rounds", "1", "--searched", "20"],
+}
+LONG = {"bench_decode.py": "it decodes thousands of prompts in six ways, each with a real model"}
+
+
+def test_every_benchmark_is_run_here_or_says_why_not() -> None:
+    assert {path.name for path in FOLDER.glob("bench_*.py")} == SMALL.keys() | LONG.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("script", SMALL)
+def test_benchmark_runs_to_its_end(script: str) -> None:
+    command = [sys.executable, str(FOLDER / script), *SMALL[script]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
