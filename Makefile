@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+.NOTPARALLEL:  # what is missing is said before anything is installed
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
@@ -48,16 +49,16 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-sweep: setup need-model  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…] [CLUSTER=…] [ARGS=…] [DRY_RUN=1]
+sweep: need-model setup  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…] [CLUSTER=…] [ARGS=…] [DRY_RUN=1]
 	@$(BIN)/factsweep launch $(if $(DRY_RUN),--dry-run) $(sweep_arguments)
 
-plan: setup need-model  ## Say what that sweep would compute, and what is complete already
+plan: need-model setup  ## Say what that sweep would compute, and what is complete already
 	@$(BIN)/factsweep plan $(sweep_arguments)
 
-status: setup need-model  ## Say how far that sweep is
+status: need-model setup  ## Say how far that sweep is
 	@$(BIN)/factsweep status $(sweep_arguments)
 
-verify: setup need-model  ## Read every shard of that sweep: whole, complete, nothing twice
+verify: need-model setup  ## Read every shard of that sweep: whole, complete, nothing twice
 	@$(BIN)/factsweep verify $(sweep_arguments)
 
 nightly: setup  ## Run a nightly of conf/nightly/ and hold it against its baseline: [NIGHTLY=demo]

@@ -1,14 +1,18 @@
-"""The command `factsweep`: a verb, then Hydra overrides."""
+"""The command `factsweep`: a verb, then words and overrides (key=value), then options."""
 
+# PYTHON_ARGCOMPLETE_OK
 import argparse
 import atexit
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import NoReturn
+
+import argcomplete
 
 from operators.errors import FactsweepError, InputError, StoppedError, reason
 from pipeline.commands import (
@@ -26,6 +30,7 @@ from pipeline.commands import (
     run,
     why,
 )
+from pipeline.commands.arguments import Parser, late
 from pipeline.config import folders
 from pipeline.machine import secrets
 from pipeline.machine.checkout import commit
@@ -35,18 +40,33 @@ _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
     *(compare, report, export, build, describe, model, why, catalog),
 )
-_REST = ("overrides", "settings", "runs")  # what a verb takes any number of
+_GROUPS = {
+    "measure": ("run", "launch", "plan", "status", "prefetch", "score"),
+    "read what was measured": ("compare", "report", "export"),
+    "every night": ("nightly", "baseline"),
+    "what is stored": ("verify", "why"),
+    "data and models": ("catalog", "describe", "build", "model"),
+}
+_CODES = """\
+exit codes:
+  0    done
+  1    the run failed
+  2    bad input, explained in one sentence
+  3    a regression, of nightly and compare --gate
+  4    not enough evidence, of the same
+  130  stopped by Ctrl-C; the next run resumes
+
+completion: eval "$(register-python-argcomplete factsweep)" in ~/.bashrc or ~/.zshrc
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
-    asked = _parsed(arguments)
-    if asked.config_dir is not None:
-        os.environ[folders.VARIABLE] = asked.config_dir
     handler = logging.StreamHandler()
     handler.setFormatter(secrets.Formatter("factsweep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     try:
+        asked = _parsed(arguments)
         code = int(asked.run(asked))
         sys.stdout.flush()
         return code
@@ -82,32 +102,70 @@ def _printable(text: str) -> str:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; argparse takes no further ones behind an option, so they are added here."""
+    """The arguments; argparse takes no further ones behind an option, so they are added here.
+
+    Raises:
+        InputError: a word, an option or a key that the verb does not take, or that it lacks.
+    """
     parser = _parser()
-    asked, late = parser.parse_known_args(arguments)
-    rest: list[str] | None = next((vars(asked)[name] for name in _REST if name in asked), None)
-    if late and (rest is None or any(each.startswith("-") for each in late)):
-        parser.error(f"unknown arguments: {' '.join(late)}")
-    if rest is not None:
-        rest += late
+    argcomplete.autocomplete(parser, always_complete_options="long")
+    asked, more = parser.parse_known_args(arguments)
+    if asked.verb is None:
+        parser.print_help(sys.stderr)
+        parser.exit(InputError.exit_code)
+    late(asked.parser, asked, more)
+    if asked.config_dir is not None:
+        os.environ[folders.VARIABLE] = asked.config_dir
+    if asked.parser.takes is not None:
+        asked.parser.takes.fill(asked, asked.parser.verb)
     return asked
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = _Command(
         prog="factsweep",
         description="Facts × templates × a model → answers → tables.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad input; of a gate or a nightly 3 regression, "
-        "4 not enough evidence.",
+        usage="factsweep VERB [key=value…] [options]",
+        epilog=_CODES,
+        examples=[
+            "factsweep run sweep=demo",
+            "factsweep plan model=gpt2 benchmark=myriadlama prompt=zero-shot",
+            "factsweep run --help",
+        ],
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="verb", prog="factsweep", help=argparse.SUPPRESS, parser_class=Parser
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     for module in _VERBS:
         module.add(verbs)
     own = f"a folder with models, data sets, … of your own; default {folders.OWN}/, if it exists"
     for verb in verbs.choices.values():
+        verb.set_defaults(parser=verb)
         verb.add_argument("--config-dir", metavar="DIR", help=own)
+    parser.about = {name: verb.description or "" for name, verb in verbs.choices.items()}
     return parser
+
+
+class _Command(Parser):
+    """The parser of the command; its help has the verbs in groups."""
+
+    about: Mapping[str, str] = {}
+
+    def format_help(self) -> str:
+        """The verbs by what they are for, then the rest."""
+        lines = [f"{self.format_usage()}\n{self.description}\n"]
+        for title, verbs in _GROUPS.items():
+            lines += [f"{title}:", *(self._line(verb) for verb in verbs), ""]
+        lines += ["options:", "  -h, --help, --version; each verb has its own --help", ""]
+        lines += ["examples:", *(f"  {each}" for each in self._examples), "", str(self.epilog)]
+        return "\n".join(lines)
+
+    def _line(self, verb: str) -> str:
+        first = self.about[verb].partition("\n\n")[0]
+        return textwrap.fill(
+            first, 80, initial_indent=f"    {verb:10} ", subsequent_indent=" " * 15
+        )
 
 
 class _Version(argparse.Action):

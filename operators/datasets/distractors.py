@@ -22,6 +22,7 @@ from operators.errors import InputError
 from operators.knowledge_base import knowledge_base as bases
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.schemas import empty
+from operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
 FACTS = pl.Schema(
@@ -94,7 +95,7 @@ def figures(tables: Tables, facts: Facts) -> dict[str, int]:
 
 def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
     if name not in tables:
-        raise InputError(f"the file {name}.* is missing; there are {', '.join(sorted(tables))}.")
+        raise InputError(f"the file {name}.* is missing; there are {listed(sorted(tables))}.")
     found = tables[name]
     check_columns(found.lazy(), _COLUMNS[name], f"{name}.* of the layout distractors")
     absent = [column for column in schema if column not in found.columns]

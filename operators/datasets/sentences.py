@@ -20,6 +20,7 @@ from operators.datasets.facts import Facts, checked
 from operators.errors import InputError
 from operators.knowledge_base.knowledge_base import KnowledgeBase
 from operators.schemas import empty
+from operators.wording import listed
 
 TEMPLATE = "[X] [Y]"
 VERBALISED = "flawed and corrected"  # the sample of facts that stand in two such sentences
@@ -145,7 +146,7 @@ def _entity(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) -> pl.DataFrame:
     if len(tables) != 1:
-        raise InputError(f"there are {len(tables)} tables ({', '.join(tables)}); give one.")
+        raise InputError(f"there must be one table; there are {listed(tables)}.")
     ((name, rows),) = tables.items()
     types = {column: pl.Float64() if column in floats else pl.String() for column in columns}
     expected = [Column(column, (types[column],), required=True) for column in columns]

@@ -2,21 +2,27 @@
 
 import argparse
 
+from pipeline.commands.arguments import Parser, places
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     command = verbs.add_parser(
-        "baseline", help="accept or show the run that a nightly is compared with"
+        "baseline",
+        description="accept or show the run that a nightly is compared with",
+        examples=["factsweep baseline accept demo demo-2026-11-20", "factsweep baseline show demo"],
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
-    accept = actions.add_parser("accept", help="compare a nightly with this run from now on")
-    show = actions.add_parser("show", help="list the accepted runs, the last one first")
-    for action in (accept, show):
-        action.add_argument("nightly", help="of conf/nightly/, or a YAML file")
-        action.add_argument(
-            "--results", default="results", help="the folder of results; default results"
-        )
-    accept.add_argument("accepted", metavar="run", help="a night (demo-2026-11-21), or a run")
+    text = "compare a nightly with this run from now on"
+    accept = actions.add_parser("accept", help=text, description=text)
+    accept.take(
+        *("nightly", "accepted"),
+        about="NIGHTLY is one of conf/nightly/, or a YAML file; ACCEPTED a night "
+        "(demo-2026-11-21), or a run.",
+    )
+    text = "list the accepted runs, the last one first"
+    show = actions.add_parser("show", help=text, description=text)
+    show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.")
     accept.set_defaults(run=_accept)
     show.set_defaults(run=_show)
 
@@ -26,7 +32,7 @@ def _accept(asked: argparse.Namespace) -> int:
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)
-    found = baseline.accept(name, asked.accepted, asked.results)
+    found = baseline.accept(name, asked.accepted, places(asked)["results"])
     runs = ", ".join(found.runs)
     print(f"{name} is compared with {found.run} from now on ({runs}).")
     return 0
@@ -38,10 +44,12 @@ def _show(asked: argparse.Namespace) -> int:
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)
-    found = baseline.history(name, asked.results)
+    where = places(asked)["results"]
+    found = baseline.history(name, where)
     if not found:
         raise InputError(
-            f"{name} has no baseline; accept one with: factsweep baseline accept {name} <run>."
+            f"{name} has no baseline; accept one with: "
+            f"factsweep baseline accept {asked.nightly} RUN. Runs are the folders in {where}."
         )
     for each in reversed(found):
         verdict = f", verdict {each.verdict}" if each.verdict else ""

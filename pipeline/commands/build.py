@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from operators.errors import InputError
+from pipeline.commands.arguments import Parser
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb and its sets to the command line."""
-    build = verbs.add_parser("build", help="make a data set from a knowledge base")
+    build = verbs.add_parser("build", description="make a data set from a knowledge base")
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
     _add_kamel(sets.add_parser("kamel", help="from triples, labels and questions (docs/data.md)"))
     _add_myriadlama(

@@ -3,10 +3,16 @@
 import argparse
 import sys
 
+from pipeline.commands.arguments import Parser
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    catalog = verbs.add_parser("catalog", help="list, fetch or verify the data sets")
+    catalog = verbs.add_parser(
+        "catalog",
+        description="list, fetch or verify the data sets",
+        examples=["factsweep catalog list", "factsweep catalog verify kamel --path /data/KAMEL"],
+    )
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     catalog.add_argument("--path", help="a local copy of the data: a folder or a file")

@@ -3,20 +3,20 @@
 import argparse
 from collections.abc import Sequence
 
+from pipeline.commands.arguments import PLACES, Parser, others, places
+from pipeline.commands.shown import shown
+
 _N_NAMED = 10
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    compare = verbs.add_parser("compare", help="compare two past runs, fact by fact")
-    compare.add_argument("first", help="the name of a run")
-    compare.add_argument("second", help="the name of another")
-    compare.add_argument(
-        "settings", nargs="*", help="of conf/comparison/: smallest_difference=0.05"
+    compare = verbs.add_parser(
+        "compare",
+        description="compare two past runs, fact by fact",
+        examples=["factsweep compare A B", "factsweep compare A B smallest_difference=0.05 --gate"],
     )
-    compare.add_argument(
-        "--results", default="results", help="the folder of results; default results"
-    )
+    compare.take("first", "second", keys=_keys, about="FIRST and SECOND are names of runs.")
     compare.add_argument("--out", help="where to write; default results/compare/<first>-<second>")
     differ = "compare even if they differ in more than the model; the tables say so"
     compare.add_argument("--anyway", action="store_true", help=differ)
@@ -34,10 +34,11 @@ def _compare(asked: argparse.Namespace) -> int:
 
     for name in (asked.first, asked.second):
         check_run(name)
-    given = settings(dict(map(_assigned, asked.settings)))
-    out = asked.out or f"{asked.results}/compare/{asked.first}-{asked.second}"
+    given = settings(dict(map(_assigned, others(asked))))
+    results = places(asked)["results"]
+    out = asked.out or f"{results}/compare/{asked.first}-{asked.second}"
     outcomes = set()
-    for found in compared(asked.first, asked.second, asked.results, given, anyway=asked.anyway):
+    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
         store = Store(f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}")
         write_report(store, found.report)
         print(
@@ -45,8 +46,8 @@ def _compare(asked: argparse.Namespace) -> int:
         )
         for line in found.departures:
             print(f"differs in more than the model: {line}")
-        print(markdown(found.report.tables["headline"]))
-        print(markdown(found.report.tables["moves"]))
+        print(shown(markdown(found.report.tables["headline"])))
+        print(shown(markdown(found.report.tables["moves"])))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
         print(lost_and_gained(found.lost, found.n_gained))
         print(f"tables, facts gained and lost, figure: {store.where()}/")
@@ -54,6 +55,15 @@ def _compare(asked: argparse.Namespace) -> int:
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
+
+
+def _keys() -> list[str]:
+    """What decides a comparison (conf/comparison/), and where things lie."""
+    from dataclasses import fields
+
+    from pipeline.results.compare import Comparison
+
+    return [*(each.name for each in fields(Comparison)), *PLACES]
 
 
 def lost_and_gained(lost: Sequence[str], n_gained: int) -> str:

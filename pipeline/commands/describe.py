@@ -2,10 +2,19 @@
 
 import argparse
 
+from pipeline.commands.arguments import Parser
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    describe = verbs.add_parser("describe", help="count a data set and measure its diversity")
+    describe = verbs.add_parser(
+        "describe",
+        description="count a data set and measure its diversity",
+        examples=[
+            "factsweep describe myriadlama-mini",
+            "factsweep describe ./mine --out tables",
+        ],
+    )
     describe.add_argument("name", help="an entry of data_catalog/, or a folder or file")
     describe.add_argument("--path", help="a local copy of the data: a folder or a file")
     describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")

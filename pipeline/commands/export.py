@@ -2,20 +2,26 @@
 
 import argparse
 
+from pipeline.commands.arguments import Parser, places
+
 _FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "mlflow")
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     text = "write the metrics of a past run for other tools"
-    export = verbs.add_parser("export", help=text, description=text)
-    export.add_argument("run_name", metavar="run", help="the name of a run")
+    export = verbs.add_parser(
+        "export",
+        description=text,
+        examples=[
+            "factsweep export demo --format latex",
+            "factsweep export demo results=/srv",
+        ],
+    )
+    export.take("run_name", about="RUN_NAME is the name of a folder of results.")
     export.add_argument("--format", choices=_FORMATS, default="csv", help="default csv")
     export.add_argument(
-        "--results", default="results", help="the folder of results; default results"
-    )
-    export.add_argument(
-        "--out", help="a folder; default results/<run>/export (mlflow: MLFLOW_TRACKING_URI)"
+        "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
     )
     export.set_defaults(run=_export)
 
@@ -23,5 +29,5 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def _export(asked: argparse.Namespace) -> int:
     from pipeline.results.export import export
 
-    print(export(asked.run_name, asked.results, asked.format, asked.out))
+    print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

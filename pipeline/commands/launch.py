@@ -2,14 +2,19 @@
 
 import argparse
 
+from pipeline.commands.arguments import Parser
 from pipeline.commands.run import execute
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     text = "submit a run to the cluster that cluster= names: local, ray, slurm or kuberay"
-    launch = verbs.add_parser("launch", help=text, description=text)
-    launch.add_argument("overrides", nargs="*", help="as for run: model=llama3-70b cluster=slurm")
+    launch = verbs.add_parser(
+        "launch",
+        description=text,
+        examples=["factsweep launch model=llama3-70b cluster=slurm --dry-run"],
+    )
+    launch.take(keys=None)
     dry = "print the job, script or manifest, and submit nothing"
     launch.add_argument("--dry-run", action="store_true", help=dry)
     launch.set_defaults(run=_launch)

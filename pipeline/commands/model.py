@@ -3,16 +3,24 @@
 import argparse
 from typing import Any
 
+from pipeline.commands.arguments import Parser
+
 _TEXT = "print a model as YAML: what its own files say, and the commit of the hub"
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    command = verbs.add_parser("model", help=_TEXT, description=_TEXT)
-    command.add_argument("action", choices=["show"], help="show: print it")
-    command.add_argument("model", help="an id of the hub, a folder, or a name in conf/model/")
-    command.add_argument("overrides", nargs="*", help="Hydra overrides: model.dtype=float32")
-    command.set_defaults(run=_show)
+    command = verbs.add_parser(
+        "model",
+        description=_TEXT,
+        examples=["factsweep model show Qwen/Qwen3-8B-Base > factsweep.d/model/mine.yaml"],
+    )
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
+    show = actions.add_parser("show", help=_TEXT, description=_TEXT)
+    show.take(
+        "model", keys=None, about="MODEL is an id of the hub, a folder, or one of conf/model/."
+    )
+    show.set_defaults(run=_show)
 
 
 def _show(asked: argparse.Namespace) -> int:

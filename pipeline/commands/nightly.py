@@ -1,24 +1,31 @@
 """The verb `nightly`: a named sweep, compared with its baseline."""
 
 import argparse
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
+from pipeline.commands.arguments import Parser
 from pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
     from pipeline.nightly.night import Judged, Night
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    codes = "Exit codes: 0 no change or better, 3 regression, 4 not enough evidence."
     command = verbs.add_parser(
-        "nightly", help="run a named sweep and compare it with its baseline", description=codes
+        "nightly",
+        description="run a named sweep and compare it with its baseline",
+        examples=["factsweep nightly demo", "factsweep nightly demo --unit cron"],
     )
-    command.add_argument("nightly", help="of conf/nightly/, or a YAML file")
-    command.add_argument("overrides", nargs="*", help="Hydra overrides, for each of its runs")
+    command.take(
+        "nightly",
+        keys=None,
+        about="NIGHTLY is one of conf/nightly/, or a YAML file; overrides are for each of its "
+        "runs. Exit codes: 0 no change or better, 3 regression, 4 not enough evidence.",
+    )
     command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
     unit = "print a scheduler's unit for it, and run nothing"
     command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
@@ -32,9 +39,15 @@ def _nightly(asked: argparse.Namespace) -> int:
         return _print_unit(asked)
     today = datetime.now().astimezone().date()
     found = night(asked.nightly, asked.overrides, asked.date or today)
-    for line in _lines(found, asked.nightly):
+    for line in _lines(found, asked.nightly, _where(asked)):
         print(line)
     return found.exit_code
+
+
+def _where(asked: argparse.Namespace) -> list[str]:
+    """What was typed that says where results and the user's own configuration lie."""
+    own = ["--config-dir", asked.config_dir] if asked.config_dir else []
+    return [*(each for each in asked.overrides if each.startswith("results=")), *own]
 
 
 def _print_unit(asked: argparse.Namespace) -> int:
@@ -49,9 +62,9 @@ def _print_unit(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(found: "Night", given: str) -> Iterator[str]:
-    """The report of a night, as plain lines for a log."""
-    accept = f"factsweep baseline accept {given} {found.name}"
+def _lines(found: "Night", given: str, where: Sequence[str]) -> Iterator[str]:
+    """The report of a night, as plain lines for a log; `where` says where things lie."""
+    accept = shlex.join(["factsweep", "baseline", "accept", given, found.name, *where])
     if found.baseline is None:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"
     else:

@@ -3,13 +3,18 @@
 import argparse
 import sys
 
+from pipeline.commands.arguments import Parser
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     help_text = "fetch models and data into a shared cache, once, and check their checksums"
-    command = verbs.add_parser("prefetch", help=help_text, description=help_text)
-    listed = "Hydra overrides; lists are of runs: model=llama3-8b,llama3-70b benchmark=myriadlama"
-    command.add_argument("overrides", nargs="*", help=listed)
+    command = verbs.add_parser(
+        "prefetch",
+        description=help_text,
+        examples=["factsweep prefetch model=llama3-8b,llama3-70b benchmark=myriadlama"],
+    )
+    command.take(keys=None, about="A list of values stands for one run each.")
     command.set_defaults(run=_prefetch)
 
 

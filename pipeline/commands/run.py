@@ -3,8 +3,20 @@
 import argparse
 import sys
 
+from operators.wording import count
+from pipeline.commands.arguments import Parser, places
+from pipeline.commands.shown import shown
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+_EXAMPLES = {
+    "run": ["factsweep run sweep=demo", "factsweep run model=Qwen/Qwen3-8B-Base seed=1"],
+    "plan": ["factsweep plan model=gpt2 sweep=paper benchmark=myriadlama"],
+    "status": ["factsweep status sweep=demo"],
+    "verify": ["factsweep verify sweep=demo", "factsweep verify --all artifacts=/srv/artifacts"],
+    "score": ["factsweep score answers=mine.jsonl prompt=4-template run_name=mine"],
+}
+
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verbs to the command line."""
     score = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
@@ -18,14 +30,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         ),
         ("score", _score, score),
     ):
-        command = verbs.add_parser(verb, help=text, description=text)
-        command.add_argument("overrides", nargs="*", help="Hydra overrides: model=llama3-8b seed=1")
+        command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
+        command.take(keys=None)
         command.set_defaults(run=run)
         if verb == "verify":
             fix = "set aside what is damaged, so that the next run computes it anew"
             command.add_argument("--repair", action="store_true", help=fix)
-            whole = "a folder or URL of artifacts: check all that it holds, in place of one run"
-            command.add_argument("--store", help=whole)
+            whole = "check all that artifacts= holds, in place of one run"
+            command.add_argument("--all", action="store_true", help=whole)
         if verb == "plan":
             minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
             command.add_argument("--calibrate", action="store_true", help=minute)
@@ -35,14 +47,14 @@ def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card; the verb `run`."""
     from pipeline import api
 
-    print(f"\n{api.run(*asked.overrides)}")
+    print(shown(f"\n{api.run(*asked.overrides)}"))
     return 0
 
 
 def _score(asked: argparse.Namespace) -> int:
     from pipeline import api
 
-    print(f"\n{api.score(*asked.overrides)}")
+    print(shown(f"\n{api.score(*asked.overrides)}"))
     return 0
 
 
@@ -55,7 +67,7 @@ def _plan(asked: argparse.Namespace) -> int:
 
         for line in calibrate(load(asked.overrides)):
             print(line)
-    print(api.plan(*asked.overrides))
+    print(shown(str(api.plan(*asked.overrides))))
     return 0
 
 
@@ -72,11 +84,11 @@ def _verify(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
     from pipeline.results.verify import verify, verify_store
 
-    if asked.store is None:
-        found = verify(load(asked.overrides), repair=asked.repair)
+    if asked.all:
+        found = verify_store(places(asked)["artifacts"], repair=asked.repair)
     else:
-        found = verify_store(asked.store, repair=asked.repair)
+        found = verify(load(asked.overrides), repair=asked.repair)
     for problem in found.problems:
         print(problem, file=sys.stderr)
-    print(f"{found.shards} shards read, {len(found.problems)} problems")
+    print(f"{count(found.shards, 'shard')} read, {count(len(found.problems), 'problem')}")
     return 2 if found.problems else 0

@@ -2,14 +2,20 @@
 
 import argparse
 
+from pipeline.commands.arguments import Parser, places
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
-    why = verbs.add_parser("why", help="name the fields in which two artifacts differ")
-    why.add_argument("artifacts", nargs=2, help="a fingerprint, or the start of one")
-    why.add_argument(
-        "--store", default="artifacts", help="the folder of artifacts; default artifacts"
+    why = verbs.add_parser(
+        "why",
+        description="name the fields in which two artifacts differ",
+        examples=[
+            "factsweep why 3fa9c0d1 77b1",
+            "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
+        ],
     )
+    why.take("first", "second", about="FIRST and SECOND are fingerprints, or their beginnings.")
     why.set_defaults(run=_why)
 
 
@@ -18,8 +24,8 @@ def _why(asked: argparse.Namespace) -> int:
     from pipeline.storage.recipe import differences
     from pipeline.storage.store import Store
 
-    store = Store(asked.store)
-    (left, a), (right, b) = (find(store, prefix) for prefix in asked.artifacts)
+    store = Store(places(asked)["artifacts"])
+    (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))
     found = list(differences(a, b))
     print(f"{left} → {right}")
     print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")

@@ -1,5 +1,6 @@
 """Hydra at the edge: conf/ and the overrides of a command become one plain mapping."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ def choices(group: str) -> list[str]:
     return list(folders.files(group))
 
 
+def keys() -> list[str]:
+    """The dotted names of all fields, and those of the groups."""
+    return _names(_mapping([]))
+
+
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """conf/ with the overrides, every interpolation resolved.
 
@@ -53,12 +59,16 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
 def _refusal(overrides: Sequence[str], error: Exception) -> str:
     """Which of the overrides cannot be taken, as far as that is known, and why."""
     why = reason(error)
+    if unknown := re.search(r"Could not override '([\w.@/]+)'", str(error)):
+        key = unknown[1]
+        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{_meant(key)}"
     which = [each for each in overrides if not _is_legible(each)] or overrides
     which = [each if each.isprintable() else repr(each) for each in which]
     if not which:
         return f"conf/ and the folder of your own cannot be read together: {why}."
     what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
-    return f"the {what} not fit conf/: {why}.{_meant(overrides, why)}"
+    why = why.removeprefix("OverrideParseException: ")
+    return f"the {what} not fit conf/: {why}."
 
 
 def _is_legible(override: str) -> bool:
@@ -106,11 +116,9 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     return {str(name): value for name, value in resolved.items()}
 
 
-def _meant(overrides: Sequence[str], message: str) -> str:
-    """The field that the refused override was probably meant for, as a sentence."""
-    keys = [override.partition("=")[0] for override in overrides]
-    refused = [key for key in keys if key and f"'{key}'" in message]
-    return suggestion(refused[0], _names(_mapping([]))) if refused else ""
+def _meant(key: str) -> str:
+    """The key that was probably meant, as a sentence."""
+    return suggestion(key, keys(), "{}=")
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """From YAML's and JSON's mappings to frozen dataclasses: pydantic checks, a sentence refuses."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -17,6 +16,7 @@ from typing import (
     get_type_hints,
 )
 
+import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from operators.errors import InputError
@@ -178,7 +178,13 @@ def _number(hint: Any) -> str:
     return f"{noun}, {' and '.join(ends)}" if ends else noun
 
 
+def _flow(value: Any) -> str:
+    """A number, true, null, a list or a mapping, in one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
 def _as_yaml(value: Any) -> str:
     """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
-    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    shown = repr(value) if isinstance(value, str) else _flow(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

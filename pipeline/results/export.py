@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,11 +17,14 @@ from operators.tables.formats.latex import latex
 from operators.tables.formats.lm_eval import harness_path, harness_results
 from operators.tables.formats.markdown import markdown
 from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
+from operators.tables.shared.numbers import of_metric
 from pipeline.machine.secrets import hidden
 from pipeline.results import past
 from pipeline.results.record import file
 from pipeline.results.record import metrics as measured
 from pipeline.storage.store import Store
+
+_NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 
 
 def export(run: str, results: str, form: str, out: str | None) -> str:
@@ -34,23 +38,32 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     record = past.record(results, run)
     metrics = measured(store, record)
     if form == "mlflow":
-        return _log_to_mlflow(run, store, metrics, record)
+        return _log_to_mlflow(run, store, metrics, record, out)
     name, content = FORMATS[form](metrics, record)
     target = Store(out or f"{results.rstrip('/')}/{run}/export")
     target.put(name, content)
     return target.where(name)
 
 
+def _written(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The numbers as texts, with as many digits as in the tables; Parquet has them unrounded."""
+    return metrics.with_columns(
+        pl.Series(name, [of_metric(row[0]).text(row[1]) for row in rows])
+        for name in _NUMBERS
+        if (rows := metrics.select("metric", name).rows())
+    )
+
+
 def _csv(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.csv", metrics.write_csv().encode()
+    return "metrics.csv", metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS)).write_csv().encode()
 
 
 def _markdown(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.md", markdown(metrics).encode()
+    return "metrics.md", markdown(_written(metrics)).encode()
 
 
 def _latex(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.tex", latex(metrics).encode()
+    return "metrics.tex", latex(_written(metrics)).encode()
 
 
 def _parquet(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -86,18 +99,23 @@ FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, byt
 }
 
 
-def _log_to_mlflow(run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any]) -> str:
-    """Log a run to where MLFLOW_TRACKING_URI points; returns where."""
+def _log_to_mlflow(
+    run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any], out: str | None
+) -> str:
+    """Log a run to a folder, or to where MLFLOW_TRACKING_URI points; returns where."""
     try:
         import mlflow
     except ImportError as error:
         raise InputError(
             "MLflow is not installed; install it with: pip install 'factsweep[mlflow]'"
         ) from error
-    if "MLFLOW_TRACKING_URI" not in os.environ:
+    if out is not None:
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow would rather have a data base
+        mlflow.set_tracking_uri(Path(out).absolute().as_uri())
+    elif "MLFLOW_TRACKING_URI" not in os.environ:
         raise InputError(
             "MLFLOW_TRACKING_URI is not set; set it to your MLflow server, such as "
-            "http://127.0.0.1:5000, or, with MLFLOW_ALLOW_FILE_STORE=true, to a folder."
+            "http://127.0.0.1:5000, or name a folder with --out."
         )
     try:
         mlflow.set_experiment("factsweep")

@@ -7,6 +7,7 @@ from typing import Any
 from operators.errors import DamagedFileError, InputError
 from operators.methods import METHODS
 from operators.names import check_apart, folded
+from operators.wording import listed
 from pipeline.results.record import NAME, pins, read
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import misfits
@@ -106,7 +107,7 @@ def check_free(results: str, name: str) -> None:
 
 
 def _unknown(results: str, name: str) -> InputError:
-    return InputError(f"{results} has no run {name}; it has {', '.join(known(results))}.")
+    return InputError(f"{results} has no run {name}; it has {listed(known(results))}.")
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:

@@ -54,7 +54,7 @@ def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     "arguments",
     [
         ["status", "{small}", "artifacts=s3://sweeps/a"],
-        ["report", "--results", "s3://sweeps/r"],
+        ["report", "results=s3://sweeps/r"],
     ],
 )
 def test_store_that_does_not_answer_is_named(

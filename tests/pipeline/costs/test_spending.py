@@ -122,7 +122,7 @@ def test_report_code_from_the_hub_is_shown(
     trusting = replace(finished.run, model=replace(finished.run.model, trust_remote_code=True))
     for given, shown in ((finished, False), (replace(finished, run=trusting), True)):
         report.write(given, {"total": 0})
-        assert main(["report", "--results", finished.run.results]) == 0
+        assert main(["report", f"results={finished.run.results}"]) == 0
         assert ("model.trust_remote_code=true" in capsys.readouterr().out) == shown
 
 

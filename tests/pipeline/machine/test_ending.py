@@ -34,7 +34,7 @@ def test_end_library_that_crashes_at_exit_changes_nothing(code: int) -> None:
 
 def test_command_library_that_crashes_at_exit_changes_nothing() -> None:
     registered = "import atexit; atexit.register(print, 'last')"
-    called = "import sys; sys.argv = ['factsweep', 'report', '--results', '/nowhere']"
+    called = "import sys; sys.argv = ['factsweep', 'report', 'results=/nowhere']"
     done = python(registered, called, "from pipeline.cli import command; command()")
     assert (done.returncode, done.stdout) == (2, "last\n")
     assert done.stderr.startswith("factsweep: ")

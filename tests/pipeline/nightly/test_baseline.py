@@ -74,7 +74,7 @@ def test_accept_night_that_did_not_end_is_refused(results: str) -> None:
 def test_baseline_command_accepts_and_shows(
     results: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--results", results]
+    where = [f"results={results}"]
     assert main(["baseline", "show", "demo", *where]) == 2
     assert "accept one with: factsweep baseline accept demo <run>" in capsys.readouterr().err
     assert main(["baseline", "accept", "demo", RUN, *where]) == 0
@@ -85,6 +85,6 @@ def test_baseline_command_accepts_and_shows(
 def test_baseline_command_unknown_nightly_is_refused(
     results: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["baseline", "accept", "dem0", RUN, "--results", results]) == 2
+    assert main(["baseline", "accept", "dem0", RUN, f"results={results}"]) == 2
     assert "there is no nightly 'dem0'" in capsys.readouterr().err
     assert not Path(results, "baselines").exists()

@@ -113,7 +113,7 @@ def test_settings_what_does_not_fit_is_named(overrides: dict[str, object], names
 def test_compare_command_gate_tells_regression_from_little_evidence(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--results", str(results), "--gate"]
+    where = [f"results={results}", "--gate"]
     few = "min_facts=13"
     changed = [few, "smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
     assert main(["compare", "first", "damaged", *changed, *where, "--anyway"]) == 3
@@ -128,4 +128,4 @@ def test_compare_command_gate_tells_regression_from_little_evidence(
 
 
 def test_compare_command_without_gate_is_0(results: Path) -> None:
-    assert main(["compare", "first", "twin", "--results", str(results)]) == 0
+    assert main(["compare", "first", "twin", f"results={results}"]) == 0

@@ -58,21 +58,23 @@ def test_export_parquet_reads_back(results: Path, name: str, metrics: pl.DataFra
 
 def test_export_csv_reads_back(results: Path, name: str, metrics: pl.DataFrame) -> None:
     found = pl.read_csv(exported(results, name, "csv"), schema=metrics.schema)
-    assert found.equals(metrics)
+    assert found.equals(metrics.with_columns(pl.col("value", "ci_low", "ci_high").round(4)))
 
 
 def test_export_markdown_reads_back(results: Path, name: str, metrics: pl.DataFrame) -> None:
     lines = exported(results, name, "markdown").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    texts = metrics.select(pl.all().cast(pl.String).fill_null("–"))
-    assert [rows[0], *rows[2:]] == [texts.columns, *map(list, texts.iter_rows())]
+    assert rows[0] == metrics.columns
+    (accuracy,) = (row for row in rows[2:] if row[4:6] == ["–", "acc_at_1"])
+    value = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")["value"][0]
+    assert accuracy[6] == f"{value:.4f}".removeprefix("0")
 
 
 def test_export_latex_has_a_line_a_number(results: Path, name: str, metrics: pl.DataFrame) -> None:
     body = exported(results, name, "latex").read_text()
     assert body.count(r" \\") == metrics.height + 1
     row = metrics.filter(metric="acc_at_1").row(0, named=True)
-    assert rf"acc\_at\_1 & {row['value']}" in body
+    assert rf"acc\_at\_1 & {row['value']:.4f}".replace("& 0.", "& .") in body
 
 
 def test_export_lm_eval_has_the_numbers_at_the_harness_place(
@@ -104,7 +106,7 @@ def test_export_command_says_where(
     results: Path, name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "elsewhere"
-    options = ["--format", form, "--out", str(out), "--results", str(results)]
+    options = ["--format", form, "--out", str(out), f"results={results}"]
     assert main(["export", name, *options]) == 0
     written = Path(capsys.readouterr().out.strip())
     assert written.is_file()
@@ -120,7 +122,7 @@ def test_export_mlflow_missing_says_how_to_install(
     results: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    assert main(["export", name, "--format", "mlflow", "--results", str(results)]) == 2
+    assert main(["export", name, "--format", "mlflow", f"results={results}"]) == 2
     assert "pip install 'factsweep[mlflow]'" in capsys.readouterr().err
 
 
@@ -128,8 +130,23 @@ def test_export_mlflow_without_a_place_says_how_to_name_one(
     results: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert main(["export", name, "--format", "mlflow", "--results", str(results)]) == 2
+    assert main(["export", name, "--format", "mlflow", f"results={results}"]) == 2
     assert "MLFLOW_TRACKING_URI is not set; set it" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_export_mlflow_out_is_a_local_folder(
+    results: Path, name: str, metrics: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    for variable in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    out = tmp_path / "runs"
+    said = export(name, str(results), "mlflow", str(out))
+    assert said.startswith(f"file://{out}, run ")
+    found = mlflow.MlflowClient(out.as_uri()).get_run(said.rpartition(" ")[2])
+    assert found.data.metrics == mlflow_metrics(metrics)
+    mlflow.set_tracking_uri(None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

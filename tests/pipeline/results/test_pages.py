@@ -57,7 +57,7 @@ def results(
         ]
     )
     report.write(compute_here(hostile, Hostile()), {"total": 0})
-    assert main(["report", "--results", str(folder / "results")]) == 0
+    assert main(["report", f"results={folder / 'results'}"]) == 0
     return folder / "results"
 
 

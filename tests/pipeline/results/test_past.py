@@ -74,7 +74,7 @@ def test_report_of_a_run_whose_artifacts_were_removed_names_it(
     (branch,) = past.branches(str(results), ["one"])
     matched = branch.artifacts["matched"]
     Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
-    assert main(["report", "one", "--results", str(results)]) == 2
+    assert main(["report", "one", f"results={results}"]) == 2
     assert (
         f"{matched.folder} of the run one is not complete; run it again" in capsys.readouterr().err
     )
@@ -83,7 +83,7 @@ def test_report_of_a_run_whose_artifacts_were_removed_names_it(
 def test_report_command_writes_the_tables_of_all_runs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", "--results", str(results)]) == 0
+    assert main(["report", f"results={results}"]) == 0
     folder = results / "report" / "myriadlama-mini"
     assert str(folder) in capsys.readouterr().out
     headline = pl.read_csv(folder / "tables" / "headline.csv")
@@ -98,7 +98,7 @@ def test_report_command_writes_the_tables_of_all_runs(
 
 def test_report_encoder_fills_the_semantics_of_table_8(results: Path) -> None:
     encoder = ["--encoder", str(get_model_path())]
-    assert main(["report", "one", "--results", str(results), *encoder]) == 0
+    assert main(["report", "one", f"results={results}", *encoder]) == 0
     table = pl.read_csv(results / "report" / "myriadlama-mini" / "tables" / "table-8.csv")
     (row,) = table.filter(pl.col("data set") == "myriadlama-mini").to_dicts()
     assert float(row["semantics"]) > 0

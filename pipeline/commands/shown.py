@@ -1,0 +1,67 @@
+"""What is printed fits the terminal: wide Markdown tables wrap, or fall apart into several."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Cells = Sequence[Sequence[str]]
+_EDGE, _BETWEEN = 4, 3  # "| " and " |"; " | "
+
+
+def shown(text: str) -> str:
+    """A text for this terminal ($COLUMNS, else 80): its Markdown tables are made to fit."""
+    width = shutil.get_terminal_size(fallback=(80, 24)).columns
+    return "\n".join(_lines(text, width))
+
+
+def _lines(text: str, width: int) -> Iterator[str]:
+    for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("|")):
+        lines = [*group]
+        if not is_table or max(map(len, lines)) <= width:
+            yield from lines
+            continue
+        cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        head, rows = cells[0], [row for row in cells[1:] if not _is_rule(row)]
+        for number, columns in enumerate(_parts([head, *rows], width)):
+            if number:
+                yield ""
+            yield from _table([[row[each] for each in columns] for row in [head, *rows]], width)
+
+
+def _is_rule(row: Sequence[str]) -> bool:
+    return all(set(cell) <= set("-:") for cell in row)
+
+
+def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
+    """The columns of each table: as many as fit, wrapped between words; the first in each."""
+    needs = [_longest_word(column) for column in zip(*cells, strict=True)]
+    part = [0]
+    for column in range(1, len(needs)):
+        longer = [*part, column]
+        if len(part) > 1 and _EDGE + _BETWEEN * len(part) + sum(needs[i] for i in longer) > width:
+            yield part
+            longer = [0, column]
+        part = longer
+    yield part
+
+
+def _longest_word(cells: Sequence[str]) -> int:
+    return max(len(word) for cell in cells for word in (cell.split() or [""]))
+
+
+def _table(cells: Cells, width: int) -> Iterator[str]:
+    table = Table(box=box.MARKDOWN, width=None)
+    for column in zip(*cells, strict=True):
+        table.add_column(Text(column[0]), min_width=min(_longest_word(column), width // 2))
+    for row in cells[1:]:
+        table.add_row(*map(Text, row))
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as printed:
+        console.print(table)
+    yield from (line.rstrip() for line in printed.get().split("\n") if line.startswith("|"))

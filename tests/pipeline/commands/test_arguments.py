@@ -1,0 +1,160 @@
+"""One way to give arguments: the same names in every verb, and a sentence for what is mistyped."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+
+ROOT = Path(__file__).parents[3]
+READERS = (
+    ["compare", "a", "b"],
+    ["report", "a"],
+    ["export", "a"],
+    ["baseline", "show", "demo"],
+    ["baseline", "accept", "demo", "a"],
+    ["why", "a", "b"],
+    ["verify", "--all"],
+)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence with which a command is refused."""
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:
+        code = int(str(stopped.code))
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith("factsweep: ")
+    assert err.count("\n") == 1
+    return err.strip()
+
+
+@pytest.mark.parametrize("verb", READERS, ids=" ".join)
+@pytest.mark.parametrize("place", ["artifacts", "results"])
+def test_every_verb_takes_places(
+    verb: list[str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*verb, f"artifacts={tmp_path}", f"results={tmp_path}"])
+    assert code == (0 if verb[0] == "verify" else 2)
+    err = capsys.readouterr().err
+    assert f"{place}=" not in err
+    assert str(tmp_path) in err or verb[0] == "verify"
+
+
+@pytest.mark.parametrize("verb", READERS, ids=" ".join)
+def test_places_may_stand_anywhere(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"results={tmp_path}"
+    first = [place, *verb[1:]] if verb[0] != "baseline" else [verb[1], place, *verb[2:]]
+    assert main([verb[0], *first]) in (0, 2)
+    assert "cannot take" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rnu"], "there is no verb 'rnu' (did you mean run?); see factsweep --help."),
+        (["baseline", "acept"], "there is no action 'acept' (did you mean accept?); see"),
+        (["export", "a", "--format", "cvs"], "there is no format 'cvs' (did you mean csv?); see"),
+        (["verify", "--repiar"], "--help. Did you mean --repair?"),
+        (["plan", "modle=gpt2"], "there is no key modle in conf/; `factsweep run --help` lists"),
+        (["plan", "modle=gpt2"], "Did you mean model=?"),
+        (["plan", "prompt.stlye=mask"], "Did you mean prompt.style=?"),
+        (["plan", "gpt2"], "plan cannot take 'gpt2': it is no key=value; see"),
+        (["compare", "a"], "compare needs SECOND; see factsweep compare --help."),
+        (["compare"], "compare needs FIRST and SECOND; see"),
+        (["compare", "a", "b", "apha=0.1"], "Did you mean alpha=?"),
+        (["report", "seed=1"], "report cannot take seed=; it takes artifacts= and results=."),
+        (["why", "a", "b", "--store", "x"], "why has no --store; write artifacts=…, as for every"),
+        (["report", "--results", "x"], "report has no --results; write results=…"),
+        (["baseline", "accept", "demo"], "baseline accept needs ACCEPTED; see factsweep baseline"),
+        (["compare", "a", "b", "c"], "compare cannot take 'c': it is no key=value"),
+        (["catalog", "list", "a", "b"], "catalog cannot take 'b'; see factsweep catalog --help."),
+    ],
+)
+def test_what_is_mistyped_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refused(capsys, *arguments)
+
+
+def test_unknown_run_in_an_empty_folder_says_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, "export", "a", f"results={tmp_path}")
+    assert said == f"factsweep: {tmp_path} has no run a; it has none."
+
+
+def test_no_verb_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2
+    assert "130  stopped by Ctrl-C" in capsys.readouterr().err
+
+
+HELP = ["run", "plan", "status", "verify", "score", "compare", "report", "export", "why", "model"]
+
+
+@pytest.mark.parametrize("verb", ["", *HELP, "nightly", "baseline", "catalog", "build", "describe"])
+def test_help_fits_80_columns(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*filter(None, [verb]), "--help"])
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+
+
+def test_help_of_run_has_groups_keys_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    out = capsys.readouterr().out
+    assert re.search(r"prompt: 1-shot .*\n.* zero-shot", out)
+    assert "decoding.samples.n_answers" in out
+    assert "\n  factsweep run sweep=demo\n" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("factsweep ru", {"run"}),
+        ("factsweep run sweep=d", {"sweep=demo", "sweep=distractors"}),
+        ("factsweep run prompt=zero", {"prompt=zero-shot"}),
+        ("factsweep run decoding.samples.n_p", {"decoding.samples.n_prompts="}),
+        ("factsweep why art", {"artifacts="}),
+        ("factsweep verify --re", {"--repair"}),
+    ],
+)
+def test_completion_knows_verbs_keys_and_choices(
+    line: str, expected: set[str], tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    shell = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_SHELL": "zsh",
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(said),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    command = [sys.executable, "-m", "pipeline.cli"]
+    subprocess.run(command, env={**os.environ, **shell}, check=False, capture_output=True)
+    assert {each.split(":")[0] for each in said.read_text().split("\x0b")} == expected
+
+
+@pytest.mark.parametrize("target", ["sweep", "plan", "status", "verify"])
+def test_make_without_a_model_says_so_before_anything_is_installed(target: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("MODEL", "MAKEFLAGS")}
+    command = ["make", "-j2", "-C", str(ROOT), target, "PYTHON=false"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "MODEL is missing; one of:" in done.stderr
+    assert "setup" not in done.stderr

@@ -1,0 +1,53 @@
+"""Tables on a terminal: nothing is wider than it, and nothing is lost."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.tables.formats.markdown import markdown
+from pipeline.commands.shown import shown
+
+SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template", "masked"]
+CARD = pl.DataFrame(
+    {"metric": ["Acc@1", "range draw=pair"]}
+    | {name: [f".1{n}72 (.1328–.2000)", f".{n}594"] for n, name in enumerate(SETTINGS)}
+)
+
+
+@pytest.mark.parametrize("width", [50, 80, 100])
+def test_wide_table_falls_into_parts_that_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = f"before\n\n{markdown(CARD)}\nafter"
+    lines = shown(text).split("\n")
+    assert max(map(len, lines)) <= width
+    assert (lines[0], lines[-1]) == ("before", "after")
+    heads = [line for line in lines if line.startswith("| metric")]
+    assert len(heads) == {50: 3, 80: 2, 100: 1}[width]
+    assert all(any(name in head for head in heads) for name in SETTINGS)
+
+
+def test_table_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = markdown(CARD.select("metric", "zero-shot"))
+    assert shown(text) == text
+
+
+WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=12), max_size=8).map(" ".join)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS), min_size=1, max_size=4))
+def test_any_table_keeps_its_words(rows: list[tuple[str, ...]]) -> None:
+    table = pl.DataFrame(rows, schema=["q", "r", "s", "t", "u"], orient="row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "60")
+        lines = shown(markdown(table)).split("\n")
+    assert max(map(len, lines)) <= 60
+    printed = " ".join(lines).replace("|", " ").split()
+    first = {word for row in rows for word in row[0].split()}  # it may stand in each part
+    given_words = sorted(word for row in rows for each in row[1:] for word in each.split())
+    left = [word for word in printed if word in given_words]
+    for word in given_words:
+        assert word in left
+        if word not in first:
+            left.remove(word)
