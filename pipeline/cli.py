@@ -16,6 +16,7 @@ import argcomplete
 
 from operators.errors import FactsweepError, InputError, StoppedError, reason
 from pipeline.commands import (
+    artifacts,
     baseline,
     build,
     catalog,
@@ -38,13 +39,13 @@ from pipeline.machine.ending import end
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
-    *(compare, report, export, build, describe, model, why, catalog),
+    *(compare, report, export, build, describe, model, artifacts, why, catalog),
 )
 _GROUPS = {
     "measure": ("run", "launch", "plan", "status", "prefetch", "score"),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
-    "what is stored": ("verify", "why"),
+    "what is stored": ("artifacts", "prune", "verify", "why"),
     "data and models": ("catalog", "describe", "build", "model"),
 }
 _CODES = """\

@@ -21,7 +21,8 @@ from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
 from pipeline.results import past, record, report
 from pipeline.stages import facts as facts_stage
-from pipeline.storage import lease
+from pipeline.storage import lease, uses
+from pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
@@ -53,20 +54,30 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     started = time.monotonic()
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
+    use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     pins = record.pins(record.recorded(report.folder(settings), plan))
     renewed = Counter[str]()
     while True:
         try:
-            known = _completed(plan, partial(settle, plan, pins, renewed), make)
+            known = _completed(plan, use, partial(settle, plan, pins, renewed), make)
             if settings.answers is None:
                 rates.publish(plan)
             say_contradictions(plan)
             metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
+            _note_end(plan, use)
             break
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
     check_failed(plan)
     return metrics
+
+
+def _note_end(plan: Plan, use: Use) -> None:
+    """Note that the results are there; a store that may only be read knows nothing of the run."""
+    try:
+        uses.note(plan.store, uses.ended(use))
+    except InputError as error:
+        _LOG.warning("%s So `factsweep prune` does not know of this run.", error)
 
 
 def say_contradictions(plan: Plan) -> None:
@@ -76,11 +87,12 @@ def say_contradictions(plan: Plan) -> None:
 
 
 def _completed(
-    plan: Plan, is_settled: Callable[[], bool], make: Callable[[Plan], None]
+    plan: Plan, use: Use, is_settled: Callable[[], bool], make: Callable[[Plan], None]
 ) -> pl.DataFrame | None:
     """Make what is missing; returns the rates that were known before, null if nothing was."""
     if is_settled():
         return None
+    uses.note(plan.store, use)
     known = None if plan.run.answers else rates.known(plan)
     if not plan.run.answers and (slow := slow_dtype(plan.run)):
         _LOG.warning("%s", slow)

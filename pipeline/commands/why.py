@@ -9,7 +9,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     why = verbs.add_parser(
         "why",
-        description="name the fields in which two artifacts differ",
+        description="name the fields in which two artifacts differ, or what they were made of",
         examples=[
             "factsweep why 3fa9c0d1 77b1",
             "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
@@ -20,13 +20,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _why(asked: argparse.Namespace) -> int:
+    from pipeline.storage.causes import Recipes, causes
     from pipeline.storage.lookup import find
-    from pipeline.storage.recipe import differences
     from pipeline.storage.store import Store
 
     store = Store(places(asked)["artifacts"])
     (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))
-    found = list(differences(a, b))
+    found = causes(a, b, Recipes(store))
     print(f"{left} → {right}")
     print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
     return 0

@@ -23,8 +23,11 @@ from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base
 from pipeline.stages.question import room
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.causes import Recipes, causes
 
 _PROMPTS_AT_ONCE = 4096
+_FEW = 4  # fields
+_MODEL = "fields.model.id:"
 _WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers": pl.Int64}
 
 
@@ -33,6 +36,8 @@ class Forecast:
     """The figures of one setting.
 
     Tokens are those of the prompts that are decoded, without what an engine compares behind them.
+
+    `anew` says in what earlier answers differ, if there are some that differ in little.
 
     `asked` counts the prompts that an engine is asked, by stage; `left` the answers that are not
     there yet, or what another stage has to go through.
@@ -46,6 +51,7 @@ class Forecast:
     tokens: int = 0
     shared_tokens: int = 0
     shards: int = 0
+    anew: list[str] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
 
@@ -57,7 +63,29 @@ def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     facts = facts_stage.read(run.benchmark, entry)
     if run.method.ask.knowledge_base:
         facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))
-    return plan, [_setting(plan, branch, facts) for branch in plan.branches]
+    recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
+    found = [_setting(plan, branch, facts) for branch in plan.branches]
+    for figures in found:
+        figures.anew = _anew(figures.branch.answers, recipes)
+    return plan, found
+
+
+def _anew(answers: Artifact, recipes: Recipes) -> list[str]:
+    """The few fields in which the nearest complete answers of this model differ; none if these are.
+
+    Answers that are there, or begun, need no such reason; of a new model there are none.
+    """
+    if answers.is_complete() or answers.shards(answers.stage):
+        return []
+    nearest: list[str] = []
+    for name in answers.store.folders(answers.stage):
+        other = recipes.get(name)
+        if other is None or not Artifact(answers.store, other).is_complete():
+            continue
+        why = causes(other, answers.recipe, recipes)
+        if 0 < len(why) <= _FEW and not any(each.startswith(_MODEL) for each in why):
+            nearest = min(nearest or why, why, key=len)
+    return [each.replace("fields.", "").replace('"', "") for each in nearest]
 
 
 def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
@@ -149,6 +177,8 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  shards          {figures.shards:,}"
     for stage, n in figures.asked.items():
         yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
+    if why := figures.anew:
+        yield f"  decoded anew because: {'; '.join(why)}"
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -27,7 +27,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -276,6 +276,26 @@ def held(store: Store, folders: Sequence[str], *, wait: bool) -> Iterator[Writer
         done.set()
         beating.join()
         writer.end()
+
+
+def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:
+    """Who writes in a store now, in words; null if nobody does.
+
+    It takes as long as it takes to tell a writer that lives from one that is dead: a minute, where
+    that was one of another machine.
+    """
+    beats = [name.removesuffix(".json") for name in store.names("writers")]
+    if not beats:
+        return None
+    known = {each.id: each for folder in folders if (each := holder(store, folder)) is not None}
+    watch = _Watch(store, clock)
+    for name in beats:
+        found = known.get(name, Holder(name, "an unknown machine", 0, 0.0, None, None))
+        while not watch.is_dead(found):
+            if watch.is_alive(found):
+                return str(found) if name in known else "a run that begins"
+            clock.sleep(_LOOK_S)
+    return None
 
 
 def holder(store: Store, folder: str) -> Holder | None:

@@ -1,10 +1,9 @@
 """Look artifacts up in a store: by their folder, or by the start of a fingerprint."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from operators.errors import DamagedFileError, InputError
+from operators.wording import count
 from pipeline.config.typed import build
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
@@ -45,7 +44,7 @@ def recipe(store: Store, folder: str) -> Recipe:
     return found
 
 
-def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
+def find(store: Store, prefix: str) -> tuple[str, Recipe]:
     """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
 
     Raises:
@@ -56,11 +55,11 @@ def find(store: Store, prefix: str) -> tuple[str, dict[str, Any]]:
     found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:
         raise InputError(
-            f"{len(found)} artifacts in {store.where()} start with {prefix!r}; "
-            "`factsweep status` lists the fingerprints of a run."
+            f"{count(len(found), 'artifact')} in {store.where()} start with {prefix!r}; "
+            "`factsweep artifacts` lists the fingerprints."
         )
     try:
-        return found[0], json.loads(recipe(store, found[0]).to_json())
+        return found[0], recipe(store, found[0])
     except FileNotFoundError as error:
         raise InputError(f"{store.where(found[0])} has no recipe.json; run again.") from error
 

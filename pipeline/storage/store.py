@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +20,13 @@ from pipeline.storage.s3 import Bucket
 from pipeline.storage.sealed import REPAIR
 
 _ASIDE = "damaged"  # the folder that keeps what was set aside
+
+
+class File(NamedTuple):
+    """A file of a store: its size, and when it was written, in seconds since 1970."""
+
+    bytes: int
+    written: float
 
 
 @dataclass(frozen=True)
@@ -171,19 +179,22 @@ class Store:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The size of each file below a folder, in bytes, by its path in it; not of `damaged`."""
+        found = self.files(folder)
+        return {name: f.bytes for name, f in found.items() if _ASIDE not in name.split("/")}
+
+    def files(self, folder: str) -> dict[str, File]:
+        """Each file below a folder, by its path in it; those in `damaged` too."""
         if self._local is not None:
             top = self._local / folder
             found = {p: p.lstat() for p in top.rglob("*")} if top.is_dir() else {}
-            files = {
-                str(path.relative_to(top)): each.st_size
+            return {
+                str(path.relative_to(top)): File(each.st_size, each.st_mtime)
                 for path, each in found.items()
                 if not stat.S_ISDIR(each.st_mode)
             }
-        else:
-            start = f"{self._remote[1]}/{folder}/"
-            infos = self._infos(folder, recursive=True)
-            files = {info.path.removeprefix(start): info.size for info in infos if info.is_file}
-        return {name: size for name, size in files.items() if _ASIDE not in name.split("/")}
+        start = f"{self._remote[1]}/{folder}/"
+        infos = (info for info in self._infos(folder, recursive=True) if info.is_file)
+        return {i.path.removeprefix(start): File(i.size, i.mtime_ns / 1e9) for i in infos}
 
     def _infos(self, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
         filesystem, base = self._remote
@@ -208,6 +219,15 @@ class Store:
         elif self.exists(name):
             filesystem, base = self._remote
             filesystem.delete_file(f"{base}/{name}")
+
+    def drop_empty(self, folder: str) -> None:
+        """Remove the folders below one, and itself, that hold nothing; a URL has none."""
+        if self._local is None:
+            return
+        top = self._local / folder
+        for path in sorted((top, *top.rglob("*")), reverse=True):
+            if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+                path.rmdir()
 
     def set_aside(self, name: str) -> str:
         """Move a file or folder to `damaged/` beside it, where nothing is replaced.

@@ -1,0 +1,128 @@
+"""The verbs `artifacts` and `prune`: what a store holds, and what of it can go."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from operators.wording import count, listed
+from pipeline.commands.arguments import Parser, places
+from pipeline.commands.shown import shown
+
+if TYPE_CHECKING:
+    from pipeline.inventory.inventory import Item
+
+_NAMED = 3  # of what needs an artifact
+
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the verbs to the command line."""
+    artifacts = verbs.add_parser(
+        "artifacts",
+        description="list what a store holds: how large, for which runs, when last used",
+        examples=["factsweep artifacts", "factsweep artifacts artifacts=s3://bucket/sweeps"],
+    )
+    artifacts.take(about="The runs are those in results=, and all others that the store has noted.")
+    artifacts.set_defaults(run=_artifacts)
+    prune = verbs.add_parser(
+        "prune",
+        description="remove the artifacts that nothing needs; without --yes, only list them",
+        examples=["factsweep prune", "factsweep prune --yes", "factsweep prune --forget demo"],
+    )
+    prune.take(
+        about="What a run with results, a run that is not done or a baseline needs is never "
+        "removed, and nothing while the store is being written."
+    )
+    prune.add_argument("--yes", action="store_true", help="remove them")
+    text = "those too that were begun by no run that is known"
+    prune.add_argument("--unfinished", action="store_true", help=text)
+    text = "first forget a run that will not be finished, or whose results are lost"
+    prune.add_argument("--forget", metavar="RUN", help=text)
+    prune.set_defaults(run=_prune)
+
+
+def _artifacts(asked: argparse.Namespace) -> int:
+    from pipeline.inventory.inventory import inventory
+    from pipeline.inventory.prune import unneeded
+    from pipeline.storage.store import Store
+
+    where = places(asked)
+    items = inventory(Store(where["artifacts"]), where["results"])
+    if items:
+        print(shown(_table(items)))
+    print(_sum(items, f"in {Store(where['artifacts']).where()}"))
+    for line in _outdated(items):
+        print(line)
+    if idle := unneeded(items, unfinished=False):
+        print(f"{_sum(idle, 'needed by nothing')}: factsweep prune")
+    return 0
+
+
+def _prune(asked: argparse.Namespace) -> int:
+    from pipeline.inventory.inventory import inventory
+    from pipeline.inventory.prune import forget, removed, unneeded
+    from pipeline.storage.store import Store
+
+    where = places(asked)
+    store = Store(where["artifacts"])
+    if asked.forget is not None:
+        forget(store, asked.forget)
+        print(f"forgotten: run {asked.forget}")
+    items = inventory(store, where["results"])
+    chosen = unneeded(items, unfinished=asked.unfinished)
+    if not chosen:
+        print(f"nothing to remove: {_sum(items, 'all needed')}")
+        return 0
+    if not asked.yes:
+        print(shown(_table(chosen)))
+        print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them")
+        return 0
+    names = [item.folder for item in chosen]
+    gone = set(removed(store, names, where["results"], unfinished=asked.unfinished))
+    print(f"removed {_sum([item for item in chosen if item.folder in gone], 'needed by nothing')}")
+    return 0
+
+
+def _table(items: Sequence["Item"]) -> str:
+    import polars as pl
+
+    from operators.tables.formats.markdown import markdown
+    from operators.tables.shared.numbers import MEGABYTES
+
+    rows = [
+        {
+            "artifact": f"{item.folder}{'' if item.is_complete else ' (open)'}",
+            "MB": MEGABYTES.text(item.bytes),
+            "needed by": _needed_by(item),
+            "last used": item.used.astimezone().strftime("%Y-%m-%d"),
+        }
+        for item in items
+    ]
+    return markdown(pl.DataFrame(rows))
+
+
+def _needed_by(item: "Item") -> str:
+    names = list(dict.fromkeys(need.why for need in item.needs))
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return listed([*names[:_NAMED], *more]) if names else "nothing"
+
+
+def _sum(items: Sequence["Item"], what: str) -> str:
+    from operators.tables.shared.numbers import MEGABYTES
+
+    size = MEGABYTES.text(sum(item.bytes for item in items))
+    return f"{count(len(items), 'artifact')} {what}, {size} MB"
+
+
+def _outdated(items: Sequence["Item"]) -> Iterator[str]:
+    """What a run of today would make anew, by what is of another version now, and what it took."""
+    by_cause: dict[tuple[str, ...], list[Item]] = {}
+    for item in items:
+        if item.outdated:
+            by_cause.setdefault(tuple(item.outdated), []).append(item)
+    for why, found in by_cause.items():
+        took = sum((item.took for item in found), Counter[str]())
+        hours = took["gpu_seconds"] / 3600, took["core_seconds"] / 3600
+        cost = f"{hours[0]:.2f} GPU-hours" if hours[0] else f"{hours[1]:.2f} core-hours"
+        what = _sum(found, "of another version")
+        yield f"{what} ({', '.join(why)}): today's runs make them anew; they took {cost}"

@@ -1,0 +1,89 @@
+"""The inventory of a store: its artifacts, how large they are, what for, and since when unused."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from operators.errors import DamagedFileError
+from pipeline.execution import timing
+from pipeline.inventory.needs import Need, needs
+from pipeline.inventory.outdated import outdated
+from pipeline.storage import manifest
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.causes import Recipes
+from pipeline.storage.lookup import folders
+from pipeline.storage.shard import numbers
+from pipeline.storage.store import File, Store
+
+_LEASES = "leases/"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An artifact of a store, with what was set aside in it.
+
+    `outdated` says what was of another version when it was made. `took` has what it took:
+    gpu_seconds, core_seconds.
+    """
+
+    folder: str
+    bytes: int
+    written: datetime
+    is_complete: bool
+    needs: Sequence[Need]
+    outdated: Sequence[str]
+    took: Counter[str]
+
+    @property
+    def used(self) -> datetime:
+        """When it was last written or used."""
+        return max([self.written, *(need.when for need in self.needs if need.when)])
+
+
+def inventory(store: Store, results: str) -> list[Item]:
+    """All artifacts of a store, the largest first; `results` is a folder of runs that use it.
+
+    Raises:
+        DamagedFileError: a note of a use, a run.json or a list of baselines is damaged.
+    """
+    files = {folder: store.files(folder) for folder in folders(store)}
+    # Of an artifact that was removed, the number of its last lease remains.
+    there = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
+    needed, recipes = needs(store, list(there), results), Recipes(store)
+    items = (_item(store, f, each, needed.get(f, ()), recipes) for f, each in there.items())
+    return sorted(items, key=lambda item: (-item.bytes, item.folder))
+
+
+def _item(
+    store: Store,
+    folder: str,
+    files: dict[str, File],
+    needed: Sequence[Need],
+    recipes: Recipes,
+) -> Item:
+    recipe = recipes.get(folder.partition("/")[2])
+    return Item(
+        folder=folder,
+        bytes=sum(each.bytes for each in files.values()),
+        written=datetime.fromtimestamp(max(each.written for each in files.values()), UTC),
+        is_complete=manifest.NAME in files,
+        needs=needed,
+        outdated=outdated(recipe, recipes) if recipe else [],
+        took=_took(Artifact(store, recipe)) if recipe else Counter(),
+    )
+
+
+def _took(artifact: Artifact) -> Counter[str]:
+    """The seconds of GPUs and cores that a complete artifact took, as far as they were noted."""
+    found = Counter[str]()
+    try:
+        if not artifact.is_complete():
+            return found
+        for counts in artifact.counts(artifact.stage).values():
+            found.update(numbers(counts))
+        if not found["core_seconds"]:
+            found.update(numbers(timing.read(artifact)))
+    except (FileNotFoundError, DamagedFileError):
+        pass
+    return Counter({name: found[name] for name in ("gpu_seconds", "core_seconds")})

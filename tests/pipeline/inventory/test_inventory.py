@@ -1,0 +1,325 @@
+"""What a store holds, what for, and what can go; in a folder and on a real S3 protocol."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+
+from operators.errors import ArtifactHeldError, InputError
+from pipeline.cli import main
+from pipeline.config.settings import Run
+from pipeline.costs.forecast import forecast, lines
+from pipeline.execution.plan import Plan, planned
+from pipeline.inventory import outdated as versions
+from pipeline.inventory.inventory import inventory
+from pipeline.inventory.needs import needs
+from pipeline.inventory.outdated import outdated
+from pipeline.inventory.prune import forget, removed, unneeded
+from pipeline.nightly import baseline
+from pipeline.results import report
+from pipeline.stages import match
+from pipeline.storage import lease, uses
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.causes import Recipes, causes
+from pipeline.storage.recipe import Recipe
+from tests.s3_server import serving
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+OTHER = ("seed=1", "run_name=other")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where artifacts are: a folder, or a bucket."""
+    if request.param == "folder":
+        return str(tmp_path / "artifacts")
+    url = request.getfixturevalue("server")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "no-secret-of-ours")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    name = f"b{abs(hash(tmp_path)) % 10**9}"
+    boto3.client("s3", endpoint_url=url).create_bucket(Bucket=name)
+    return f"s3://{name}/sweeps"
+
+
+@pytest.fixture
+def done(root: str, small_settings: Settings, compute_here: Compute) -> Callable[..., Plan]:
+    """Makes a run with results, as `run` notes it."""
+
+    def done(*overrides: str) -> Plan:
+        plan = begun(small_settings(f"artifacts={root}", *overrides))
+        compute_here(plan.run)
+        report.write(plan, {"total": 1.0})
+        uses.note(plan.store, uses.ended(use(plan)))
+        return plan
+
+    return done
+
+
+def use(plan: Plan) -> uses.Use:
+    return uses.begun(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
+
+
+def begun(run: Run) -> Plan:
+    plan = planned(run)
+    uses.note(plan.store, use(plan))
+    return plan
+
+
+def of(plan: Plan) -> set[str]:
+    return {step.artifact.folder for step in plan.steps}
+
+
+def idle(plan: Plan, *, unfinished: bool = False) -> set[str]:
+    """What of a store nothing needs."""
+    items = inventory(plan.store, plan.run.results)
+    return {item.folder for item in unneeded(items, unfinished=unfinished)}
+
+
+def results(plan: Plan) -> Path:
+    return Path(plan.run.results) / plan.run.name
+
+
+def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
+    one, two = done(), done(*OTHER)
+    items = {item.folder: item for item in inventory(one.store, one.run.results)}
+    assert items.keys() == of(one) | of(two)
+    shared = items[one.branches[0].facts.folder]
+    assert {need.why for need in shared.needs} == {f"run {one.run.name}", "run other"}
+    for folder, item in items.items():
+        assert item.bytes == sum(one.store.sizes(folder).values())
+        assert item.is_complete
+        assert item.used >= item.written
+    assert idle(one) == set()
+
+
+def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
+    one, two = done(), done(*OTHER)
+    shutil.rmtree(results(two))
+    assert idle(one) == of(two) - of(one)
+    assert idle(one) != set()
+    gone = [*removed(one.store, sorted(idle(one)), one.run.results, unfinished=False)]
+    assert set(gone) == of(two) - of(one)
+    assert one.is_complete()
+    assert not two.branches[0].metrics.is_complete()
+    for folder in gone:
+        assert [name.partition("/")[0] for name in one.store.files(folder)] == ["leases"]
+    assert {item.folder for item in inventory(one.store, one.run.results)} == of(one)
+
+
+def test_pruned_artifacts_are_made_anew(done: Callable[..., Plan], compute_here: Compute) -> None:
+    plan = done()
+    before = plan.branches[0].metrics.read_all("metrics")
+    shutil.rmtree(results(plan))
+    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert not planned(plan.run).is_complete()
+    again = compute_here(plan.run)
+    assert again.branches[0].metrics.read_all("metrics").equals(before)
+
+
+def test_run_that_is_not_done_keeps_all_that_it_plans(
+    done: Callable[..., Plan], root: str, small_settings: Settings
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    assert idle(plan) == of(plan)
+    begun(small_settings(f"artifacts={root}", "run_name=again"))
+    assert idle(plan) == set()
+    why = {n.why for each in needs(plan.store, of(plan), plan.run.results).values() for n in each}
+    assert len(why) == 1
+    assert why.pop().startswith("run again, begun 20")
+    forget(plan.store, "again")
+    assert idle(plan) == of(plan)
+
+
+def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Plan]) -> None:
+    plan = done()
+    noted = uses.ended(use(plan))
+    shutil.rmtree(results(plan))
+    uses.forget(plan.store, noted)
+    elsewhere = replace(noted, host="another", results="/home/her/results")
+    uses.note(plan.store, elsewhere)
+    assert idle(plan) == set()
+    forget(plan.store, plan.run.name)
+    assert idle(plan) == of(plan)
+
+
+def test_baseline_keeps_what_its_metrics_were_made_of(done: Callable[..., Plan]) -> None:
+    plan = done()
+    baseline.accept("demo", plan.run.name, plan.run.results)
+    shutil.rmtree(results(plan))
+    assert idle(plan) == set()
+    found = needs(plan.store, of(plan), plan.run.results)
+    assert {need.why for each in found.values() for need in each} == {"baseline of demo"}
+
+
+def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan]) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    answers = plan.branches[0].answers
+    plan.store.drop(f"{answers.folder}/manifest.json")
+    kept = {answers.folder, *(each.folder for each in _sources(plan))}
+    assert idle(plan) == of(plan) - kept
+    assert idle(plan, unfinished=True) == of(plan)
+
+
+def _sources(plan: Plan) -> list[Artifact]:
+    branch = plan.branches[0]
+    return [branch.facts, branch.prompts, branch.admitted]
+
+
+def test_results_elsewhere_are_found_by_the_note(done: Callable[..., Plan], tmp_path: Path) -> None:
+    plan = done(f"results={tmp_path}/elsewhere")
+    items = inventory(plan.store, str(tmp_path / "nowhere"))
+    assert unneeded(items, unfinished=False) == []
+
+
+def test_prune_refuses_a_store_that_is_being_written(
+    done: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    monkeypatch.setattr(lease, "RENEW_S", 0.2)
+    with (
+        lease.held(plan.store, [plan.branches[0].metrics.folder], wait=False),
+        pytest.raises(ArtifactHeldError, match="is being written by process"),
+    ):
+        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert plan.is_complete()
+    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+
+
+def test_prune_leaves_what_is_needed_by_now(done: Callable[..., Plan]) -> None:
+    plan = done()
+    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)] == []
+    assert plan.is_complete()
+
+
+def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None:
+    plan = done()
+    with pytest.raises(InputError, match="has results; remove"):
+        forget(plan.store, plan.run.name)
+    with pytest.raises(InputError, match="knows no run nope"):
+        forget(plan.store, "nope")
+
+
+def test_commands_list_then_remove(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plan = done()
+    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["artifacts", *where]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("|"))
+    assert f"{len(of(plan))} artifacts in " in out
+    assert plan.branches[0].answers.folder in out.replace("\n", "")
+    assert main(["prune", *where]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+    shutil.rmtree(results(plan))
+    assert main(["prune", *where]) == 0
+    assert f"would remove {len(of(plan))} artifacts" in capsys.readouterr().out
+    assert plan.is_complete()
+    assert main(["prune", "--yes", *where]) == 0
+    assert f"removed {len(of(plan))} artifacts" in capsys.readouterr().out
+    assert not plan.is_complete()
+    assert main(["artifacts", *where]) == 0
+    assert capsys.readouterr().out.startswith("0 artifacts in ")
+
+
+def test_verify_of_a_pruned_store_finds_nothing_wrong(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert main(["verify", "--all", f"artifacts={plan.run.artifacts}"]) == 0
+    assert capsys.readouterr().out == "0 shards read, 0 problems\n"
+
+
+def test_causes_go_down_to_the_field(
+    small_settings: Settings, finished: Plan, compute_here: Compute
+) -> None:
+    other = compute_here(small_settings("seed=1"))
+    left, right = (plan.branches[0].metrics.recipe for plan in (finished, other))
+    found = causes(left, right, Recipes(finished.store))
+    assert "fields.seed: 0 → 1" in found
+    assert "prompts: fields.seed: 0 → 1" in found
+    assert not any("inputs." in line for line in found)
+    assert causes(left, left, Recipes(finished.store)) == []
+
+
+def test_causes_of_a_lost_recipe_are_its_fingerprints(
+    small_settings: Settings, finished: Plan, compute_here: Compute
+) -> None:
+    other = compute_here(small_settings("seed=1"))
+    shutil.rmtree(other.store.where(other.branches[0].admitted.folder))
+    left, right = (plan.branches[0].answers.recipe for plan in (finished, other))
+    found = causes(left, right, Recipes(finished.store))
+    names = [plan.branches[0].admitted.fingerprint for plan in (finished, other)]
+    assert f"inputs.admitted: {names[0]} → {names[1]}" in found
+
+
+def test_outdated_names_versions_and_follows_inputs(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = Recipes(finished.store)
+    metrics = finished.branches[0].metrics.recipe
+    assert outdated(metrics, recipes) == []
+    answers = finished.branches[0].answers.recipe
+    older = {**answers.fields["software"], "engine": "fake 0", "torch": "1.0"}
+    changed = replace(answers, fields={**answers.fields, "software": older})
+    found = outdated(changed, recipes)
+    assert found[0] == "fake 0 → 1"
+    assert found[1].startswith("torch 1.0 → ")
+    elsewhere = replace(answers, fields={"software": {"engine": "another 3", "nosuch": "1"}})
+    assert outdated(elsewhere, recipes) == []
+    lost = Recipe("metrics", metrics.version, metrics.fields, {"x": changed.fingerprint})
+    assert outdated(lost, Recipes(finished.store, [changed])) == found
+    matched = finished.branches[0].matched.recipe
+    assert outdated(replace(matched, version=match.VERSION - 1), recipes) == [
+        f"stage matched {match.VERSION - 1} → {match.VERSION}"
+    ]
+
+
+def test_artifacts_says_what_another_version_made(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = done()
+    monkeypatch.setitem(versions._STAGES, "generations", 99)
+    assert main(["artifacts", f"artifacts={plan.run.artifacts}"]) == 0
+    out = capsys.readouterr().out
+    assert "(stage generations 3 → 99): today's runs make them anew; they took" in out
+
+
+def test_plan_says_why_answers_are_decoded_anew(
+    finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "\n".join(lines(*forecast(finished.run)))
+    assert "decoded anew" not in said
+    monkeypatch.setattr("pipeline.stages.answer._software", lambda *_: {"engine": "fake 2"})
+    said = "\n".join(lines(*forecast(small_settings())))
+    assert "  decoded anew because: software.engine: fake 1 → fake 2" in said
+    said = "\n".join(lines(*forecast(small_settings("model.name=other", "decoding.stop=[x]"))))
+    assert "stop: " in said
+
+
+def test_note_that_was_edited_stops_prune(done: Callable[..., Plan]) -> None:
+    plan = done()
+    (name,) = plan.store.names("uses")
+    content = json.loads(plan.store.get(f"uses/{name}"))
+    plan.store.put(f"uses/{name}", json.dumps(content | {"artifacts": []}).encode())
+    with pytest.raises(InputError, match="is not what its checksum says"):
+        inventory(plan.store, plan.run.results)
