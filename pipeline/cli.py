@@ -3,7 +3,6 @@
 # PYTHON_ARGCOMPLETE_OK
 import argparse
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -33,7 +32,7 @@ from pipeline.commands import (
 )
 from pipeline.commands.arguments import Parser, late
 from pipeline.config import folders
-from pipeline.machine import secrets
+from pipeline.machine import logs, secrets
 from pipeline.machine.checkout import commit
 from pipeline.machine.ending import end
 
@@ -63,29 +62,34 @@ completion: eval "$(register-python-argcomplete factsweep)" in ~/.bashrc or ~/.z
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(secrets.Formatter("factsweep: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logs.to_stderr()
     try:
         asked = _parsed(arguments)
         code = int(asked.run(asked))
         sys.stdout.flush()
         return code
     except FactsweepError as error:
-        print(f"factsweep: {_printable(secrets.hidden(str(error)))}", file=sys.stderr)
+        _print_sentence(str(error), error)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # of the machine or the network, which no code of ours foresaw
-        print(f"factsweep: {_printable(secrets.hidden(_told(error)))}", file=sys.stderr)
+        _print_sentence(_told(error), error)
         return InputError.exit_code
-    except KeyboardInterrupt:
-        print("factsweep: stopped; the next run resumes from what is published.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _print_sentence("stopped; the next run resumes from what is published.", error)
         return StoppedError.exit_code
     except Exception:  # a fault of ours; its traceback may quote what a library was given
         print(secrets.hidden_traceback(), file=sys.stderr)
         return 1
+
+
+def _print_sentence(text: str, error: BaseException) -> None:
+    """Print what went wrong, and the notes of the error: where things lie."""
+    print(f"factsweep: {_printable(secrets.hidden(text))}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        print(f"  {_printable(secrets.hidden(note))}", file=sys.stderr)
 
 
 def _told(error: OSError) -> str:

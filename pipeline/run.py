@@ -5,27 +5,30 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError, reason
 from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
-from pipeline.execution import cluster, dag, progress
+from pipeline.execution import cause, cluster, dag, progress
 from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
-from pipeline.results import past, record, report
+from pipeline.results import journal, past, record, report
 from pipeline.stages import facts as facts_stage
 from pipeline.storage import lease, uses
 from pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
+_LOGS_S = 15.0  # to fetch the log of an engine
 _LOG = logging.getLogger("factsweep")
 
 
@@ -51,9 +54,17 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         InputError: something that was given is wrong, or is damaged again and again.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    started = time.monotonic()
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
+    with journal.kept(settings):
+        metrics = _measured(plan, make)
+        check_failed(plan)
+        return metrics
+
+
+def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
+    """Make what is missing and write the results; what is damaged is set aside, and made anew."""
+    started, settings = time.monotonic(), plan.run
     use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     pins = record.pins(record.recorded(report.folder(settings), plan))
     renewed = Counter[str]()
@@ -65,11 +76,11 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
             say_contradictions(plan)
             metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
             _note_end(plan, use)
-            break
+            if known is not None:
+                _LOG.info("done; results in %s", report.folder(settings).where())
+            return metrics
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
-    check_failed(plan)
-    return metrics
 
 
 def _note_end(plan: Plan, use: Use) -> None:
@@ -93,6 +104,7 @@ def _completed(
     if is_settled():
         return None
     uses.note(plan.store, use)
+    journal.begin(plan)
     known = None if plan.run.answers else rates.known(plan)
     if not plan.run.answers and (slow := slow_dtype(plan.run)):
         _LOG.warning("%s", slow)
@@ -112,7 +124,7 @@ def compute(plan: Plan) -> None:
 def _follow(plan: Plan, writer: lease.Writer) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
-    with Meter(f"decode {plan.run.model.name}") as meter:
+    with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter)
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run)
@@ -134,6 +146,18 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
             raise
         finally:
             bar.close()
+            _keep_logs(plan.run, tally)
+
+
+def _keep_logs(settings: Run, tally: Any) -> None:
+    """Put the engines' logs beside that of the run; one on a node that is gone is lost with it."""
+    try:
+        for number, (node, log) in enumerate(ray.get(tally.logs.remote(), timeout=_LOGS_S), 1):
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            read = ray.remote(num_cpus=0, scheduling_strategy=there)(cause.whole_log)
+            journal.keep(settings, number, ray.get(read.remote(Path(log)), timeout=_LOGS_S))
+    except (ray.exceptions.RayError, InputError) as error:
+        _LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
 
 
 def _show(bar: progress.Bar, tally: Any) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """The verb `catalog`: the data sets that there are."""
 
 import argparse
-import sys
 
 from pipeline.commands.arguments import Parser
 
@@ -23,6 +22,7 @@ def _catalog(asked: argparse.Namespace) -> int:
     from operators.errors import InputError
     from pipeline.inputs import catalog
     from pipeline.inputs.differences import differences
+    from pipeline.machine.logs import note
 
     if asked.action == "list":
         for name in catalog.names():
@@ -32,7 +32,7 @@ def _catalog(asked: argparse.Namespace) -> int:
         raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
     entry = catalog.entry(asked.name)
     if asked.action == "fetch":
-        found = catalog.fetched(entry, lambda note: print(note, file=sys.stderr))
+        found = catalog.fetched(entry, note)
         print(f"{entry.name}: fetched at commit {found.commit}")
         return 0
     problems = list(differences(entry, asked.path))

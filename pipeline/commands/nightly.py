@@ -1,6 +1,7 @@
 """The verb `nightly`: a named sweep, compared with its baseline."""
 
 import argparse
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
@@ -29,16 +30,29 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
     unit = "print a scheduler's unit for it, and run nothing"
     command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
+    text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
+    command.add_argument("--notify", metavar="URL", help=text)
     command.set_defaults(run=_nightly)
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from pipeline.nightly.night import night
+    from pipeline.nightly import notify
+    from pipeline.nightly.night import label, night
 
+    url = asked.notify or os.environ.get(notify.VARIABLE)
+    if url:
+        notify.check(url)
     if asked.unit:
         return _print_unit(asked)
-    today = datetime.now().astimezone().date()
-    found = night(asked.nightly, asked.overrides, asked.date or today)
+    day = asked.date or datetime.now().astimezone().date()
+    try:
+        found = night(asked.nightly, asked.overrides, day)
+    except (Exception, KeyboardInterrupt) as error:
+        if url:
+            notify.post(url, notify.failure(f"{label(asked.nightly)}-{day}", error))
+        raise
+    if url:
+        notify.post(url, notify.verdict(found))
     for line in _lines(found, asked.nightly, _where(asked)):
         print(line)
     return found.exit_code
@@ -55,7 +69,8 @@ def _print_unit(asked: argparse.Namespace) -> int:
     from pipeline.nightly.night import load
     from pipeline.nightly.schedule import UNITS, Start
 
-    start = Start.here(asked.nightly, asked.overrides)
+    notified = ["--notify", asked.notify] if asked.notify else []
+    start = Start.here(asked.nightly, [*asked.overrides, *notified])
     text = UNITS[asked.unit](start, load(asked.nightly).unit)
     secrets.refuse(text, "the unit")
     print(text, end="")

@@ -1,7 +1,6 @@
 """The verb `prefetch`: models and data, before the workers that have no network need them."""
 
 import argparse
-import sys
 
 from pipeline.commands.arguments import Parser
 
@@ -20,7 +19,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _prefetch(asked: argparse.Namespace) -> int:
     from pipeline.inputs.prefetch import prefetch
+    from pipeline.machine.logs import note
 
-    for line in prefetch(asked.overrides, lambda note: print(note, file=sys.stderr)):
+    for line in prefetch(asked.overrides, note):
         print(line, flush=True)
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,7 @@ Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
 _WHERE = NoNumber("it says where files are, not what is in them")
 Where = Annotated[Text, _WHERE]
 Answers = Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
+Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 MASKED = "prompt=masked"  # how an encoder is asked
 
@@ -66,6 +67,7 @@ class Run:
     artifacts: Where
     results: Where
     answers: Answers
+    log: Log
 
     @property
     def method(self) -> Method:
@@ -95,6 +97,7 @@ class Config:
     artifacts: Where
     results: Where
     answers: Answers
+    log: Log
 
 
 def load(overrides: Sequence[str]) -> Run:
@@ -120,6 +123,7 @@ def load(overrides: Sequence[str]) -> Run:
         artifacts=given.artifacts,
         results=given.results,
         answers=given.answers,
+        log=given.log,
     )
     _check(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run

@@ -38,6 +38,11 @@ def of_log(log: Path) -> str:
     return _short(" / ".join(last)) if last else SILENT
 
 
+def whole_log(log: Path) -> str:
+    """What a process wrote to its standard output and error, the last quarter megabyte of each."""
+    return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _lines(path))
+
+
 def own_log() -> Path:
     """The file that the standard error of this process goes to, where it is a file."""
     return Path("/proc/self/fd/2").resolve()

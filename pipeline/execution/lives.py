@@ -46,6 +46,7 @@ class Lives:
         self._one_machine = one_machine
         self._places: defaultdict[str, _Place] = defaultdict(_Place)
         self.last_death: str | None = None
+        self.logs: list[tuple[str, str]] = []  # of each engine there was: its node, its log
 
     def born(self, place: str, node: str, log: str) -> str | None:
         """An engine begins; returns the log of the one before it, if that died without a word.
@@ -55,6 +56,7 @@ class Lives:
         at = self._places[place]
         at.lost = at.alive if at.alive is not None and at.alive.node == node else None
         at.alive, at.n_lives = _Life(node, log), at.n_lives + 1
+        self.logs.append((node, log))
         return at.lost.log if at.lost is not None else None
 
     def asked(self, place: str, what: str) -> None:

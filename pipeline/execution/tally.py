@@ -81,6 +81,10 @@ class Tally:
         """What the last engine that died has died of."""
         return self._lives.last_death
 
+    def logs(self) -> list[tuple[str, str]]:
+        """The node and the log of each engine that there was."""
+        return self._lives.logs
+
     def say(self, text: str) -> None:
         """Leave a sentence for the user."""
         self._notes.append(text)

@@ -8,14 +8,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pipeline.machine import logs
+
 PLAIN_EVERY_S = 30.0
 
 
 class Meter:
-    """A live line on the terminal; without a terminal, a plain line every half minute."""
+    """A live line on the terminal; without a terminal, a log line every half minute."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, form: logs.Form = "text") -> None:
         self.title = title
+        self._form = form
         self._console = Console(file=sys.stderr)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._printed = time.monotonic()
@@ -35,13 +38,19 @@ class Meter:
             self._live.stop()
 
     def show(self, text: str) -> None:
-        """Draw the line, or print it if the last one was long ago."""
+        """Draw the line; log it, and print it where there is no terminal, every half minute."""
+        text = f"{self.title}: {text}"
         if self._console.is_terminal:
-            self._live.update(Text(f"{self.title}: {text}"))
-        elif time.monotonic() - self._printed >= PLAIN_EVERY_S:
+            self._live.update(Text(text))
+        if time.monotonic() - self._printed >= PLAIN_EVERY_S:
             self._printed = time.monotonic()
-            self.say(f"{self.title}: {text}")
+            if self._console.is_terminal:
+                logs.LOG.info("%s", text)
+            else:
+                self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a sentence above the line, for good."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Print a sentence above the line, for good, and log it."""
+        logs.LOG.info("%s", text)
+        shown = text if self._console.is_terminal else logs.line(text, self._form)
+        self._console.print(shown, highlight=False, markup=False, soft_wrap=True)

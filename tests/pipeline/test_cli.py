@@ -143,8 +143,10 @@ def test_run_too_many_failures_are_one_line_and_1(
     compute_here(small_settings("model.max_model_len=235"))
     code, _, err = cli("run", "model.max_model_len=235")
     assert code == 1
-    assert err.startswith("factsweep: 4-template: ")
-    assert err.count("\n") == 1
+    sentence, log, published = err.splitlines()
+    assert sentence.startswith("factsweep: 4-template: ")
+    assert log.startswith("  log: ")
+    assert published.startswith("  published so far: ")
 
 
 def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

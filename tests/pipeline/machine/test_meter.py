@@ -1,5 +1,7 @@
 """The line that says how far a piece of work is."""
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -19,7 +21,9 @@ def test_meter_plain_lines_come_now_and_then(
         plain.show("1 of [bold]2")
         plain.show("2 of 2")
     captured = capsys.readouterr()
-    assert captured.err == "names: 1 of [bold]2\nnames: 2 of 2\n"
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO "
+    said = rf"{stamp}names: 1 of \[bold\]2\n{stamp}names: 2 of 2\n"
+    assert re.fullmatch(said, captured.err)
     assert captured.out == ""
 
 

@@ -1,0 +1,118 @@
+"""The log of a run: <results>/<run>/logs/run.log, and those of its engines beside it."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from operators.errors import InputError
+from operators.wording import count
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
+from pipeline.machine import logs
+from pipeline.machine.checkout import commit
+from pipeline.machine.secrets import hidden
+from pipeline.results import report
+from pipeline.storage.store import Store
+
+_FOLDER = "logs"
+_NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
+
+
+@contextmanager
+def kept(run: Run) -> Iterator[None]:
+    """Write what is logged in the block into the log of the run; nothing, where nothing is.
+
+    An error gets a note on where things lie, unless it says what is wrong with what was given.
+    """
+    store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
+    handler = _handler(store, name)
+    handler.setFormatter(logs.formatter(run.log))
+    logs.use(run.log)
+    level = logs.LOG.level
+    logs.LOG.setLevel(logging.INFO)
+    logs.LOG.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        logs.LOG.info("ended by %s: %s", type(error).__name__, error)
+        if not isinstance(error, InputError):
+            artifacts = Store(run.artifacts).where()
+            error.add_note(f"log: {store.where(name)}, those of the engines beside it")
+            error.add_note(f"published so far: {artifacts}/; the next run resumes from there")
+        raise
+    finally:
+        logs.LOG.removeHandler(handler)
+        logs.LOG.setLevel(level)
+        handler.close()
+
+
+def begin(plan: Plan) -> None:
+    """Log what begins, where, and how much of it is missing."""
+    run = plan.run
+    settings = ", ".join(branch.title for branch in plan.branches)
+    version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
+    logs.LOG.info(
+        "run %s begins: %s on %s (%s), seed %s",
+        run.name,
+        run.model.name,
+        run.benchmark.name,
+        settings,
+        run.seed,
+    )
+    logs.LOG.info(
+        "factsweep %s, process %s on %s; artifacts in %s, %s missing",
+        version,
+        os.getpid(),
+        socket.gethostname(),
+        plan.store.where(),
+        count(len(plan.missing()), "artifact"),
+    )
+
+
+def keep(run: Run, number: int, text: str) -> None:
+    """Put the log of an engine beside that of the run."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = f"{_FOLDER}/engine-{stamp}-{number}.log"
+    report.folder(run).put(name, hidden(text).encode())
+
+
+def _handler(store: Store, name: str) -> logging.Handler:
+    if "://" in store.root:
+        return _InStore(store, name)
+    path = Path(store.root) / name
+    return _InFolder(path, delay=True, encoding="utf-8")
+
+
+class _InFolder(logging.FileHandler):
+    """Appends to a file, whose folder is made when there is something to write."""
+
+    def _open(self):  # type: ignore[no-untyped-def]
+        Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+        return super()._open()
+
+
+class _InStore(logging.Handler):
+    """Keeps the lines, and puts them behind those that are there at the end."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__()
+        self._store, self._name = store, name
+        self._lines = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self._lines.append(self.format(record))
+
+    def close(self) -> None:
+        """Write the lines, if there are any; a store out of reach loses them."""
+        with suppress(InputError, OSError):
+            if self._lines:
+                before = self._store.get(self._name) if self._store.exists(self._name) else b""
+                self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
+        self._lines.clear()
+        super().close()

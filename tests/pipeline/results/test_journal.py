@@ -1,0 +1,106 @@
+"""The log of a run, and where things lie when it fails."""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from operators.errors import DecodingError
+from pipeline.cli import main
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan
+from pipeline.machine import logs
+from pipeline.results import journal
+from pipeline.run import measured, run
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+SECRET = "hf_planted0123456789abcdefgh"
+
+
+def folder(settings: Run) -> Path:
+    return Path(settings.results) / settings.name / "logs"
+
+
+def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) -> None:
+    def make(plan: Plan) -> None:
+        logs.LOG.warning("something odd, %s", SECRET)
+        make_here(plan)
+
+    settings = small_settings()
+    measured(settings, make)
+    lines = (folder(settings) / "run.log").read_text().splitlines()
+    assert all(re.match(rf"{STAMP} (INFO|WARNING) ", line) for line in lines)
+    assert lines[0].endswith("begins: tiny on myriadlama-mini (4-template), seed 0")
+    assert any("WARNING something odd, [redacted]" in line for line in lines)
+    assert lines[-1].endswith(f"done; results in {settings.results}/{settings.name}")
+    assert not any(isinstance(h, logging.FileHandler) for h in logs.LOG.handlers)
+
+
+def test_journal_finished_run_again_adds_nothing(small_settings: Settings) -> None:
+    settings = small_settings()
+    measured(settings, make_here)
+    before = (folder(settings) / "run.log").read_bytes()
+    measured(settings, make_here)
+    assert (folder(settings) / "run.log").read_bytes() == before
+
+
+def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
+    def make(plan: Plan) -> None:
+        logs.LOG.warning('a "quoted"\nsentence, %s', SECRET)
+        make_here(plan)
+
+    settings = small_settings("log=json")
+    measured(settings, make)
+    rows = [json.loads(each) for each in (folder(settings) / "run.jsonl").read_text().splitlines()]
+    assert all(row.keys() == {"time", "level", "message"} for row in rows)
+    assert {row["level"] for row in rows} == {"INFO", "WARNING"}
+    assert any(row["message"] == 'a "quoted"\nsentence, [redacted]' for row in rows)
+
+
+def test_journal_failed_run_says_where_things_lie(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: Plan) -> None:
+        raise DecodingError("no engine was ready.")
+
+    monkeypatch.setattr("pipeline.run.compute", fail)
+    places = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=r"]
+    assert main(["run", *small, *places]) == 1
+    sentence, log, published = capsys.readouterr().err.splitlines()
+    assert sentence == "factsweep: no engine was ready."
+    assert log == f"  log: {tmp_path}/results/r/logs/run.log, those of the engines beside it"
+    assert published.startswith(f"  published so far: {tmp_path}/artifacts/; the next run resumes")
+    assert "ended by DecodingError: no engine" in (tmp_path / "results/r/logs/run.log").read_text()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_journal_engines_logs_lie_beside_it(small_settings: Settings) -> None:
+    settings = small_settings("decoding.samples.n_prompts=0")
+    run(settings)
+    names = sorted(path.name for path in folder(settings).iterdir())
+    assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
+    assert "first prompt, " in (folder(settings) / "run.log").read_text()
+
+
+def test_keep_hides_secrets(small_settings: Settings) -> None:
+    settings = small_settings()
+    journal.keep(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
+    (path,) = folder(settings).iterdir()
+    assert path.read_text() == "Bearer [redacted]\nValueError: no memory"
+
+
+def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_path: Path) -> None:
+    settings = small_settings(f"results=file://{tmp_path}/there")
+    for _ in range(2):
+        with journal.kept(settings):
+            logs.LOG.info("hello")
+    written = (tmp_path / "there" / settings.name / "logs/run.log").read_text()
+    assert re.fullmatch(rf"({STAMP} INFO hello\n){{2}}", written)
