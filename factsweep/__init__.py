@@ -12,7 +12,7 @@ them before it returns.
 """
 
 from operators.errors import DecodingError, FactsweepError, InputError
-from pipeline.api import Planned, load, plan, run, score
+from pipeline.api import Planned, load, plan, prompts, run, score
 from pipeline.results.results import Results
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Results",
     "load",
     "plan",
+    "prompts",
     "run",
     "score",
 ]

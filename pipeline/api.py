@@ -72,6 +72,20 @@ def run(*overrides: str, **fields: object) -> Results:
     return load(f"{asked.results}/{asked.name}")
 
 
+def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
+    """The prompts of a setting, for another system to answer; `score` takes its answers.
+
+        prompts(prompt="zero-shot")  # prompt_id, prompt, asked
+
+    Raises:
+        InputError: something that was given is wrong, or there are several settings.
+    """
+    from pipeline.config.settings import load as settings
+    from pipeline.prompts import each
+
+    return pl.concat(each(settings(written(*overrides, **fields))))
+
+
 def score(*overrides: str, **fields: object) -> Results:
     """Measure answers of another system, write the results, and return them.
 

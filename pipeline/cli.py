@@ -41,7 +41,7 @@ _VERBS = (
     *(compare, report, export, build, describe, model, artifacts, why, catalog),
 )
 _GROUPS = {
-    "measure": ("run", "launch", "plan", "status", "prefetch", "score"),
+    "measure": ("run", "launch", "plan", "status", "prefetch", "prompts", "score"),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
     "what is stored": ("artifacts", "prune", "verify", "why"),

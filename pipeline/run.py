@@ -21,7 +21,7 @@ from pipeline.execution.plan import Plan, planned, slow_dtype
 from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
-from pipeline.results import journal, past, record, report
+from pipeline.results import journal, past, pulse, record, report
 from pipeline.stages import facts as facts_stage
 from pipeline.storage import lease, uses
 from pipeline.storage.uses import Use
@@ -125,14 +125,14 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
-        bar = progress.Bar(meter)
+        bar, beat = progress.Bar(meter), pulse.Beat(plan.run)
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run)
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 writer.check()
-                start.check(_show(bar, tally))
+                start.check(_show(bar, beat, tally))
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
@@ -160,12 +160,13 @@ def _keep_logs(settings: Run, tally: Any) -> None:
         _LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
 
 
-def _show(bar: progress.Bar, tally: Any) -> dict[str, float]:
+def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any) -> dict[str, float]:
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
     for note in notes:
         bar.say(note)
     bar.show(counts)
+    beat.show(counts)
     return counts
 
 

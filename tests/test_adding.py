@@ -166,7 +166,15 @@ def followed(title: str, tree: Path, kind: str) -> Followed:
 
 
 def test_page_names_every_recipe_that_is_followed() -> None:
-    titles = ("A model", "A data set", "Another format", "A metric", "A benchmark", "An engine")
+    titles = (
+        "A model",
+        "Answers from another system",
+        "A data set",
+        "Another format",
+        "A metric",
+        "A benchmark",
+        "An engine",
+    )
     assert all(list(blocks(title)) for title in titles)
     fenced = re.findall(r"^```(?:\w+ \S+|sh)$", PAGE, re.M)
     assert len(fenced) == sum(len(list(blocks(title))) for title in titles)
@@ -180,6 +188,15 @@ def test_model_is_a_folder_or_a_file_that_names_it(tmp_path: Path) -> None:
     read = yaml.safe_load((tmp_path / "factsweep.d/model/pinned.yaml").read_text())
     assert (read["name"], read["max_model_len"]) == ("mine", 4096)
     assert "at most 4,096 tokens" in done.printed[-1]
+
+
+@pytest.mark.slow
+def test_answers_of_another_system_are_scored(tmp_path: Path) -> None:
+    done = follow("Answers from another system", tmp_path, ROOT)
+    written, answered, card = done.printed
+    assert (done.new, written, answered) == (["answers.py"], "prompts.jsonl: 12,700 prompts\n", "")
+    (accuracy,) = (line for line in card.splitlines() if "| Acc@1" in line)
+    assert accuracy in PAGE
 
 
 @pytest.mark.slow

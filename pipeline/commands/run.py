@@ -2,7 +2,10 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+from operators.errors import StoppedError
 from operators.wording import count
 from pipeline.commands.arguments import Parser, places
 from pipeline.commands.shown import shown
@@ -10,8 +13,9 @@ from pipeline.commands.shown import shown
 _EXAMPLES = {
     "run": ["factsweep run sweep=demo", "factsweep run model=Qwen/Qwen3-8B-Base seed=1"],
     "plan": ["factsweep plan model=gpt2 sweep=paper benchmark=myriadlama"],
-    "status": ["factsweep status sweep=demo"],
+    "status": ["factsweep status sweep=demo", "factsweep status sweep=demo --watch"],
     "verify": ["factsweep verify sweep=demo", "factsweep verify --all artifacts=/srv/artifacts"],
+    "prompts": ["factsweep prompts prompt=4-template --out prompts.jsonl"],
     "score": ["factsweep score answers=mine.jsonl prompt=4-template run_name=mine"],
 }
 
@@ -28,6 +32,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             _verify,
             "read every byte of a run, or of a whole store: is it what was written",
         ),
+        ("prompts", _prompts, "write the prompts of a setting to a file, for any system to answer"),
         ("score", _score, score),
     ):
         command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
@@ -38,6 +43,12 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             command.add_argument("--repair", action="store_true", help=fix)
             whole = "check all that artifacts= holds, in place of one run"
             command.add_argument("--all", action="store_true", help=whole)
+        if verb == "prompts":
+            file = "a .jsonl or .parquet file; default prompts.jsonl"
+            command.add_argument("--out", type=Path, default=Path("prompts.jsonl"), help=file)
+        if verb == "status":
+            live = "show how the run gets on until it ends: rates, engines, shards, first answers"
+            command.add_argument("--watch", action="store_true", help=live)
         if verb == "plan":
             minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
             command.add_argument("--calibrate", action="store_true", help=minute)
@@ -48,6 +59,14 @@ def execute(asked: argparse.Namespace) -> int:
     from pipeline import api
 
     print(shown(f"\n{api.run(*asked.overrides)}"))
+    return 0
+
+
+def _prompts(asked: argparse.Namespace) -> int:
+    from pipeline.config.settings import load
+    from pipeline.prompts import write
+
+    print(f"{asked.out}: {count(write(load(asked.overrides), asked.out), 'prompt')}")
     return 0
 
 
@@ -75,9 +94,24 @@ def _status(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
     from pipeline.execution.status import status
 
+    if asked.watch:
+        return _watch(asked.overrides)
     for line in status(load(asked.overrides)):
         print(line)
     return 0
+
+
+def _watch(overrides: Sequence[str]) -> int:
+    from pipeline.config.settings import load
+    from pipeline.machine.meter import Meter
+    from pipeline.results.watch import watch
+
+    settings = load(overrides)
+    try:
+        with Meter(settings.name, settings.log) as meter:
+            return watch(settings, meter)
+    except KeyboardInterrupt:  # the way to end it; the run goes on
+        return StoppedError.exit_code
 
 
 def _verify(asked: argparse.Namespace) -> int:

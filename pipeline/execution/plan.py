@@ -167,21 +167,37 @@ def planned(run: Run) -> Plan:
         weights = models.resolve(run.model)
     else:
         weights = Weights(run.model, f"answers of {Path(run.answers).name}")
+    sources = _sources(run)
+    return Plan(run, weights, tuple(_branch(run, each, sources, weights) for each in run.settings))
+
+
+def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
+    """The steps to the prompts of a setting, which are the last; they need no model."""
+    sources = _sources(run)
+    return (*sources, _prompts(run, setting, sources))
+
+
+def _sources(run: Run) -> tuple[Step, ...]:
+    """What prompts are made of: the facts, and the knowledge base where a method needs one."""
     entry = catalog.entry(run.benchmark.data)
     stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
     if run.method.ask.knowledge_base:
         stages.append(ReadKnowledgeBase(run.benchmark, entry))
-    sources = tuple(_step(run, stage) for stage in stages)
-    return Plan(run, weights, tuple(_branch(run, each, sources, weights) for each in run.settings))
+    return tuple(_step(run, stage) for stage in stages)
+
+
+def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
+    facts, *known = (step.artifact for step in sources)
+    size = run.cluster.rows_per_shard
+    base = known[0] if known else None
+    expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base)
+    return _step(run, expand, *sources)
 
 
 def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
-    facts, *known = sources
+    facts = sources[0]
     method, n_sampled = run.benchmark.method, _n_sampled(run)
-    size = run.cluster.rows_per_shard
-    base = known[0].artifact if known else None
-    expand = Expand(facts.artifact, method, setting, run.seed, size, base)
-    prompts = _step(run, expand, *sources)
+    prompts = _prompts(run, setting, sources)
     said = (
         _given(run, setting, prompts)
         if run.answers
@@ -264,9 +280,7 @@ def _asked(run: Run, setting: Asked, facts: Step, prompts: Step, weights: Weight
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
     """What another system said."""
-    given = GivenAnswers(
-        Path(str(run.answers)), run.method.ask.ability, setting.name, prompts.artifact
-    )
+    given = GivenAnswers(Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact)
     return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
 
 

@@ -9,17 +9,19 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from operators.errors import InputError
+from operators.errors import InputError, StoppedError, reason
 from operators.wording import count
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan
 from pipeline.machine import logs
 from pipeline.machine.checkout import commit
 from pipeline.machine.secrets import hidden
-from pipeline.results import report
+from pipeline.results import pulse, report
+from pipeline.results.pulse import State
 from pipeline.storage.store import Store
 
 _FOLDER = "logs"
+_STOPS = (KeyboardInterrupt, StoppedError)
 _NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
 
 
@@ -38,8 +40,10 @@ def kept(run: Run) -> Iterator[None]:
     logs.LOG.addHandler(handler)
     try:
         yield
+        _end(run, "done")
     except BaseException as error:
-        logs.LOG.info("ended by %s: %s", type(error).__name__, error)
+        logs.LOG.error("ended by %s: %s", type(error).__name__, error)
+        _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
             error.add_note(f"log: {store.where(name)}, those of the engines beside it")
@@ -51,9 +55,18 @@ def kept(run: Run) -> Iterator[None]:
         handler.close()
 
 
+def _end(run: Run, state: State, why: str | None = None) -> None:
+    """Write how the run ended into its pulse, if this process has begun it."""
+    last = pulse.read(run)
+    if last is not None and last.state == "running" and last.pid == os.getpid():
+        with suppress(InputError):  # the disk is full, say: the error itself says so
+            pulse.write(run, state, why=why and hidden(why))
+
+
 def begin(plan: Plan) -> None:
-    """Log what begins, where, and how much of it is missing."""
+    """Log what begins, where, and how much of it is missing; the pulse begins, too."""
     run = plan.run
+    pulse.write(run, "running", {})
     settings = ", ".join(branch.title for branch in plan.branches)
     version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
     logs.LOG.info(

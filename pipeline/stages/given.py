@@ -1,5 +1,6 @@
 """given: answers of another system, in place of those that an engine of ours would write."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ import polars as pl
 from operators.errors import InputError
 from operators.matching.given_preferences import FURTHER, given_preferences
 from operators.methods.ability import PREFER, SCORE, Ability
+from operators.methods.method import Asked
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.schemas import empty
 from pipeline.inputs import catalog
@@ -17,6 +19,7 @@ from pipeline.inputs.files import scan
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
+_LOG = logging.getLogger("factsweep")
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 
 
@@ -33,7 +36,7 @@ class GivenAnswers:
 
     path: Path
     ability: Ability
-    setting: str
+    setting: Asked
     prompts: Artifact
 
     @cached_property
@@ -66,6 +69,7 @@ class GivenAnswers:
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         rows, scored = scan([self.path]), self.ability == SCORE
+        _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
         if self.ability == PREFER:
             answers = self._preferences(rows)
         else:
@@ -106,9 +110,9 @@ class GivenAnswers:
 
     def _scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
-        several = self.setting not in PROMPT_TYPES
+        several = self.setting.name not in PROMPT_TYPES
         _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
-        given = pl.col("setting") if several else pl.lit(self.setting)
+        given = pl.col("setting") if several else pl.lit(self.setting.name)
         further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
         return rows.select(
             pl.format("{}.{}", "candidate_id", given).alias("prompt_id"),
@@ -116,6 +120,37 @@ class GivenAnswers:
             "n_tokens",
             *further,
         ).collect()
+
+
+def asked_name(setting: Asked, prompts: Artifact) -> str:
+    """What an answer names as what it answers: the setting, the seed and the prompts' artifact.
+
+    An answer stays with its prompts if it has this in its column `asked`.
+    """
+    title = " ".join(filter(None, (setting.name, setting.variant)))
+    return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
+
+
+def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
+    """Refuse answers to other prompts; warn where nobody can tell.
+
+    Raises:
+        InputError: it names what the answers are to.
+    """
+    if "asked" not in rows.collect_schema():
+        _LOG.warning(
+            "%s does not say what it answers, and is taken for answers to %s; keep the column "
+            "asked of what `factsweep prompts` writes.",
+            path,
+            asked,
+        )
+        return
+    others = rows.select(pl.col("asked").cast(pl.String)).filter(pl.col("asked").ne_missing(asked))
+    for (found,) in others.head(1).collect().iter_rows():
+        raise InputError(
+            f"{path} answers {found or 'nothing that it names'}, not {asked}; give prompt=, seed= "
+            "and benchmark= as for its prompts."
+        )
 
 
 @dataclass(frozen=True)

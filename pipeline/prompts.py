@@ -1,0 +1,137 @@
+"""prompts: the prompts of a setting in a file, for any system to answer.
+
+One row per prompt: its id, its text (`prompt`), and `asked`, which says of what setting and seed it
+is. A prompt whose text stands earlier is left out: its answer is that of the earlier one. Where
+texts are scored, there are candidate_id and setting in addition, and where entities are compared,
+`candidates`: a list of entity_id and labels.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from operators.errors import InputError
+from operators.methods.ability import FILL, PREFER, SCORE
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Step, asking
+from pipeline.stages.expand import candidate_sets, with_text
+from pipeline.stages.given import asked_name
+from pipeline.storage import lease
+from pipeline.storage.artifact import Artifact
+
+FORMATS = (".jsonl", ".parquet")
+Sink = Callable[[pl.DataFrame], None]
+
+
+def write(run: Run, path: Path) -> int:
+    """Write the prompts of a run's setting into a JSONL or Parquet file; returns how many.
+
+    They are an artifact in the store, too, that `score` then reads.
+
+    Raises:
+        InputError: several settings, an encoder's, no such format, or the file cannot be written.
+    """
+    if path.suffix not in FORMATS:
+        raise InputError(f"--out {path} is neither .jsonl nor .parquet; name it so.")
+    n = 0
+    with _sink(path) as sink:
+        for rows in each(run):
+            sink(rows)
+            n += rows.height
+    return n
+
+
+def each(run: Run) -> Iterator[pl.DataFrame]:
+    """The prompts of a run's setting, a shard after the other.
+
+    Raises:
+        InputError: several settings, or an encoder's.
+    """
+    if run.method.ask.ability == FILL:
+        raise InputError(
+            f"prompts of encoders have their own masks; model={run.model.name} is one."
+        )
+    if len(run.settings) != 1:
+        raise InputError("prompts writes one setting; name it with prompt=….")
+    (setting,) = run.settings
+    steps = asking(run, setting)
+    prompts = _made(run, steps)
+    for shard in prompts.shards("prompts"):
+        rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())
+        asked = rows.with_columns(asked=pl.lit(asked_name(setting, prompts)), prompt="text")
+        yield _columns(run, prompts, shard, asked)
+
+
+def _made(run: Run, steps: tuple[Step, ...]) -> Artifact:
+    """The prompts' artifact, computed where it is missing."""
+    missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
+    if missing:
+        wait = run.cluster.when_held == "wait"
+        with lease.held(steps[0].artifact.store, missing, wait=wait) as writer:
+            for step in steps:
+                step.run(writer.leases.get(step.artifact.folder))
+    return steps[-1].artifact
+
+
+def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the columns that their ability needs."""
+    ability = run.method.ask.ability
+    if ability == SCORE:
+        types = prompts.read("contexts", shard).select("context_id", "setting")
+        rows = rows.join(types, on="context_id", how="left", maintain_order="left")
+        candidate = pl.col("prompt_id").str.strip_suffix(pl.format(".{}", "setting"))
+        return rows.select("prompt_id", "setting", "prompt", "asked", candidate_id=candidate)
+    if ability == PREFER:
+        sets = (
+            candidate_sets(prompts, shard)
+            .group_by("candidates_id")
+            .agg(candidates=pl.struct("entity_id", "labels"))
+        )
+        rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
+        return rows.select("prompt_id", "prompt", "asked", "candidates")
+    return rows.select("prompt_id", "prompt", "asked")
+
+
+@contextmanager
+def _sink(path: Path) -> Iterator[Sink]:
+    """What takes rows for a file, which is there when all are written.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    aside = path.with_name(f".{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _jsonl(aside) if path.suffix == ".jsonl" else _parquet(aside) as sink:
+            yield sink
+        aside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _jsonl(path: Path) -> Iterator[Sink]:
+    with path.open("wb") as file:
+        yield lambda rows: rows.write_ndjson(file)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Sink]:
+    writers = list[pq.ParquetWriter]()
+
+    def sink(rows: pl.DataFrame) -> None:
+        table = rows.to_arrow()
+        if not writers:
+            writers.append(pq.ParquetWriter(path, table.schema))
+        writers[0].write_table(table)
+
+    try:
+        yield sink
+    finally:
+        for writer in writers:
+            writer.close()

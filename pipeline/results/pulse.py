@@ -1,0 +1,68 @@
+"""The pulse of a run: <results>/<run>/progress.json, from which others see how it gets on."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from operators.errors import DamagedFileError
+from pipeline.config.settings import Run
+from pipeline.config.typed import build
+from pipeline.results import report
+from pipeline.storage.sealed import seal, unseal
+
+NAME = "progress.json"
+_EVERY_S = 5.0
+
+State = Literal["running", "done", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How a run got on at a moment: the counts of its engines; `why` it ended, if it failed."""
+
+    at: str
+    state: State
+    host: str
+    pid: int
+    counts: dict[str, float]
+    why: str | None
+
+
+class Beat:
+    """Writes the pulse of a run of this process, now and then."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._last = -_EVERY_S
+
+    def show(self, counts: Mapping[str, float]) -> None:
+        """Write the counts, if it is time."""
+        if time.monotonic() - self._last >= _EVERY_S:
+            self._last = time.monotonic()
+            write(self._run, "running", counts)
+
+
+def write(
+    run: Run, state: State, counts: Mapping[str, float] | None = None, why: str | None = None
+) -> None:
+    """Write a pulse; without counts, with those of the last one."""
+    if counts is None:
+        last = read(run)
+        counts = last.counts if last is not None else {}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
+    report.folder(run).put(NAME, seal(asdict(found), NAME))
+
+
+def read(run: Run) -> Pulse | None:
+    """The last pulse of a run; null where there is none that can be read."""
+    store = report.folder(run)
+    where = store.where(NAME)
+    try:
+        return build(Pulse, unseal(store.get(NAME), NAME, where), where)
+    except (FileNotFoundError, DamagedFileError):
+        return None

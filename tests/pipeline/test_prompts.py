@@ -1,0 +1,160 @@
+"""prompts: written out for any system, answered, and scored; other answers are refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import factsweep
+from operators.errors import InputError
+from pipeline.cli import main
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
+from pipeline.prompts import write
+from pipeline.score import score
+from pipeline.stages.expand import with_text
+from pipeline.storage.artifact import Artifact
+
+Settings = Callable[..., Run]
+SETTING = "prompt=4-template"
+
+
+def read(path: Path) -> pl.DataFrame:
+    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ndjson(path)
+
+
+def texts(prompts: Artifact) -> pl.DataFrame:
+    return pl.concat(with_text(prompts, "prompts", each) for each in prompts.shards("prompts"))
+
+
+@pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.parquet"])
+def test_prompts_have_ids_texts_and_what_they_are(
+    name: str, small_settings: Settings, tmp_path: Path
+) -> None:
+    settings, path = small_settings(SETTING), tmp_path / "new" / name
+    n = write(settings, path)
+    found = read(path)
+    assert found.columns == ["prompt_id", "prompt", "asked"]
+    prompts = planned(settings).branches[0].prompts
+    expected = texts(prompts).filter(pl.col("same_as").is_null())
+    assert n == found.height == expected.height == 70
+    assert_frame_equal(
+        found.select("prompt_id", text="prompt"), expected.select("prompt_id", "text")
+    )
+    assert found["asked"].unique().to_list() == [
+        f"4-template, seed 0, prompts {prompts.fingerprint}"
+    ]
+
+
+def test_prompts_need_no_model(small_settings: Settings, tmp_path: Path) -> None:
+    settings = small_settings("model.id=/nowhere", "model.dtype=float32")
+    assert write(settings, tmp_path / "p.jsonl") == 70
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_answers_to_the_prompts_give_the_runs_own_numbers(
+    finished: Plan, small_settings: Settings, tmp_path: Path, suffix: str
+) -> None:
+    path, answered = tmp_path / f"prompts.{suffix}", tmp_path / f"answers.{suffix}"
+    write(small_settings(), path)
+    own = finished.branches[0].answers.read_all("generations").select("prompt_id", "text")
+    rows = read(path).join(own, on="prompt_id")
+    rows.write_ndjson(answered) if suffix == "jsonl" else rows.write_parquet(answered)
+    found = score(small_settings(f"answers={answered}"))
+    expected = finished.branches[0].metrics.read_all("metrics")
+    sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate"])
+    assert_frame_equal(found, expected.filter(~sampled))
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("seed=1", "answers 4-template, seed 0, prompts "),
+        ("prompt=zero-shot", "not zero-shot, seed 0, prompts "),
+        ("prompt.templates=manual", "not 4-template templates=manual, seed 0"),
+    ],
+)
+def test_answers_to_other_prompts_are_refused_in_one_sentence(
+    small_settings: Settings, tmp_path: Path, override: str, named: str
+) -> None:
+    path = tmp_path / "p.jsonl"
+    write(small_settings(), path)
+    read(path).with_columns(text=pl.lit("Paris")).write_ndjson(path)
+    with pytest.raises(InputError) as refused:
+        score(small_settings(f"answers={path}", override))
+    assert named in str(refused.value)
+    assert str(refused.value).endswith("give prompt=, seed= and benchmark= as for its prompts.")
+
+
+def test_one_row_that_answers_another_seed_is_refused(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.parquet"
+    write(small_settings(), path)
+    last = pl.arange(pl.len()) == pl.len() - 1
+    asked = pl.when(last).then(None).otherwise("asked")
+    read(path).with_columns(text=pl.lit("Paris"), asked=asked).write_parquet(path)
+    with pytest.raises(InputError, match="answers nothing that it names, not 4-template, seed 0"):
+        score(small_settings(f"answers={path}"))
+
+
+def test_answers_that_name_nothing_are_taken_with_a_warning(
+    small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "p.parquet"
+    write(small_settings(), path)
+    read(path).with_columns(text=pl.lit("Paris")).drop("asked").write_parquet(path)
+    score(small_settings(f"answers={path}"))
+    assert "does not say what it answers, and is taken for answers to 4-template" in caplog.text
+
+
+def test_prompts_of_scored_texts_name_candidate_and_setting(
+    tmp_path: Path,
+) -> None:
+    places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
+    found = factsweep.prompts(benchmark="probelm-mini", seed=3, **places)
+    assert {"candidate_id", "setting", "prompt", "asked"} < {*found.columns}
+    assert (
+        found.select(pl.format("{}.{}", "candidate_id", "setting"))
+        .to_series()
+        .equals(found["prompt_id"], check_names=False)
+    )
+    assert found["setting"].n_unique() > 1
+
+
+def test_prompts_of_compared_entities_have_their_candidates(tmp_path: Path) -> None:
+    places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
+    found = factsweep.prompts(benchmark="distractors-mini", prompt="random", **places)
+    first = found.row(0, named=True)
+    assert len(first["candidates"]) > 1
+    assert first["candidates"][0].keys() == {"entity_id", "labels"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "out", "sentence"),
+    [
+        (["sweep=demo"], "p.jsonl", "prompts writes one setting; name it with prompt=…."),
+        ([], "p.txt", "is neither .jsonl nor .parquet; name it so."),
+    ],
+)
+def test_prompts_that_cannot_be_written_are_refused(
+    overrides: list[str],
+    out: str,
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = [f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]
+    assert main(["prompts", *places, *overrides, "--out", str(tmp_path / out)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / out).exists()
+
+
+def test_prompts_command_says_where_and_how_many(
+    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "p.jsonl"
+    assert main(["prompts", *small, f"artifacts={tmp_path}/a", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: 70 prompts\n"
