@@ -56,7 +56,8 @@ exit codes:
   4    not enough evidence, of the same
   130  stopped by Ctrl-C; the next run resumes
 
-completion: eval "$(register-python-argcomplete factsweep)" in ~/.bashrc or ~/.zshrc
+completion, in ~/.bashrc or ~/.zshrc:
+  eval "$(register-python-argcomplete factsweep)"
 """
 
 
@@ -118,11 +119,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.verb is None:
         parser.print_help(sys.stderr)
         parser.exit(InputError.exit_code)
-    late(asked.parser, asked, more)
+    late(asked.command, asked, more)
     if asked.config_dir is not None:
         os.environ[folders.VARIABLE] = asked.config_dir
-    if asked.parser.takes is not None:
-        asked.parser.takes.fill(asked, asked.parser.verb)
+    if asked.command.takes is not None:
+        asked.command.takes.fill(asked, asked.command.verb)
     return asked
 
 
@@ -146,7 +147,7 @@ def _parser() -> Parser:
         module.add(verbs)
     own = f"a folder with models, data sets, … of your own; default {folders.OWN}/, if it exists"
     for verb in verbs.choices.values():
-        verb.set_defaults(parser=verb)
+        verb.set_defaults(command=verb)
         verb.add_argument("--config-dir", metavar="DIR", help=own)
     parser.about = {name: verb.description or "" for name, verb in verbs.choices.items()}
     return parser

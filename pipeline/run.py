@@ -117,8 +117,10 @@ def _completed(
 def compute(plan: Plan) -> None:
     """Make every artifact of the plan that is missing."""
     wait = plan.run.cluster.when_held == "wait"
-    with lease.held(plan.store, plan.missing(), wait=wait) as writer, cluster.started(plan.run):
-        _follow(plan, writer)
+    with lease.held(plan.store, plan.missing(), wait=wait) as writer:
+        pulse.write(plan.run, "running", {})
+        with cluster.started(plan.run):
+            _follow(plan, writer)
 
 
 def _follow(plan: Plan, writer: lease.Writer) -> None:

@@ -1,5 +1,6 @@
 """Contradictions: what rows of a set cannot all be right about, counted for every reader."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 import polars as pl
@@ -55,7 +56,11 @@ def sentences(counts: Mapping[str, object]) -> Iterator[str]:
 
     >>> list(sentences({"pairs": 9, "subjects_of_two_labels": 2, "merged_subjects": 0}))
     ['2 subjects of two labels: one subject id has several labels; each pair keeps its own']
+    >>> next(sentences({"merged_subjects": 1})).partition(":")[0]
+    '1 merged subject'
     """
     for name, done in DONE.items():
         if found := counts.get(name):
-            yield f"{found:,} {name.replace('_', ' ')}: {done}"
+            words = name.replace("_", " ")
+            what = re.sub(r"s\b", "", words, count=1) if found == 1 else words
+            yield f"{found:,} {what}: {done}"

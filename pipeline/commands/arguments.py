@@ -28,12 +28,14 @@ Keys = Sequence[str] | Callable[[], Sequence[str]] | None
 class Takes:
     """What a verb takes: words by name, any number of one more, and overrides.
 
-    `keys` are those of its overrides; null: all that Hydra composes.
+    `keys` are those of its overrides; null: all that Hydra composes. They may have `group` before
+    them, as messages do.
     """
 
     words: Sequence[str]
     rest: str | None
     keys: Keys
+    group: str
 
     def known(self) -> Sequence[str]:
         """The keys of its overrides."""
@@ -51,7 +53,8 @@ class Takes:
         """
         given: list[str] = asked.words
         words = [each for each in given if not _OVERRIDE.match(each)]
-        asked.overrides = [each for each in given if _OVERRIDE.match(each)]
+        overrides = [each for each in given if _OVERRIDE.match(each)]
+        asked.overrides = [each.removeprefix(self.group) for each in overrides]
         self._check(words, verb)
         for name, word in zip(self.words, words, strict=False):
             setattr(asked, name, word)
@@ -67,7 +70,7 @@ class Takes:
             raise InputError(f"{verb} needs {missing}; {see}.")
         if len(words) > len(self.words) and self.rest is None:
             more = words[len(self.words)]
-            meant = suggestion(more, self.known(), "{}=")
+            meant = suggestion(more, self.known())
             raise InputError(f"{verb} cannot take {more!r}: it is no key=value; {see}.{meant}")
 
     def _check_keys(self, overrides: Sequence[str], verb: str) -> None:
@@ -75,7 +78,7 @@ class Takes:
             if key not in (known := self.known()):
                 raise InputError(
                     f"{verb} cannot take {key}=; it takes {listed(f'{each}=' for each in known)}."
-                    f"{suggestion(key, known, '{}=')}"
+                    f"{suggestion(key, known)}"
                 )
 
 
@@ -98,13 +101,14 @@ class Parser(argparse.ArgumentParser):
         *words: str,
         rest: str | None = None,
         keys: Keys = PLACES,
+        group: str = "",
         about: str = "",
     ) -> None:
         """Take words of these names, any number of `rest`, and overrides, in any order."""
-        self.takes = Takes(words, rest, keys)
+        self.takes = Takes(words, rest, keys, group)
         action = self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         action.completer = self._completed  # type: ignore[attr-defined]
-        self.set_defaults(parser=self)
+        self.set_defaults(command=self)
         shown = [*(each.upper() for each in words), *([f"[{rest.upper()}…]"] if rest else [])]
         self.usage = " ".join(["%(prog)s", *shown, "[key=value…]", "[options]"])
         self.description = "\n\n".join(

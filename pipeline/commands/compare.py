@@ -16,7 +16,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         description="compare two past runs, fact by fact",
         examples=["factsweep compare A B", "factsweep compare A B smallest_difference=0.05 --gate"],
     )
-    compare.take("first", "second", keys=_keys, about="FIRST and SECOND are names of runs.")
+    compare.take(
+        "first",
+        "second",
+        keys=_keys,
+        group="comparison.",
+        about="FIRST and SECOND are names of runs.",
+    )
     compare.add_argument("--out", help="where to write; default results/compare/<first>-<second>")
     differ = "compare even if they differ in more than the model; the tables say so"
     compare.add_argument("--anyway", action="store_true", help=differ)

@@ -118,7 +118,7 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _meant(key: str) -> str:
     """The key that was probably meant, as a sentence."""
-    return suggestion(key, keys(), "{}=")
+    return suggestion(key, keys())
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:

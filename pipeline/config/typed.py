@@ -186,5 +186,5 @@ def _flow(value: Any) -> str:
 
 def _as_yaml(value: Any) -> str:
     """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
-    shown = repr(value) if isinstance(value, str) else _flow(value)
+    shown = repr(value) if isinstance(value, str | float) else _flow(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

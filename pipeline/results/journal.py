@@ -64,9 +64,8 @@ def _end(run: Run, state: State, why: str | None = None) -> None:
 
 
 def begin(plan: Plan) -> None:
-    """Log what begins, where, and how much of it is missing; the pulse begins, too."""
+    """Log what begins, where, and how much of it is missing."""
     run = plan.run
-    pulse.write(run, "running", {})
     settings = ", ".join(branch.title for branch in plan.branches)
     version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
     logs.LOG.info(
@@ -97,16 +96,25 @@ def keep(run: Run, number: int, text: str) -> None:
 def _handler(store: Store, name: str) -> logging.Handler:
     if "://" in store.root:
         return _InStore(store, name)
-    path = Path(store.root) / name
-    return _InFolder(path, delay=True, encoding="utf-8")
+    return _InFolder(Path(store.root) / name)
 
 
-class _InFolder(logging.FileHandler):
-    """Appends to a file, whose folder is made when there is something to write."""
+class _InFolder(logging.Handler):
+    """Appends to a file, which is made when there is something to write.
 
-    def _open(self):  # type: ignore[no-untyped-def]
-        Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
-        return super()._open()
+    A disk that takes no line is not spoken of here: whatever is to be published there will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{self.format(record)}\n")
 
 
 class _InStore(logging.Handler):

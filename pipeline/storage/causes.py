@@ -1,5 +1,6 @@
 """Why two artifacts differ: by which fields of their recipes, or of what they were made of."""
 
+import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -43,7 +44,9 @@ def causes(left: Recipe, right: Recipe, recipes: Recipes) -> list[str]:
 
 
 def _causes(left: Recipe, right: Recipe, recipes: Recipes, at: str) -> Iterator[str]:
-    ours, theirs = ({"version": each.version, "fields": each.fields} for each in (left, right))
+    # As JSON: what is planned holds tuples where what was published holds lists.
+    contents = [json.loads(each.to_json()) for each in (left, right)]
+    ours, theirs = ({name: each[name] for name in ("version", "fields")} for each in contents)
     if left.stage != right.stage:
         yield f"{at}stage: {left.stage} → {right.stage}"
     yield from (f"{at}{line}" for line in differences(ours, theirs))

@@ -95,7 +95,8 @@ def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     done = sweep.finish()
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("factsweep: Ray itself failed during the run (")
+    (said,) = (line for line in done.stderr.splitlines() if line.startswith("factsweep: "))
+    assert said.startswith("factsweep: Ray itself failed during the run (")
 
 
 def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:

@@ -65,12 +65,12 @@ def test_places_may_stand_anywhere(
         (["export", "a", "--format", "cvs"], "there is no format 'cvs' (did you mean csv?); see"),
         (["verify", "--repiar"], "--help. Did you mean --repair?"),
         (["plan", "modle=gpt2"], "there is no key modle in conf/; `factsweep run --help` lists"),
-        (["plan", "modle=gpt2"], "Did you mean model=?"),
-        (["plan", "prompt.stlye=mask"], "Did you mean prompt.style=?"),
+        (["plan", "modle=gpt2"], "Did you mean model?"),
+        (["plan", "prompt.stlye=mask"], "Did you mean prompt.style?"),
         (["plan", "gpt2"], "plan cannot take 'gpt2': it is no key=value; see"),
         (["compare", "a"], "compare needs SECOND; see factsweep compare --help."),
         (["compare"], "compare needs FIRST and SECOND; see"),
-        (["compare", "a", "b", "apha=0.1"], "Did you mean alpha=?"),
+        (["compare", "a", "b", "apha=0.1"], "Did you mean alpha?"),
         (["report", "seed=1"], "report cannot take seed=; it takes artifacts= and results=."),
         (["why", "a", "b", "--store", "x"], "why has no --store; write artifacts=…, as for every"),
         (["report", "--results", "x"], "report has no --results; write results=…"),
@@ -83,6 +83,15 @@ def test_what_is_mistyped_is_one_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sentence in refused(capsys, *arguments)
+
+
+def test_compare_takes_a_key_as_its_messages_have_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = f"results={tmp_path}"
+    said = refused(capsys, "compare", "a", "b", "comparison.alpha=2", where)
+    assert said.startswith("factsweep: comparison.alpha=2; it must be a number, more than 0")
+    assert "has no run a" in refused(capsys, "compare", "a", "b", "comparison.alpha=0.1", where)
 
 
 def test_unknown_run_in_an_empty_folder_says_none(

@@ -38,3 +38,4 @@ def test_meter_on_a_terminal_the_line_is_gone_at_the_end(
     shown = capsys.readouterr().err
     assert "names: 1 of [2]" in shown
     assert shown.endswith("\x1b[1A\x1b[2K")
+    assert re.search(r"\x1b\[[\d;]*m", shown) is None  # no colours, with or without NO_COLOR

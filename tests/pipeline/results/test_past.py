@@ -46,7 +46,7 @@ def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
 
 
 def test_branches_unknown_run_says_which_there_are(results: Path) -> None:
-    with pytest.raises(InputError, match=r"has no run three; it has all, one\.$"):
+    with pytest.raises(InputError, match=r"has no run three; it has all and one\.$"):
         past.branches(str(results), ["three"])
 
 

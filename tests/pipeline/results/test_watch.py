@@ -110,6 +110,7 @@ def test_watch_ends_with_the_run_and_its_reason(
     settings = small_settings()
 
     def fail(_: Plan) -> None:
+        running(settings, 10)()
         raise error("no engine was ready")
 
     with pytest.raises(error):
