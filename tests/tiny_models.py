@@ -54,3 +54,29 @@ def _tokenizer(*, masks: bool, chat_template: str | None) -> Any:
     reads = PreTrainedTokenizerFast(tokenizer_object=bytewise, **special)
     reads.chat_template = chat_template
     return reads
+
+
+# What the encoder of `save_encoder` reads: token 5 and on.
+WORDS = (
+    *("x", "y", "died", "in", "is", "the", "town", "which"),
+    *("rome", "capital", "of", "italy", "oslo"),
+)
+
+
+def save_encoder(folder: Path) -> Path:
+    """Write a BERT that encodes texts of at most ten of the WORDS, in lower case."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(vocabulary))
+    transformers.BertTokenizerFast(vocab=str(path), do_lower_case=False).save_pretrained(folder)
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=12,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder

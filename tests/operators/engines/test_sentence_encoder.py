@@ -8,40 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, BertConfig, BertModel, BertTokenizerFast
+from transformers import AutoModel
 
 from operators.engines.sentence_encoder import Recipe, SentenceEncoder
 from operators.errors import InputError
+from tests.tiny_models import WORDS
 
 TEXTS = ["x died in y", "x", "Y is the town in which x died", "died died died"]
-WORDS = ["x", "y", "died", "in", "is", "the", "town", "which"]
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model without files of sentence-transformers."""
-    folder: Path = tmp_path_factory.mktemp("bert")
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary))
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=False).save_pretrained(folder)
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=12,
-    )
-    BertModel(config).save_pretrained(folder)
-    return folder
 
 
 def described(
-    bare: Path, folder: Path, pooling: dict[str, Any], *steps: str, **limits: object
+    bert: Path, folder: Path, pooling: dict[str, Any], *steps: str, **limits: object
 ) -> SentenceEncoder:
     """The same model with files of sentence-transformers beside it."""
-    for file in bare.iterdir():
+    for file in bert.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     modules = [
@@ -55,11 +35,11 @@ def described(
     return SentenceEncoder(str(folder))
 
 
-def token_vectors(bare: Path, text: str) -> np.ndarray[Any, Any]:
+def token_vectors(bert: Path, text: str) -> np.ndarray[Any, Any]:
     """A text's vectors, one by one and without padding, from the model itself."""
     unknown = 1
     ids = [5 + WORDS.index(w) if w in WORDS else unknown for w in text.split()]
-    model = AutoModel.from_pretrained(bare).eval()
+    model = AutoModel.from_pretrained(bert).eval()
     with torch.inference_mode():
         return model(torch.tensor([[2, *ids, 3]])).last_hidden_state[0].numpy()
 
@@ -77,45 +57,45 @@ def token_vectors(bare: Path, text: str) -> np.ndarray[Any, Any]:
     ],
 )
 def test_encoder_pools_as_the_models_files_say(
-    bare: Path, tmp_path: Path, config: dict[str, Any], pool: Any
+    bert: Path, tmp_path: Path, config: dict[str, Any], pool: Any
 ) -> None:
-    found = described(bare, tmp_path, config)(TEXTS)
-    np.testing.assert_allclose(found, [pool(token_vectors(bare, t)) for t in TEXTS], atol=1e-5)
+    found = described(bert, tmp_path, config)(TEXTS)
+    np.testing.assert_allclose(found, [pool(token_vectors(bert, t)) for t in TEXTS], atol=1e-5)
 
 
-def test_encoder_normalises_where_the_models_files_say_so(bare: Path, tmp_path: Path) -> None:
-    found = described(bare, tmp_path, {"pooling_mode": "mean"}, "Normalize")(TEXTS)
-    plain = SentenceEncoder(str(bare))(TEXTS)
+def test_encoder_normalises_where_the_models_files_say_so(bert: Path, tmp_path: Path) -> None:
+    found = described(bert, tmp_path, {"pooling_mode": "mean"}, "Normalize")(TEXTS)
+    plain = SentenceEncoder(str(bert))(TEXTS)
     np.testing.assert_allclose(
         found, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-5
     )
 
 
-def test_encoder_model_without_files_is_averaged(bare: Path) -> None:
-    encoder = SentenceEncoder(str(bare))
+def test_encoder_model_without_files_is_averaged(bert: Path) -> None:
+    encoder = SentenceEncoder(str(bert))
     assert encoder.recipe == Recipe(pooling="mean", normalise=False)
-    expected = [token_vectors(bare, t).mean(axis=0) for t in TEXTS]
+    expected = [token_vectors(bert, t).mean(axis=0) for t in TEXTS]
     np.testing.assert_allclose(encoder(TEXTS), expected, atol=1e-5)
 
 
-def test_encoder_any_batch_size_gives_the_same(bare: Path) -> None:
-    whole, one = (SentenceEncoder(str(bare), batch_size=size)(TEXTS) for size in (64, 1))
+def test_encoder_any_batch_size_gives_the_same(bert: Path) -> None:
+    whole, one = (SentenceEncoder(str(bert), batch_size=size)(TEXTS) for size in (64, 1))
     np.testing.assert_allclose(whole, one, atol=1e-5)
-    assert SentenceEncoder(str(bare))([]).shape[0] == 0
+    assert SentenceEncoder(str(bert))([]).shape[0] == 0
 
 
-def test_encoder_long_text_is_cut_at_the_models_limit(bare: Path, tmp_path: Path) -> None:
-    encoder = described(bare, tmp_path, {"pooling_mode": "mean"}, max_seq_length=5)
+def test_encoder_long_text_is_cut_at_the_models_limit(bert: Path, tmp_path: Path) -> None:
+    encoder = described(bert, tmp_path, {"pooling_mode": "mean"}, max_seq_length=5)
     np.testing.assert_allclose(
         encoder([" ".join(["died"] * 100)]), encoder(["died died died"]), atol=1e-5
     )
-    plain = SentenceEncoder(str(bare))
+    plain = SentenceEncoder(str(bert))
     cut, whole = plain([" ".join(["died"] * 100), " ".join(["died"] * 10)])
     np.testing.assert_allclose(cut, whole, atol=1e-5)
 
 
-def test_encoder_lowers_case_where_the_models_files_say_so(bare: Path, tmp_path: Path) -> None:
-    lower = described(bare, tmp_path, {"pooling_mode": "mean"}, do_lower_case=True)
+def test_encoder_lowers_case_where_the_models_files_say_so(bert: Path, tmp_path: Path) -> None:
+    lower = described(bert, tmp_path, {"pooling_mode": "mean"}, do_lower_case=True)
     upper, same = lower(["DIED", "died"])
     np.testing.assert_allclose(upper, same, atol=1e-6)
 
@@ -130,14 +110,14 @@ def test_encoder_lowers_case_where_the_models_files_say_so(bare: Path, tmp_path:
     ],
 )
 def test_encoder_that_does_more_is_refused(
-    bare: Path, tmp_path: Path, config: dict[str, Any], steps: tuple[str, ...], message: str
+    bert: Path, tmp_path: Path, config: dict[str, Any], steps: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        described(bare, tmp_path, config, *steps)(TEXTS)
+        described(bert, tmp_path, config, *steps)(TEXTS)
 
 
-def test_encoder_that_does_not_pool_is_refused(bare: Path, tmp_path: Path) -> None:
-    encoder = described(bare, tmp_path, {"pooling_mode": "mean"})
+def test_encoder_that_does_not_pool_is_refused(bert: Path, tmp_path: Path) -> None:
+    encoder = described(bert, tmp_path, {"pooling_mode": "mean"})
     (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "some.Transformer"}]))
     with pytest.raises(InputError, match=r"pools by nothing"):
         encoder(TEXTS)
