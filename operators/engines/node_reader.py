@@ -1,36 +1,60 @@
-"""A trie read by an engine that takes texts: each node is a text of its own."""
+"""A trie read by an engine that takes texts: each node is a text of its own, of several clozes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
-from operators.engines.preference import PreferRequest, Read, log_sum
+from operators.engines.preference import (
+    Preferred,
+    PreferRequest,
+    Read,
+    log_sum,
+    preferred_of,
+    search,
+)
 
 Asked = tuple[Sequence[int], Sequence[int]]
 """A text, and the tokens whose log-probabilities behind it are asked for."""
+Said = Callable[[Sequence[Asked]], Sequence[Mapping[int, float]]]
+"""Gives log-probabilities of tokens behind texts."""
 
 
-class NodeReader:
-    """Reads nodes of a request's trie; `said` gives log-probabilities of tokens behind texts."""
+def preferences(
+    requests: Iterable[PreferRequest], said: Said, *, n_at_once: int
+) -> Iterator[Preferred]:
+    """What each request asks for, as soon as it is found; `n_at_once` are searched together."""
+    waiting, live = iter(requests), list[_Searched]()
+    while live := [*live, *map(_Searched, islice(waiting, n_at_once - len(live)))]:
+        answers = iter(said([each for one in live for each in one.asked()]))
+        found = [one.told(list(islice(answers, len(one.nodes)))) for one in live]
+        live = [one for one, done in zip(live, found, strict=True) if done is None]
+        yield from (done for done in found if done is not None)
 
-    def __init__(
-        self,
-        request: PreferRequest,
-        said: Callable[[Sequence[Asked]], Sequence[Mapping[int, float]]],
-    ) -> None:
-        self._request, self._said = request, said
-        self.n_tokens = 0
 
-    def read(self, nodes: Sequence[int]) -> list[Read]:
-        """What is said behind some nodes."""
-        asked = list(map(self._asked, nodes))
-        self.n_tokens += sum(len(text) for text, _ in asked)
-        answers = zip(nodes, self._said(asked), strict=True)
-        return [self._read(node, said) for node, said in answers]
+class _Searched:
+    """A request, and the nodes of its trie that are to be read next."""
 
-    def _asked(self, node: int) -> Asked:
+    def __init__(self, request: PreferRequest) -> None:
+        self._request, self._steps = request, search(request)
+        self.nodes = next(self._steps)
+        self._n_tokens = 0
+
+    def asked(self) -> Iterator[Asked]:
+        """What is asked of the engine now."""
         trie = self._request.trie
-        path = [trie.tokens[each] for each in trie.above(node)[-2::-1]]
-        below = [trie.tokens[child] for child in trie.children[node]]
-        return [*self._request.token_ids, *path], [*{*below, *self._request.ending}]
+        for node in self.nodes:
+            path = [trie.tokens[each] for each in trie.above(node)[-2::-1]]
+            below = [trie.tokens[child] for child in trie.children[node]]
+            text = [*self._request.token_ids, *path]
+            self._n_tokens += len(text)
+            yield text, [*{*below, *self._request.ending}]
+
+    def told(self, said: Sequence[Mapping[int, float]]) -> Preferred | None:
+        """Go on with what was said; the answer, if that was all."""
+        try:
+            self.nodes = self._steps.send(list(map(self._read, self.nodes, said)))
+        except StopIteration as ended:
+            return preferred_of(self._request, ended.value, self._n_tokens)
+        return None
 
     def _read(self, node: int, said: Mapping[int, float]) -> Read:
         trie = self._request.trie

@@ -15,7 +15,7 @@ Both then sum up all labels of what they found. The answer is in no search: it t
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -132,24 +132,53 @@ class Reader(Protocol):
         ...
 
 
+class Ranked(NamedTuple):
+    """The right answer and its distractors, in the order in which they count."""
+
+    answer: Plausible
+    distractors: Sequence[Plausible]
+
+
+Steps = Generator[Sequence[int], Sequence[Read], Ranked]
+
+
 def preferred(request: PreferRequest, reader: Reader) -> Preferred:
     """The plausibilities that a request asks for."""
-    seen = _Seen(request.trie, reader)
-    entities = _chosen(request, seen)
-    seen.read_labels([request.answer_id, *entities])
+    steps = search(request)
+    nodes = next(steps)
+    while True:
+        try:
+            nodes = steps.send(reader.read(nodes))
+        except StopIteration as ended:
+            return preferred_of(request, ended.value, reader.n_tokens)
+
+
+def preferred_of(request: PreferRequest, found: Ranked, n_tokens: int) -> Preferred:
+    """What was found, as it is handed on; the model has read `n_tokens`."""
+    return Preferred(request.request_id, found.answer, found.distractors, n_tokens)
+
+
+def search(request: PreferRequest) -> Steps:
+    """Find what a request asks for: yields nodes, and is sent what is said behind them."""
+    seen = _Seen(request.trie)
+    entities = yield from _chosen(request, seen)
+    if missing := seen.unread([request.answer_id, *entities]):
+        seen.note(missing, (yield missing))
     answer, *found = map(seen.plausible, [request.answer_id, *entities])
     if request.search != "given":
         found.sort(key=lambda each: (-each.logprob, each.entity_id))
-    return Preferred(request.request_id, answer, found[: request.n], reader.n_tokens)
+    return Ranked(answer, found[: request.n])
 
 
-def _chosen(request: PreferRequest, seen: "_Seen") -> list[str]:
+def _chosen(
+    request: PreferRequest, seen: "_Seen"
+) -> Generator[Sequence[int], Sequence[Read], list[str]]:
     """The entities to sum up: for `exact` some more than n, since sums may change their order."""
     if request.search == "given":
         return list(request.distractors[: request.n])
     found, live, waiting = _Found(request), [0], dict[int, float]()
     while live:
-        seen.read(live)
+        seen.note(live, (yield live))
         for node in live:
             found.add(node, seen.closed(node))
             below = found.open(request.trie.children[node])
@@ -161,24 +190,23 @@ def _chosen(request: PreferRequest, seen: "_Seen") -> list[str]:
 class _Seen:
     """What is known of the nodes of a trie behind a cloze."""
 
-    def __init__(self, trie: Trie, reader: Reader) -> None:
-        self._trie, self._reader = trie, reader
+    def __init__(self, trie: Trie) -> None:
+        self._trie = trie
         self.logprobs = {0: 0.0}  # of each path, as far as its node's parent is read
         self._endings: dict[int, float] = {}
 
-    def read(self, nodes: Sequence[int]) -> None:
-        """Ask the model behind nodes; those above them are read, or among them before them."""
-        for node, said in zip(nodes, self._reader.read(nodes), strict=True):
-            self._endings[node] = said.ending
-            for child, logprob in zip(self._trie.children[node], said.children, strict=True):
+    def note(self, nodes: Sequence[int], said: Sequence[Read]) -> None:
+        """Keep what is said behind nodes; those above them are read, or among them before them."""
+        for node, each in zip(nodes, said, strict=True):
+            self._endings[node] = each.ending
+            for child, logprob in zip(self._trie.children[node], each.children, strict=True):
                 self.logprobs[child] = self.logprobs[node] + logprob
 
-    def read_labels(self, entities: Iterable[str]) -> None:
-        """Read all labels of some entities, and what the cloze itself ends with."""
+    def unread(self, entities: Iterable[str]) -> list[int]:
+        """What is to be read of all labels of some entities, and of the cloze itself."""
         ends = {node for entity_id in entities for node in self._trie.nodes_of[entity_id]}
         needed = {above for node in (*ends, self._trie.start) for above in self._trie.above(node)}
-        if missing := sorted(needed - self._endings.keys()):
-            self.read(missing)
+        return sorted(needed - self._endings.keys())
 
     def closed(self, node: int) -> float:
         """The log-probability of a node's label and an ending, as far as the model has read it."""
