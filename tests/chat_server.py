@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+HANG_UP = 0  # in place of a status: the connection is closed without an answer
+
 
 @dataclass
 class ChatServer:
-    """What was asked of it, and with which key; `answer` gives a status and a body."""
+    """What was asked of it, and with which key; `answer` gives a status (or HANG_UP) and a body."""
 
     answer: Callable[[dict[str, Any]], tuple[int, Any]]
     url: str = ""
@@ -41,6 +43,9 @@ def serving(answer: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[Cha
             state.requests.append(request)
             status, body = state.answer(request)
             time.sleep(state.pause_s)
+            if status == HANG_UP:
+                self.close_connection = True
+                return
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             try:
                 self.send_response(status)
