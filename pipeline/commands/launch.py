@@ -22,6 +22,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _launch(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
+    from pipeline.execution.cluster import check_build
     from pipeline.launchers import LAUNCHERS, order
     from pipeline.machine import secrets
 
@@ -34,7 +35,11 @@ def _launch(asked: argparse.Namespace) -> int:
         return 0
     order.check_no_credentials(settings)
     launcher = LAUNCHERS[launch.kind]
-    text = launcher.rendered(settings, asked.overrides)
-    secrets.refuse(text, "what would be submitted")
+    overrides = order.handed_on(settings, asked.overrides)
+    if launch.kind == "slurm" and not asked.dry_run:  # the nodes have this very installation
+        check_build(settings)
+    text = launcher.rendered(settings, overrides)
+    # What is rendered may have the overrides in another form, in which no secret can be told.
+    secrets.refuse(f"{order.command(overrides)}\n{text}", "what would be submitted")
     print(text.rstrip("\n") if asked.dry_run else launcher.submitted(launch, text))
     return 0

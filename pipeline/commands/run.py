@@ -24,7 +24,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verbs to the command line."""
     score = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
-        ("run", execute, "compute what is missing and write the tables"),
+        ("run", _run, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say whether each stage of a run is done, partial or missing"),
         (
@@ -38,6 +38,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
         command.take(keys=None)
         command.set_defaults(run=run)
+        if verb == "run":
+            encoded = "the overrides are percent-encoded, as launch writes them where shells read"
+            command.add_argument("--percent-encoded", action="store_true", help=encoded)
         if verb == "verify":
             fix = "set aside what is damaged, so that the next run computes it anew"
             command.add_argument("--repair", action="store_true", help=fix)
@@ -55,7 +58,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def execute(asked: argparse.Namespace) -> int:
-    """Compute what is missing and print the card; the verb `run`."""
+    """Compute what is missing and print the card."""
     from pipeline import api
 
     print(shown(f"\n{api.run(*asked.overrides)}"))
@@ -68,6 +71,14 @@ def _prompts(asked: argparse.Namespace) -> int:
 
     print(f"{asked.out}: {count(write(load(asked.overrides), asked.out), 'prompt')}")
     return 0
+
+
+def _run(asked: argparse.Namespace) -> int:
+    if asked.percent_encoded:
+        from pipeline.launchers import order
+
+        asked.overrides = order.decoded(asked.overrides)
+    return execute(asked)
 
 
 def _score(asked: argparse.Namespace) -> int:

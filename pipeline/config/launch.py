@@ -37,10 +37,11 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Pod:
-    """What a pod asks of its node, its GPUs aside."""
+    """What a pod asks of its node, its GPUs aside; `pod` goes into its specification."""
 
     cpus: Cpus
     memory: Text
+    pod: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class KubeRay:
     node_selector: dict[str, Any] | None
     tolerations: tuple[dict[str, Any], ...]
     service_account: Text | None
+    pull_secrets: tuple[Text, ...]
     secret: Text | None
     env: dict[str, Any] | None
     cache_claim: Text | None

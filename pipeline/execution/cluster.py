@@ -66,15 +66,15 @@ def _cores(cluster: Cluster) -> int:
     return cluster.num_cpus or os.cpu_count() or 1
 
 
-def environment(run: Run) -> dict[str, str]:
-    """The environment variables of the workers."""
+def environment(run: Run, *, offline: bool = False) -> dict[str, str]:
+    """The environment variables of the workers; `offline`: they must not ask the hub."""
     variables = run.engine.switches(os.environ) | _QUIET
     if device(run.cluster) == "cpu":
         variables |= _cpu_engine(run)
     variables["VLLM_BATCH_INVARIANT"] = str(int(run.decoding.determinism == "batch_invariant"))
     asked = (name for name in run.engine.variables if name in os.environ)
     variables |= {name: os.environ[name] for name in asked}
-    if _is_offline(run.model):
+    if offline or _is_offline(run.model):
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
 
@@ -97,8 +97,8 @@ def _is_offline(model: Model) -> bool:
 
 
 @contextmanager
-def started(run: Run) -> Iterator[None]:
-    """A running Ray for the time of the block.
+def started(run: Run, *, offline: bool = False) -> Iterator[None]:
+    """A running Ray for the time of the block; `offline`: its workers must not ask the hub.
 
     Raises:
         InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
@@ -116,7 +116,7 @@ def started(run: Run) -> Iterator[None]:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
     worker.print_to_stdstream = _unsaid
-    _connect(run)
+    _connect(run, environment(run, offline=offline))
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -127,7 +127,7 @@ def started(run: Run) -> Iterator[None]:
         ray.shutdown()
 
 
-def _connect(run: Run) -> None:
+def _connect(run: Run, variables: dict[str, str]) -> None:
     """Start a Ray here, or join the one at cluster.address; a machine that is slow gets two tries.
 
     Raises:
@@ -143,7 +143,7 @@ def _connect(run: Run) -> None:
                 include_dashboard=False if run.cluster.address is None else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env={"env_vars": environment(run)},
+                runtime_env={"env_vars": variables},
             )
         except ConnectionError as error:
             raise InputError(
@@ -170,6 +170,20 @@ def _check_engine(run: Run) -> None:
     if run.engine.version() == NOT_INSTALLED:
         raise InputError(
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
+        )
+    check_build(run)
+
+
+def check_build(run: Run) -> None:
+    """Refuse to do on CPUs what was meant for GPUs, and is paid as such.
+
+    Raises:
+        InputError: the engine that is installed here computes on CPUs alone.
+    """
+    if device(run.cluster) == "cuda" and (built := run.engine.cpu_build()) is not None:
+        raise InputError(
+            f"cluster.device=cuda, and {built} is installed here, which computes on CPUs alone; "
+            "install the CUDA build (make setup DEVICE=cuda), or give cluster.device=cpu."
         )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from operators.engines.kind import Start
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import device
+from pipeline.execution.cluster import check_build, device
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 
@@ -13,8 +13,10 @@ def load(run: Run, weights: Weights) -> Any:
     """The engine that the configuration names, with the model loaded.
 
     Raises:
-        InputError: the model's files on this machine are not those of the plan.
+        InputError: the model's files on this machine are not those of the plan, or the engine
+            cannot compute on the GPUs that it holds.
     """
+    check_build(run)
     models.verify(weights)
     model = weights.model
     return run.engine.load(

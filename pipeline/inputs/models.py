@@ -22,12 +22,14 @@ class Weights:
     """A model's weights, pinned: a commit on the hub, a package's version, or the files' digest.
 
     `content` is what further decides which they are: what a package's file was converted to, files
-    in the hub's cache that are not the hub's, files that arguments of the engine name.
+    in the hub's cache that are not the hub's, files that arguments of the engine name. `offline`:
+    the hub did not answer, and the files are those in its cache.
     """
 
     model: Model
     revision: str
     content: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    offline: bool = field(default=False, compare=False)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -80,6 +82,15 @@ def resolve(model: Model) -> Weights:
     return replace(found, content={**found.content, **_arguments(model)})
 
 
+def commit(model: Model) -> str:
+    """The commit of the hub that the model's revision means today.
+
+    Raises:
+        InputError: there is no such model, or it cannot be seen from here.
+    """
+    return _hub_commit(model)[0]
+
+
 def verify(weights: Weights) -> None:
     """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
 
@@ -100,8 +111,8 @@ def verify(weights: Weights) -> None:
 
 
 def _on_hub(model: Model) -> Weights:
-    commit = _hub_commit(model)
-    return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)))
+    commit, offline = _hub_commit(model)
+    return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)), offline)
 
 
 def _own(files: Mapping[str, Path]) -> dict[str, Any]:
@@ -130,12 +141,13 @@ def _arguments(model: Model) -> dict[str, Any]:
     return {"arguments": found} if found else {}
 
 
-def _hub_commit(model: Model) -> str:
+def _hub_commit(model: Model) -> tuple[str, bool]:
+    """The commit, and whether only the cache knows it, since the hub did not answer."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        commit = HfApi().model_info(model.id, revision=model.revision).sha
+        return str(HfApi().model_info(model.id, revision=model.revision).sha), False
     except HFValidationError as error:
         raise InputError(f"model.id={model.id} is no id of the hub: {error}") from error
     except hub.errors() as error:
@@ -150,8 +162,7 @@ def _hub_commit(model: Model) -> str:
             )
         except LocalEntryNotFoundError:
             raise InputError(hub.refusal(error, model.id, model.revision, fix)) from error
-        commit = Path(cached).name
-    return str(commit)
+        return Path(cached).name, True
 
 
 def _package_version(model: Model) -> str:

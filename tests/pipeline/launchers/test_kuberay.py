@@ -1,5 +1,7 @@
 """The RayJob: sound for Kubernetes, read by Ray's own autoscaler, and without a secret."""
 
+import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from operators.errors import InputError
 from pipeline.config.settings import load
 from pipeline.launchers import kuberay
 
+ROOT = Path(__file__).parents[3]
 SCHEMA = yaml.safe_load(Path(__file__).with_name("rayjob.schema.yaml").read_text())
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
 # Everything that may be left out is there in the second.
@@ -27,6 +30,10 @@ MOST = (
     "cluster.launch.cache_claim=weights",
     "cluster.launch.node_selector={cloud.google.com/gke-spot: 'true'}",
     "cluster.launch.env={AWS_REGION: eu-west-1}",
+    "cluster.launch.pull_secrets=[registry-key]",
+    "cluster.launch.head.pod={priorityClassName: high}",
+    "cluster.launch.worker.pod={runtimeClassName: nvidia, tolerations: [{key: batch}], containers: "
+    "[{name: worker, resources: {limits: {ephemeral-storage: 300Gi}}}, {name: watcher}]}",
     "run_name='A name that is longer than Kubernetes allows, and has Capitals_'",
 )
 
@@ -53,6 +60,79 @@ def test_rendered_is_a_sound_rayjob_of_sound_pods(overrides: tuple[str, ...]) ->
     for group in groups(manifest):
         pod = {"apiVersion": "v1", "kind": "PodTemplate", "template": group["template"]}
         kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.fixture(scope="module", params=["1.5.1", "1.6.2", "1.7.0"])
+def operators_own(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What an operator of this version validates a RayJob with, where unknown fields are refused.
+
+    Its authors publish it with the operator; FACTSWEEP_KUBERAY names the folder that has it.
+    """
+    folder = Path(os.environ.get("FACTSWEEP_KUBERAY", ROOT / "../shared/kuberay")).resolve()
+    path = folder / f"rayjob-crd-{request.param}.yaml.gz"
+    if not path.is_file():
+        absent = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        absent(f"{path} is missing; FACTSWEEP_KUBERAY names the folder of KubeRay's own schemas")
+    definition = yaml.load(gzip.decompress(path.read_bytes()), yaml.CSafeLoader)
+    [version] = [each for each in definition["spec"]["versions"] if each["name"] == "v1"]
+    return dict(closed(version["schema"]["openAPIV3Schema"]))
+
+
+def closed(schema: Any) -> Any:
+    """A schema of Kubernetes as JSON Schema has it, in which unknown fields are refused."""
+    if not isinstance(schema, dict):
+        return [closed(each) for each in schema] if isinstance(schema, list) else schema
+    found = {
+        name: {key: closed(each) for key, each in value.items()}
+        if name == "properties"
+        else closed(value)
+        for name, value in schema.items()
+    }
+    if "properties" in found and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        found["additionalProperties"] = False
+    return found
+
+
+@pytest.mark.parametrize("overrides", [LEAST, MOST])
+def test_rendered_passes_the_operators_own_schema(
+    operators_own: dict[str, Any], overrides: tuple[str, ...]
+) -> None:
+    jsonschema.validate(rendered(*overrides), operators_own)
+
+
+def test_operators_own_schema_refuses_what_it_does_not_know(operators_own: dict[str, Any]) -> None:
+    for group, field in ((0, "runtimeClass"), (1, "imagePullSecret")):
+        manifest = rendered(*LEAST)
+        groups(manifest)[group]["template"]["spec"][field] = "x"
+        with pytest.raises(jsonschema.ValidationError, match=field):
+            jsonschema.validate(manifest, operators_own)
+
+
+def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
+    """The RayJob as a whole is tried once: the operator would do so for any exit code."""
+    spec = rendered(*LEAST, "cluster.launch.attempts=5")["spec"]
+    assert spec["backoffLimit"] == 0
+    assert spec["submitterConfig"] == {"backoffLimit": 5}
+    assert spec.get("submissionMode", "K8sJobMode") == "K8sJobMode"  # who has a submitter
+
+
+def test_rendered_images_are_pulled_with_secrets() -> None:
+    manifest = rendered(*MOST)
+    pods = [each["template"]["spec"] for each in groups(manifest)]
+    pods.append(manifest["spec"]["submitterPodTemplate"]["spec"])
+    assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "registry-key"}]] * 3
+
+
+def test_rendered_pod_is_merged_by_names() -> None:
+    head, worker = (group["template"]["spec"] for group in groups(rendered(*MOST)))
+    plain = groups(rendered("model=llama3-70b"))[1]["template"]["spec"]
+    assert (head["priorityClassName"], worker["runtimeClassName"]) == ("high", "nvidia")
+    assert "runtimeClassName" not in head
+    assert worker["tolerations"] == [*plain["tolerations"], {"key": "batch"}]
+    ours, theirs = worker["containers"]
+    assert theirs == {"name": "watcher"}
+    limits = plain["containers"][0]["resources"]["limits"]
+    assert ours["resources"]["limits"] == {**limits, "ephemeral-storage": "300Gi"}
 
 
 def test_misspelt_fields_are_found() -> None:

