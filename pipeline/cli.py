@@ -122,6 +122,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     late(asked.command, asked, more)
     if asked.config_dir is not None:
         os.environ[folders.VARIABLE] = asked.config_dir
+    if getattr(asked, "percent_encoded", False):
+        from pipeline.launchers import order
+
+        asked.words = order.decoded(asked.words)
     if asked.command.takes is not None:
         asked.command.takes.fill(asked, asked.command.verb)
     return asked

@@ -24,7 +24,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verbs to the command line."""
     score = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
     for verb, run, text in (
-        ("run", _run, "compute what is missing and write the tables"),
+        ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say whether each stage of a run is done, partial or missing"),
         (
@@ -71,14 +71,6 @@ def _prompts(asked: argparse.Namespace) -> int:
 
     print(f"{asked.out}: {count(write(load(asked.overrides), asked.out), 'prompt')}")
     return 0
-
-
-def _run(asked: argparse.Namespace) -> int:
-    if asked.percent_encoded:
-        from pipeline.launchers import order
-
-        asked.overrides = order.decoded(asked.overrides)
-    return execute(asked)
 
 
 def _score(asked: argparse.Namespace) -> int:

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import api
 from pipeline.cli import main
-from pipeline.commands import run as verb
 from pipeline.config.settings import load
 from pipeline.launchers import LAUNCHERS, order
 
@@ -22,15 +22,8 @@ HOSTILE = [
     'decoding.stop=["\n", "\t", "\\"]',
     "run_name='a \"b\" $HOME $(id) `id`; id & id | id > /dev/null < /etc/passwd'",
     "run_name='#1 ~ ~root %41 %% ! * ? {a,b} [a-z] \\\\ \\ München 東京 👍'",
-    "~metrics",
-    "=",
-    "a=~",
-    "%7E",
-    "'",
-    '"',
-    "\\",
-    " ",
-    "\n",
+    "~cluster.launch.options",
+    *(f"run_name={value}" for value in ("=", "~", "~root:~", "%7E", "'", '"', "\\", " ", "\n")),
 ]
 # What a command line can hold: not NUL, and no option, which the verb `launch` would not take.
 ANY = st.text("".join(map(chr, range(1, 0x180))) + "東\u2028\ufeff👍", min_size=1, max_size=30)
@@ -58,7 +51,7 @@ def split_by_kuberay(line: str) -> str:
 def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The overrides that a run is asked with that is started with these arguments."""
     found: list[str] = []
-    monkeypatch.setattr(verb, "execute", lambda asked: found.extend(asked.overrides) or 0)
+    monkeypatch.setattr(api, "run", lambda *overrides: found.extend(overrides))
     assert main(arguments) == 0
     return found
 
