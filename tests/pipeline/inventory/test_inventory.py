@@ -309,11 +309,12 @@ def test_plan_says_why_answers_are_decoded_anew(
 ) -> None:
     said = "\n".join(lines(*forecast(finished.run)))
     assert "decoded anew" not in said
-    monkeypatch.setattr("pipeline.stages.answer._software", lambda *_: {"engine": "fake 2"})
-    said = "\n".join(lines(*forecast(small_settings())))
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.stages.answer._software", lambda *_: {"engine": "fake 2"})
+        said = "\n".join(lines(*forecast(small_settings())))
     (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
     assert why.startswith("  decoded anew because: software.engine: fake 1 → fake 2; ")
-    said = "\n".join(lines(*forecast(small_settings("model.name=other", "decoding.stop=[x]"))))
+    said = "\n".join(lines(*forecast(small_settings("decoding.stop=[x]"))))
     assert "stop: " in said
 
 
