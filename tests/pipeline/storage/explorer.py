@@ -4,6 +4,9 @@ A step is what a writer does from one call of the store to the next. Each order 
 threads of which one goes at a time; a state that was seen before is not explored again. What a
 writer does next depends only on what the store has answered it, so a state is what is stored,
 what each writer has been answered.
+
+Programs may be long here, and the number of times that the turn changes is bounded; `all_orders.py`
+has no such bound, for short ones.
 """
 
 import hashlib

@@ -1,0 +1,342 @@
+"""A model checker for short programs that share a store: the real code in all orders of its steps.
+
+A step is what a writer does from one call of the store to the next. What a writer calls next
+follows from what the store has answered it: so for each series of answers the real code is run
+once, and what it calls then is remembered. All orders of the calls of several writers are then
+gone through, each state once: what is stored, and how far each writer is.
+"""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from operators.errors import ArtifactHeldError
+from pipeline.storage import lease
+from pipeline.storage.lease import Writer
+from pipeline.storage.store import Store
+
+Files = Mapping[str, bytes]
+
+
+class Call(NamedTuple):
+    """What a writer asks of the store, or that it waits."""
+
+    kind: str
+    name: str = ""
+    content: bytes = b""
+
+    def answered(self, files: Files) -> tuple[Any, Files]:
+        """What a store with these files says, and its files thereafter."""
+        match self.kind:
+            case "put":
+                return None, {**files, self.name: self.content}
+            case "put_new":
+                after = {self.name: self.content, **files}
+                return after[self.name] == self.content, after
+            case "drop":
+                return None, {name: each for name, each in files.items() if name != self.name}
+            case "get":
+                return files.get(self.name), files
+            case "exists":
+                return self.name in files, files
+            case "names":
+                below = (name.rpartition("/") for name in sorted(files))
+                return tuple(name for place, _, name in below if place == self.name), files
+        return None, files
+
+
+class Memory(Store):
+    """A store in memory, as one writer sees it; `ask` answers each call."""
+
+    def __init__(self, ask: Callable[[Call], Any]) -> None:
+        self.__dict__.update(root="memory", ask=ask, known=(), now=0.0)
+
+    def _ask(self, *call: Any) -> Any:
+        answer = self.ask(Call(*call))
+        self.__dict__["known"] = (*self.known, answer)
+        return answer
+
+    def knows(self, *facts: object) -> None:
+        """Say what the program still knows, of all that the store has answered it."""
+        self.__dict__["known"] = facts
+
+    def put(self, name: str, content: bytes) -> None:
+        self._ask("put", name, content)
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        return bool(self._ask("put_new", name, content))
+
+    def get(self, name: str) -> bytes:
+        found: bytes | None = self._ask("get", name)
+        if found is None:
+            raise FileNotFoundError(name)
+        return found
+
+    def open(self, name: str) -> Any:
+        import pyarrow as pa
+
+        return pa.BufferReader(self.get(name))
+
+    def exists(self, name: str) -> bool:
+        return bool(self._ask("exists", name))
+
+    def names(self, folder: str) -> list[str]:
+        return list(self._ask("names", folder))
+
+    def drop(self, name: str) -> None:
+        self._ask("drop", name)
+
+    def monotonic(self) -> float:
+        """The writer's own clock, which goes only while it waits."""
+        return float(self.now)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for a turn."""
+        self._ask("sleep")
+        self.__dict__["now"] += seconds
+
+
+def short_waits(patch: pytest.MonkeyPatch) -> None:
+    """One look without a change is enough to take a lease over: who has no turn may seem dead.
+
+    Each time that a taker looks anew, it knows what it has seen of heartbeats, and nothing more.
+    """
+    last = lease._last
+
+    def looked(store: Memory, folder: str) -> int:
+        taker = sys._getframe(1)
+        if taker.f_code is Writer.take.__code__:
+            watch, losers = taker.f_locals["watch"], taker.f_locals["self"]._losers
+            seen = {
+                writer: (beat, still_s, min(store.now - at, 2 * lease._LOOK_S))
+                for writer, (beat, still_s, at) in watch._seen.items()
+            }
+            store.knows("looks", *map(str, (sorted(losers), sorted(seen.items()), watch._alive)))
+        return last(store, folder)
+
+    patch.setattr(lease, "EXPIRES_S", 1.0)
+    patch.setattr(lease, "_last", looked)
+
+
+def over(files: dict[str, bytes]) -> Memory:
+    """A store of these files, for one who is alone with them."""
+
+    def ask(call: Call) -> Any:
+        answer, after = call.answered(files)
+        kept = dict(after)
+        files.clear()
+        files.update(kept)
+        return answer
+
+    return Memory(ask)
+
+
+class _Stopped(BaseException):
+    """The process of a writer ends here: nothing more of it reaches the store."""
+
+
+class Place(NamedTuple):
+    """How far a writer is: the answers so far, and what it calls next, or how it ended."""
+
+    answers: tuple[Any, ...]
+    call: Call | None
+    outcome: str | None
+
+
+KILLED = Place((), None, "killed")
+
+
+class Program:
+    """What a writer does by what the store has answered it: the real code, run once for each."""
+
+    def __init__(self, code: Callable[[Memory, int], None], number: int) -> None:
+        self._code, self._number = code, number
+        self._places: dict[tuple[Any, ...], int] = {}
+        self._following: dict[tuple[int, Any], int] = {}
+        self.places = [KILLED]
+        self.start = self._run(())
+
+    def after(self, place: int, answer: Any) -> int:
+        """Where the writer is after an answer to what it called."""
+        step = place, answer
+        if step not in self._following:
+            self._following[step] = self._run((*self.places[place].answers, answer))
+        return self._following[step]
+
+    def _run(self, answers: tuple[Any, ...]) -> int:
+        left, calls = iter(answers), list[Call]()
+
+        def ask(call: Call) -> Any:
+            if call.kind == "sleep":  # no step of its own: it changes nothing, and learns nothing
+                return None
+            for answer in () if calls else left:
+                return answer
+            calls.append(call)
+            raise _Stopped
+
+        store = Memory(ask)
+        try:
+            self._code(store, self._number)
+            outcome = "done"
+        except ArtifactHeldError:
+            outcome = "told"
+        except _Stopped:
+            outcome = None
+        found = Place(answers, calls[0] if calls else None, outcome)
+        known = (store.known, outcome) if outcome is None else (outcome,)
+        number = self._places.setdefault(known, len(self.places))
+        if number == len(self.places):
+            self.places.append(found)
+        assert self.places[number].call == found.call, "what the program says it knows is not all"
+        return number
+
+
+class State(NamedTuple):
+    """What is stored, by its number; where each writer is; a bit of each that was late; deaths."""
+
+    files: int
+    places: tuple[int, ...]
+    late: int
+    kills: int
+
+
+@dataclass
+class Explorer:
+    """All orders of the steps of `n` writers that run `program`, with at most `kills` deaths.
+
+    Two writers that take each other for dead may take over from each other without end, so orders
+    with more than `leases` leases are left out.
+    `ended` looks at what is stored, and at how each writer ended, when all have.
+    """
+
+    program: Callable[[Memory, int], None]
+    n: int
+    kills: int
+    leases: int
+    witness: "Witness"
+    ended: Callable[[dict[str, bytes], tuple[str, ...]], None]
+    n_states: int = 0
+    _files: list[Files] = field(default_factory=list)
+    _numbers: dict[frozenset[tuple[str, bytes]], int] = field(default_factory=dict)
+    _steps: dict[tuple[int, int, int], tuple[int, int, bool]] = field(default_factory=dict)
+    _ends: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
+
+    def explore(self) -> "Explorer":
+        """Go through them all.
+
+        Raises:
+            AssertionError: something is wrong; it says after which steps.
+        """
+        programs = [Program(self.program, number) for number in range(self.n)]
+        start = State(self._number({}), tuple(p.start for p in programs), 0, 0)
+        before: dict[State, State | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            state = queue.popleft()
+            try:
+                for following in self._following(state, programs):
+                    if following not in before:
+                        before[following] = state
+                        queue.append(following)
+            except Exception as error:
+                steps = _told(before, state, programs)
+                raise AssertionError("\n".join([f"{error} after", *steps])) from error
+        self.n_states = len(before)
+        return self
+
+    def _following(self, state: State, programs: list[Program]) -> Iterator[State]:
+        """What may come next; the store and the writers are judged on the way."""
+        places = [program.places[at] for program, at in zip(programs, state.places, strict=True)]
+        outcomes = tuple(each.outcome for each in places if each.outcome is not None)
+        if len(outcomes) == self.n and (state.files, outcomes) not in self._ends:
+            self._ends.add((state.files, outcomes))
+            self.ended(dict(self._files[state.files]), outcomes)
+        for writer, place in enumerate(places):
+            if place.call is None:
+                continue
+            files, to, late = self._step(state.files, writer, state.places[writer], programs)
+            if _last(self._files[files]) > self.leases:
+                continue
+            bit = late << writer
+            assert not state.late & bit, f"writer {writer} went on after it lost its lease"
+            yield State(files, _with(state.places, writer, to), state.late | bit, state.kills)
+            if state.kills < self.kills:
+                killed = _with(state.places, writer, 0)
+                yield State(state.files, killed, state.late, state.kills + 1)
+
+    def _step(
+        self, files: int, writer: int, at: int, programs: list[Program]
+    ) -> tuple[int, int, bool]:
+        """The files, the writer's place, and whether it was late, after its next call."""
+        step = files, writer, at
+        if step not in self._steps:
+            call = programs[writer].places[at].call
+            assert call is not None
+            answer, after = call.answered(self._files[files])
+            late = self.witness.is_late(writer, call, self._files[files], after)
+            to = programs[writer].after(at, answer)
+            self._steps[step] = self._number(after), to, late
+        return self._steps[step]
+
+    def _number(self, files: Files) -> int:
+        number = self._numbers.setdefault(frozenset(files.items()), len(self._files))
+        if number == len(self._files):
+            self._files.append(files)
+        return number
+
+
+def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def _told(before: Mapping[State, State | None], state: State, programs: list[Program]) -> list[str]:
+    """The steps that led to a state: no way there is shorter."""
+    steps = list[str]()
+    while (earlier := before[state]) is not None:
+        step = "a taker looks anew"  # and is where it was
+        for writer, program in enumerate(programs):
+            at, to = earlier.places[writer], state.places[writer]
+            call = program.places[at].call
+            if at != to and call is not None:
+                step = f"{writer}: {f'{call.kind} {call.name}' if to else 'dies'}"
+        steps.append(step)
+        state = earlier
+    return steps[::-1]
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Looks at each change of an artifact: nothing published changes, and who lost a lease stops.
+
+    It may stop at its next publishing: so it may be late once.
+    """
+
+    folder: str
+
+    def is_late(self, writer: int, call: Call, before: Files, after: Files) -> bool:
+        """Whether a call changes the artifact for one who does not hold it.
+
+        Raises:
+            AssertionError: it changes what is published.
+        """
+        table = self.folder.partition("/")[0]
+        for name, content in before.items():
+            if name.startswith(f"{self.folder}/{table}/") or name.endswith("manifest.json"):
+                assert after.get(name) == content, f"{name} was changed"
+                assert name != call.name or call.kind not in ("put", "drop"), f"{name} anew"
+        last = _last(after)
+        assert last >= _last(before), "the highest lease is gone"
+        changes = call.kind in ("put", "drop") or (call.kind == "put_new" and after != before)
+        if not changes or not call.name.startswith(f"{self.folder}/") or "/leases/" in call.name:
+            return False
+        content = json.loads(after[f"{self.folder}/leases/{last:06d}.json"])
+        return int(content["id"], 16) != writer
+
+
+def _last(files: Files) -> int:
+    return max((int(name[-11:-5]) for name in files if "/leases/" in name), default=0)
