@@ -13,6 +13,7 @@ from operators.errors import InputError
 
 _SEPARATORS = "/\\:"
 _TAKEN = ("baselines", "compare", "report")  # beside runs, in a folder of results
+_BETWEEN = "to"  # between two runs, in a folder of comparisons
 _LONGEST = 120  # bytes: a file's name has 255, and more is written behind it
 
 
@@ -81,8 +82,18 @@ def check_run(name: str) -> None:
     for part in name.split("/"):
         if (problem := fault(part)) is not None:
             raise InputError(f"run_name={shown(name)}: {shown(part)} {problem}; give another.")
-    if name.partition("/")[0] in _TAKEN:
+    parts = folded(name).split("/")
+    if parts[0] in _TAKEN or _BETWEEN in parts:
         raise InputError(f"run_name={shown(name)} is a folder of factsweep's own; give another.")
+
+
+def compared(first: str, second: str) -> str:
+    """The folder in which two runs are compared: another for any two others.
+
+    >>> compared("gpt2", "night-2026-11-01/gpt2-mini")
+    'gpt2/to/night-2026-11-01/gpt2-mini'
+    """
+    return f"{first}/{_BETWEEN}/{second}"
 
 
 def check_apart(names: Iterable[str], what: str) -> None:

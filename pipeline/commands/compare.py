@@ -23,7 +23,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         group="comparison.",
         about="FIRST and SECOND are names of runs.",
     )
-    compare.add_argument("--out", help="where to write; default results/compare/<first>-<second>")
+    compare.add_argument(
+        "--out", help="where to write; default results/compare/<first>/to/<second>"
+    )
     differ = "compare even if they differ in more than the model; the tables say so"
     compare.add_argument("--anyway", action="store_true", help=differ)
     gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
@@ -32,17 +34,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
-    from operators.names import check_run
+    from operators import names
     from operators.tables.formats.markdown import markdown
     from pipeline.results.compare import compared, settings
     from pipeline.storage.store import Store
     from pipeline.storage.tables import write_report
 
     for name in (asked.first, asked.second):
-        check_run(name)
+        names.check_run(name)
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
-    out = asked.out or f"{results}/compare/{asked.first}-{asked.second}"
+    out = asked.out or f"{results}/compare/{names.compared(asked.first, asked.second)}"
     outcomes = set()
     for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
         store = Store(f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}")

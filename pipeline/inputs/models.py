@@ -13,7 +13,7 @@ from operators.errors import InputError, refusing
 from operators.redact import texts
 from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Model
-from pipeline.inputs import converted, digests, hub, hub_cache
+from pipeline.inputs import converted, digests, hub, hub_cache, remote_code
 from pipeline.machine import dtype, processor
 
 
@@ -75,7 +75,8 @@ def resolve(model: Model) -> Weights:
     """The weights that the model's source and revision mean today.
 
     Raises:
-        InputError: there is no such model, it cannot be seen from here, or a file of it is damaged.
+        InputError: there is no such model, it cannot be seen from here, a file of it is damaged, or
+            code of another repository is to run.
     """
     sources = {"hub": _on_hub, "package": _packaged, "path": _at_path}
     found = sources[model.source](model)
@@ -112,6 +113,7 @@ def verify(weights: Weights) -> None:
 
 def _on_hub(model: Model) -> Weights:
     commit, offline = _hub_commit(model)
+    remote_code.check_own(model, commit)
     return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)), offline)
 
 
@@ -128,6 +130,7 @@ def _at_path(model: Model) -> Weights:
     folder = Path(model.id)
     if not (folder / "config.json").is_file():
         raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
+    remote_code.check_own(model, None)
     return Weights(model, digests.of_files(digests.below(folder)))
 
 

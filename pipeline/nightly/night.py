@@ -16,7 +16,7 @@ from pydantic import Field
 from operators.errors import InputError
 from operators.methods.ability import ABILITIES
 from operators.metrics.comparing.verdict import Outcome
-from operators.names import check_run
+from operators.names import check_run, folded
 from pipeline.config import folders
 from pipeline.config.limits import Share, Text
 from pipeline.config.recipe import NoNumber
@@ -155,6 +155,8 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
+        if any(folded(other.name) == folded(folder) for other in found.values()):
+            raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         found[measured] = _named(run, given, folder, str(day))
     return list(found.values())
 

@@ -101,9 +101,11 @@ def check_free(results: str, name: str) -> None:
     Raises:
         InputError: it names the other.
     """
-    folder, _, last = name.rpartition("/")
-    there = [each for each in Store(results).folders(folder) if folded(each) == folded(last)]
-    check_apart([*there, last], f"the runs in {Store(results).where()}:")
+    store, parts = Store(results), name.split("/")
+    for depth, part in enumerate(parts):
+        there = store.folders("/".join(parts[:depth]))
+        alike = [each for each in there if folded(each) == folded(part)]
+        check_apart([*alike, part], f"the runs in {store.where()}:")
 
 
 def _unknown(results: str, name: str) -> InputError:

@@ -1,5 +1,7 @@
 """Names: what leaves its folder, is hidden, or falls together with another is refused."""
 
+import itertools
+
 import polars as pl
 import pytest
 
@@ -45,15 +47,28 @@ def test_check_apart_other_names_are_taken() -> None:
     names.check_apart(["P36", "P37", "P36"], "the runs")
 
 
-@pytest.mark.parametrize("name", ["../x", "a//b", "/a", "a/", ".a", "a/.b", "report", "compare/x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../x", "a//b", "/a", "a/", ".a", "a/.b"),
+        *("report", "compare/x", "Report", "to", "a/to/b", "a/TO"),
+    ],
+)
 def test_check_run_unfit_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"^run_name=.*; give another\.$"):
         names.check_run(name)
 
 
-@pytest.mark.parametrize("name", ["demo", "night-2026-11-01/gpt2-mini"])
+@pytest.mark.parametrize("name", ["demo", "night-2026-11-01/gpt2-mini", "to-a", "a/report"])
 def test_check_run_fit_is_taken(name: str) -> None:
     names.check_run(name)
+
+
+def test_compared_two_other_runs_have_another_folder() -> None:
+    parts = ("a", "b", "a-b", "-", "to-a")
+    runs = [*parts, *("/".join(two) for two in itertools.product(parts, repeat=2))]
+    pairs = list(itertools.product(runs, repeat=2))
+    assert len({names.compared(*pair) for pair in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize("ids", [["a", "a"], ["a", ""], ["a\nb"], ["x" * 1001]])

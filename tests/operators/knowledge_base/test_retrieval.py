@@ -18,7 +18,18 @@ from operators.knowledge_base.omega import counted, kinds
 from operators.knowledge_base.retrieval import Retrieved, retrieved
 from operators.schemas import empty
 
-LABELS = ["Straße", "STRASSE", "Ka\u0301", "K\u00e1", "Rome", "rome", "Oslo"]
+LABELS = [
+    "Straße",
+    "STRASSE",
+    "Ka\u0301",
+    "K\u00e1",
+    "Rome",
+    "rome",
+    "Oslo",
+    "Bern",
+    "Lima",
+    "Kyiv",
+]
 RELATIONS = ["P1", "P2"]
 FACTS = ("pair_id", "subject_id", "relation_id", "answer_id")
 Base = tuple[KnowledgeBase, pl.DataFrame]
@@ -31,22 +42,24 @@ def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
 @st.composite
 def bases(draw: st.DrawFn) -> Base:
     """A small base and facts of it, with answers that may be unknown."""
-    ids = [f"Q{i}" for i in range(draw(st.integers(1, 9)))]
+    ids = [f"Q{i}" for i in range(draw(st.integers(2, 9)))]
     labels = st.lists(st.sampled_from(LABELS), min_size=1, max_size=2)
-    types = st.lists(st.sampled_from(["city", "person", "land"]), max_size=2, unique=True)
+    types = st.lists(st.sampled_from(["city", "person"]), max_size=2, unique=True)
     entities = [{"entity_id": q, "labels": draw(labels), "types": draw(types)} for q in ids]
-    anyone = st.sampled_from([*ids, "Q99"])
+    anyone, asked = st.sampled_from([*ids, "Q99"]), st.sampled_from(["Q0", "Q99"])
     triple = st.fixed_dictionaries(
         {
-            "subject_id": anyone,
+            "subject_id": asked | anyone,  # two of them are asked of: they have several objects
             "relation_id": st.sampled_from(RELATIONS),
             "object_id": anyone,
             "end": st.sampled_from([None, None, "1999", "2001-05", "-0044-03-15"]),
         }
     )
-    triples = draw(st.lists(triple, max_size=15))
-    fact = st.tuples(anyone, st.sampled_from(RELATIONS), anyone)
-    facts = [(f"F{i}", *each) for i, each in enumerate(draw(st.lists(fact, max_size=4)))]
+    triples = draw(st.lists(triple, min_size=2, max_size=15))
+    fact = st.tuples(asked, st.sampled_from(RELATIONS), anyone)
+    facts = [
+        (f"F{i}", *each) for i, each in enumerate(draw(st.lists(fact, min_size=1, max_size=4)))
+    ]
     base = KnowledgeBase(table("entities", entities), table("triples", triples))
     return base, pl.DataFrame(facts, schema=dict.fromkeys(FACTS, pl.String), orient="row")
 
@@ -174,6 +187,14 @@ def some(n: int) -> Base:
     rows = [{"entity_id": f"C{i}", "labels": [f"city {i}"], "types": ["city"]} for i in range(n)]
     fact = pl.DataFrame([("F", "Q1", "P36", "C0")], schema=list(FACTS), orient="row")
     return KnowledgeBase(table("entities", rows), table("triples", [])), fact
+
+
+@pytest.mark.parametrize(("end", "n"), [(None, 1), ("1999", 2)])
+def test_counted_object_is_a_distractor_once_it_has_ended(end: str | None, n: int) -> None:
+    base, fact = some(3)
+    before = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
+    base = KnowledgeBase(base.entities, table("triples", [before]))
+    assert counted(base, fact)["n_distractors"].to_list() == [n]
 
 
 def test_random_draws_differ_by_seed_and_by_fact_and_reach_everyone() -> None:

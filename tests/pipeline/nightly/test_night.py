@@ -316,6 +316,10 @@ def test_load_unknown_nightly_names_those_there_are() -> None:
     [
         ([], "has no runs; give it one"),
         ([[], []], "has two runs of smollm2-135m on myriadlama-mini; make them one"),
+        (
+            [["model.name=SmolLM2-135m"], []],
+            "has two runs named .*smollm2-135m-myriadlama-mini; give",
+        ),
         ([["benchmark=kamel-mini"]], "cannot compare smollm2-135m on kamel-mini"),
     ],
 )

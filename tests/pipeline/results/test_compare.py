@@ -122,7 +122,7 @@ def test_compare_command_gate_tells_regression_from_little_evidence(
     assert "differs in more than the model" in printed
     assert main(["compare", "first", "twin", *where]) == 4
     assert main(["compare", "first", "twin", few, *where]) == 0
-    folder = results / "compare" / "first-damaged" / "myriadlama-mini-4-template"
+    folder = results / "compare" / "first" / "to" / "damaged" / "myriadlama-mini-4-template"
     assert (folder / "figures" / "differences.png").exists()
     assert pl.read_csv(folder / "tables" / "moves.csv").height == 5
 

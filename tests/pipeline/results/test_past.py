@@ -50,6 +50,26 @@ def test_branches_unknown_run_says_which_there_are(results: Path) -> None:
         past.branches(str(results), ["three"])
 
 
+@pytest.mark.parametrize(
+    ("there", "name"), [("one", "One"), ("n/caf\u00e9", "n/cafe\u0301"), ("n/a", "N/b")]
+)
+def test_check_free_name_that_falls_together_with_another_is_refused(
+    tmp_path: Path, there: str, name: str
+) -> None:
+    (tmp_path / there).mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"^the runs in .* differ only in case or in how an accent"
+    ):
+        past.check_free(str(tmp_path), name)
+
+
+@pytest.mark.parametrize("name", ["one", "n/a", "n/b", "two"])
+def test_check_free_same_name_or_another_is_taken(tmp_path: Path, name: str) -> None:
+    for there in ("one", "n/a"):
+        (tmp_path / there).mkdir(parents=True)
+    past.check_free(str(tmp_path), name)
+
+
 def test_branches_no_runs_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no run with a run\.json"):
         past.branches(str(tmp_path))
