@@ -72,6 +72,7 @@ _DISTRACTOR = pa.struct(
         ("n_tokens", pa.uint32()),
     ]
 )
+_CHANCES = (("subjects", pa.list_(pa.float64())), ("relations", pa.list_(pa.float64())))
 _PREFERENCES = pa.schema(
     [
         ("prompt_id", pa.string()),
@@ -194,6 +195,12 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("logprobs", pa.list_(pa.float64())),
                 ("top_tokens", pa.list_(pa.string())),  # the likeliest next tokens
             ]
+        ),
+        # How likely the right answer's labels are behind clozes of other subjects, and of other
+        # relations: nats, one number per cloze. Of one prompt of each pair.
+        "chances": pa.schema([("prompt_id", pa.string()), *_CHANCES]),
+        "by_chance": pa.schema(  # the same, by pair
+            [("pair_id", pa.string()), ("relation_id", pa.string()), *_CHANCES]
         ),
         "preferred": pa.schema(  # which distractors the right answer beats
             [
@@ -392,6 +399,8 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "preferences": "prompt_id",
         "preferred_again": "prompt_id",
         "beams": "prompt_id",
+        "chances": "prompt_id",
+        "by_chance": "pair_id",
         "preferred": "prompt_id",
         "continued": "prompt_id",
         "scores": "prompt_id",

@@ -75,10 +75,12 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matc
     normaliser = Normaliser(pipeline)
     labels = _labels(facts, normaliser)
 
-    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-        matched = correct(_normalised(answers, normaliser), labels)
-        sampled = matched.join(further, on="prompt_id", how="semi", maintain_order="left")
-        keys = _normalised(further, normaliser).select("prompt_id", "key")
+    def match(
+        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
+    ) -> Mapping[str, pl.DataFrame]:
+        matched, samples = correct(_normalised(answers, normaliser), labels), further["samples"]
+        sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
+        keys = _normalised(samples, normaliser).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         known = sampled.select("prompt_id", "relation_id", "pair_id")

@@ -23,13 +23,15 @@ from operators.tables.belief.belief import SHOWN, card
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
     labels = label_tokens(facts, tokenizer())
 
-    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    def match(
+        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
+    ) -> Mapping[str, pl.DataFrame]:
         found = matched(answers, answers, labels)
         return {
             "answers": found.answers,
             "calibration": found.calibration,
             "errors": found.errors,
-            "biases": _biases(further),
+            "biases": _biases(further["priors"]),
             "gains": gains(_label_probabilities(answers, labels)),
             "left_out": count_left_out(_of_its_relation(labels, answers)),
         }

@@ -53,6 +53,8 @@ from operators.metrics.distractors.continuations import (
     rouge_l,
 )
 from operators.metrics.distractors.distractors import METRICS, distractors
+from operators.metrics.distractors.karr import METRICS as KARR
+from operators.metrics.distractors.karr import karr, of_karr
 from operators.metrics.distractors.preference import curve
 from operators.metrics.distractors.slices import samples
 from operators.metrics.noise.permutation import permutation_difference
@@ -96,11 +98,17 @@ class Options:
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     """Preferences need no facts to be matched with: what is right was asked."""
 
-    def match(answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    def match(
+        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
+    ) -> Mapping[str, pl.DataFrame]:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
-        said = further if "top_tokens" in further.columns else empty("beams")
-        continued = answers.select(columns).join(said, on="prompt_id", maintain_order="left")
-        return {"preferred": preferred(answers), "continued": continued}
+        asked = answers.select(columns)
+        by_cloze, by_chance = (
+            asked.join(further[table], on="prompt_id", maintain_order="left")
+            for table in ("beams", "chances")
+        )
+        by_pair = by_chance.select(empty("by_chance").columns)
+        return {"preferred": preferred(answers), "continued": by_cloze, "by_chance": by_pair}
 
     return match
 
@@ -110,7 +118,8 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
     said = pl.concat([VALUES.to_frame(), *_of_continuations(evidence)])
-    values = pl.concat([of_distractors(answers), of_probability(answers), said])
+    by_chance = of_karr(answers, evidence.tables["by_chance"])
+    values = pl.concat([of_distractors(answers), of_probability(answers), by_chance, said])
     ratings = details.select("pair_id", rating="human_score")
     agreeing = agreement(values, ratings, seed=evidence.seed)
     verbalised = details.filter(sample=VERBALISED).select("pair_id")
@@ -118,6 +127,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     metrics = [
         distractors(answers, details, evidence.n_failed, **draws),
         baselines(said, evidence.n_failed, **draws),
+        *([] if by_chance.is_empty() else [karr(by_chance, evidence.n_failed, **draws)]),
         agreement_rows(agreeing),
         robustness_rows(robust),
     ]
@@ -300,16 +310,16 @@ METHOD = Method(
         knowledge_base=True,
     ),
     measure=Measure(
-        version=1,
+        version=2,  # 2: KaRR
         answers="preferred",
         matcher=_matcher,
         versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="min_at_1",
         options=Options,
-        beside=("continued",),
+        beside=("continued", "by_chance"),
         measured=("metrics", "curve", "agreement", "robustness"),
-        metrics=(*METRICS, *BASELINES, *AGREEMENTS),
+        metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
         twice=_twice,
     ),
     show=Show(

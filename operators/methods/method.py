@@ -46,12 +46,15 @@ class Expand(Protocol):
 class Matcher(Protocol):
     """Compares answers with facts."""
 
-    def __call__(self, answers: pl.DataFrame, further: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    def __call__(
+        self, answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
+    ) -> Mapping[str, pl.DataFrame]:
         """The matched tables of a relation, from its answers.
 
         `answers` has prompt_id, relation_id, pair_id, template_id, subject_index, and what the
-        engine wrote (`text`, or the columns of `masked`). `further` are a decoder's samples
-        (prompt_id, text; one row per answer), or an encoder's `priors`.
+        engine wrote (`text`, or the columns of `masked`). `further` has the tables that the
+        method's ability names, empty where they were not asked for; a decoder's `samples` are
+        prompt_id and text, one row per answer.
         """
         ...
 

@@ -36,6 +36,7 @@ Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 
 _MOST = 100_000  # distractors or clozes of a fact
 CONTEXT = "cloze"  # the one context: no text
+SENTENCE = "[X]"  # the opening of a relation whose facts are asked in sentences of their own
 _CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 
 
@@ -126,9 +127,7 @@ def clozes(facts: Facts) -> pl.DataFrame:
     Raises:
         InputError: no template ends in [Y], the only one in it.
     """
-    cut = pl.col("text").str.extract(_CLOZE)
-    usable = cut.is_not_null() & ~cut.str.contains("[Y]", literal=True)
-    templates = facts.templates.filter(usable).select("template_id", cut=cut)
+    templates = openings(facts.templates).drop("relation_id")
     if templates.is_empty():
         raise InputError(
             f"relation {facts.relations['relation_id'][0]} has no template that ends in [Y] and "
@@ -142,6 +141,16 @@ def clozes(facts: Facts) -> pl.DataFrame:
         prompt_id=pl.format("{}.{}.{}", "pair_id", number, "subject_index"),
         query=pl.col("cut").str.replace_all("[X]", pl.col("name"), literal=True),
     )
+
+
+def openings(templates: pl.DataFrame) -> pl.DataFrame:
+    """What clozes begin with, [X] for the subject: template_id, relation_id, cut.
+
+    A template that does not end in [Y], the only one in it, is left out.
+    """
+    cut = pl.col("text").str.extract(_CLOZE)
+    usable = cut.is_not_null() & ~cut.str.contains("[Y]", literal=True)
+    return templates.filter(usable).select("template_id", "relation_id", cut=cut)
 
 
 def _chosen(rows: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:

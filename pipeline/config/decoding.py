@@ -25,10 +25,15 @@ class Samples:
 
 @dataclass(frozen=True)
 class Baselines:
-    """What else clozes are asked: `beams` continuations, and the `top_tokens` likeliest tokens."""
+    """What else is asked: `beams` continuations of clozes, and their `top_tokens` likeliest tokens.
+
+    `others` is how many clozes of other subjects, and of other relations, each answer is read
+    behind.
+    """
 
     beams: InRecipe[Annotated[int, Field(ge=0, le=1_000)]]  # 0: neither is asked
     top_tokens: InRecipe[Annotated[int, Field(ge=1, le=10_000)]]
+    others: InRecipe[Annotated[int, Field(ge=0, le=10_000)]]  # 0: none
 
 
 @dataclass(frozen=True)

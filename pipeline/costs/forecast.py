@@ -21,7 +21,7 @@ from pipeline.execution.progress import clock
 from pipeline.inputs import catalog, models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base
-from pipeline.stages.question import room
+from pipeline.stages.question import Question, room
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.causes import Recipes, causes
 
@@ -35,7 +35,9 @@ _WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers"
 class Forecast:
     """The figures of one setting.
 
-    Tokens are those of the prompts that are decoded, without what an engine compares behind them.
+    `tokens` are those of the prompts that are decoded. `name_tokens` are those of the entities that
+    are compared behind them: at most so many, since names that begin alike share tokens, and a
+    search does not read them all.
 
     `anew` says in what earlier answers differ, if there are some that differ in little.
 
@@ -50,6 +52,7 @@ class Forecast:
     too_long: set[str] = field(default_factory=set)  # their ids
     tokens: int = 0
     shared_tokens: int = 0
+    name_tokens: int = 0
     shards: int = 0
     anew: list[str] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
@@ -115,6 +118,24 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
+                figures.name_tokens += _name_tokens(
+                    part.filter(fits), expansion, question, tokenizer
+                )
+
+
+def _name_tokens(
+    rows: pl.DataFrame, expansion: Expansion, question: Question, tokenizer: Any
+) -> int:
+    """How many tokens the names of all candidates of some prompts have, behind these."""
+    if expansion.candidate_sets is None:
+        return 0
+    sets = expansion.candidate_sets.join(rows, on="candidates_id", how="semi")
+    names = sets.select("candidates_id", name="labels").explode("name").drop_nulls()
+    texts = names["name"].unique()
+    anchor, *ids = question.task.token_ids(tokenizer, ["a", *("a " + texts)])
+    lengths = pl.DataFrame({"name": texts, "n": [len(each) - len(anchor) for each in ids]})
+    by_set = names.join(lengths, on="name").group_by("candidates_id").agg(pl.sum("n"))
+    return int(rows.select("candidates_id").join(by_set, on="candidates_id")["n"].sum())
 
 
 def _look(figures: Forecast) -> None:
@@ -172,6 +193,8 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
     yield f"  too long        {len(figures.too_long):,}"
     yield f"  prompt tokens   {figures.tokens:,}"
+    if figures.name_tokens:
+        yield f"  name tokens     at most {figures.name_tokens:,} behind the prompts"
     shared = figures.shared_tokens / tokens
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
     yield f"  shards          {figures.shards:,}"

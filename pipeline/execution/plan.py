@@ -201,7 +201,7 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
     said = (
         _given(run, setting, prompts)
         if run.answers
-        else _asked(run, setting, facts, prompts, weights)
+        else _asked(run, setting, sources, prompts, weights)
     )
     inputs = (facts.artifact, prompts.artifact)
     further = tuple(step.artifact for step in said.further)
@@ -258,9 +258,12 @@ class _Said:
         yield from (*filter(None, [self.again]), *self.further)
 
 
-def _asked(run: Run, setting: Asked, facts: Step, prompts: Step, weights: Weights) -> _Said:
+def _asked(
+    run: Run, setting: Asked, sources: Sequence[Step], prompts: Step, weights: Weights
+) -> _Said:
     """What an engine of ours is asked."""
-    found = questions(run, setting, facts.artifact, prompts.artifact)
+    made_of = [each.artifact for each in sources]
+    found = questions(run, setting, made_of, prompts.artifact)
     ability = run.method.ask.ability
     admit = Admit(prompts.artifact, weights, ability, found.answers.task, room(run))
     admitted = _step(run, admit, prompts)
@@ -287,7 +290,7 @@ def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
 def _n_sampled(run: Run) -> int:
     """How many prompts have sampled answers in addition to the greedy one."""
     samples = run.decoding.samples
-    asked = run.answers is None and run.method.ask.ability.further == "samples"
+    asked = run.answers is None and "samples" in run.method.ask.ability.further
     return samples.n_prompts if asked and samples.n_answers else 0
 
 

@@ -1,6 +1,7 @@
 """answer: what determines the answers of an engine; the pool of engines makes them (`decode`)."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +45,15 @@ class Answer:
         return Recipe(self.question.table, VERSION, fields, inputs)
 
 
-def questions(run: Run, setting: Asked, facts: Artifact, prompts: Artifact) -> Questions:
-    """All that an engine is asked in a setting of a run."""
+def questions(
+    run: Run, setting: Asked, sources: Sequence[Artifact], prompts: Artifact
+) -> Questions:
+    """All that an engine is asked in a setting of a run; `sources` is what prompts are made of."""
     ability = run.method.ask.ability
     if ability == FILL:
-        return fill.questions(run, facts)
+        return fill.questions(run, sources[0])
     if ability == PREFER:
-        return prefer.questions(run, setting, prompts)
+        return prefer.questions(run, setting, sources, prompts)
     return likelihood.questions(run) if ability == SCORE else generate.questions(run)
 
 

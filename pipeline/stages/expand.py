@@ -4,16 +4,17 @@ prompts/<relation>.<number>   at most rows_per_shard prompts
 ranked/<relation>             the prompts that may be sampled: one a pair
 content_free/<relation>       the prompts that name no subject, where the method has any
 contexts/<any of these>       the contexts that the shards of that name use
-candidate_sets/<the same>     the entities that are compared after the prompts of that name, if any
+candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import polars as pl
 
 from operators.datasets.facts import Facts
+from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts import expansion
@@ -78,18 +79,19 @@ class Expand:
         artifact.finish(TABLES, made_of=made_of)
 
 
-_USES = ("context_id", "candidates_id")  # what prompts refer to
-
-
 def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
     relation_id, prompts = found.relation_id, found.prompts
     for number, rows in enumerate(_shards(prompts, found.together, rows_per_shard)):
         shard = f"{relation_id}.{number:04d}"
-        _publish_used(artifact, shard, found, rows)
+        artifact.write("contexts", shard, _used(found.contexts, rows, "context_id"))
+        if found.candidate_sets is not None:
+            sets = _used(found.candidate_sets, rows, "candidates_id")
+            artifact.write("candidate_sets", shard, sets)
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
     ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]
-    _publish_used(artifact, relation_id, found, pl.concat(rows.select(_USES) for rows in further))
+    asked = pl.concat(rows.select("context_id") for rows in further)
+    artifact.write("contexts", relation_id, _used(found.contexts, asked, "context_id"))
     artifact.write("ranked", relation_id, ranked)
     if found.content_free is not None:
         artifact.write("content_free", relation_id, found.content_free)
@@ -104,14 +106,6 @@ def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.Data
     rows = rows.with_columns(number=pl.col("place").first().over("kind") // size)
     for shard in rows.partition_by("number", maintain_order=True):
         yield shard.select(prompts.columns)
-
-
-def _publish_used(artifact: Artifact, shard: str, found: Expansion, prompts: pl.DataFrame) -> None:
-    """What the prompts of a shard refer to, under its name."""
-    artifact.write("contexts", shard, _used(found.contexts, prompts, "context_id"))
-    if found.candidate_sets is not None:
-        sets = _used(found.candidate_sets, prompts, "candidates_id")
-        artifact.write("candidate_sets", shard, sets)
 
 
 def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
@@ -129,5 +123,25 @@ def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
 
 
 def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:
-    """The entities that are compared after the prompts of a shard (or of a relation's `ranked`)."""
+    """The entities that are compared after the prompts of a shard."""
     return artifact.read("candidate_sets", shard)
+
+
+def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses.
+
+    Raises:
+        InputError: one of them is missing.
+    """
+    wanted = rows["candidates_id"].unique()
+    relations = {relation_of(each) for each in rows["template_id"].unique()}
+    found: dict[str, pl.DataFrame] = {}
+    for shard in artifact.shards("candidate_sets"):
+        if relation_of(shard) in relations and len(found) < len(wanted):
+            each = candidate_sets(artifact, shard)
+            each = each.filter(pl.col("candidates_id").is_in(wanted.implode()))
+            parts = each.partition_by("candidates_id", as_dict=True, maintain_order=True)
+            found |= {str(name): part for (name,), part in parts.items()}
+    for name in wanted.filter(~wanted.is_in(list(found))):
+        raise InputError(f"candidate set {name} is missing; run again to expand its prompts.")
+    return found

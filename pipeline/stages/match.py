@@ -1,6 +1,6 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,10 +58,15 @@ class Match:
         originals = _originals(self.prompts, self.answers)
         for relation_id in self.prompts.shards("ranked"):
             answers = _answers(self.prompts, self.answers, originals, relation_id)
-            for table, rows in match(answers, _further(self.further, relation_id)).items():
+            for table, rows in match(answers, self._further(relation_id)).items():
                 artifact.write(table, relation_id, rows)
         made_of = (self.facts, self.prompts, self.answers, *self.further)
         artifact.finish(measure.matched, made_of=made_of)
+
+    def _further(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
+        """The relation's rows of each table that may be asked for in addition to the answers."""
+        tables = METHODS[self.method].ask.ability.further
+        return {table: _rows(table, self.further, relation_id) for table in tables}
 
 
 def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:
@@ -90,15 +95,16 @@ def _answers(
     return asked.select("prompt_id").join(answers, on="prompt_id", maintain_order="left")
 
 
-def _further(artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
-    """The relation's sampled answers (prompt_id, text), or the table that was asked for beside."""
+def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
+    """What artifacts say of a relation; of sampled answers one row each (prompt_id, text)."""
     found = [
-        artifact.read(artifact.stage, shard)
+        artifact.read(table, shard)
         for artifact in artifacts
-        for shard in artifact.shards(artifact.stage)
+        if artifact.stage == table
+        for shard in artifact.shards(table)
         if relation_of(shard) == relation_id
     ]
-    rows = pl.concat([empty(artifacts[0].stage if artifacts else "samples"), *found])
+    rows = pl.concat([empty(table), *found])
     if "block" not in rows.columns:
         return rows
     return rows.select("prompt_id", text="texts").explode("text").drop_nulls("text")

@@ -21,16 +21,17 @@ from operators.prompts.endings import Ending, ending_tokens
 from operators.prompts.label_trie import Labels, Name, Trie
 from operators.prompts.tokens import encode
 from pipeline.config.settings import Run
-from pipeline.stages.expand import candidate_sets, relation_of
-from pipeline.stages.question import Answered, Question, Questions
+from pipeline.stages.chance import Chance
+from pipeline.stages.expand import sets_of
+from pipeline.stages.question import Answered, Question, Questions, room
 from pipeline.storage.artifact import Artifact
 
 _CLOZES_AT_ONCE = 256
 _SEARCHES: Mapping[str, Search] = {"optimal": "optimal", "exact": "exact"}
 
 
-def questions(run: Run, setting: Any, prompts: Artifact) -> Questions:
-    """Preferences behind all clozes; some again, with candidates in another order; and beams."""
+def questions(run: Run, setting: Any, sources: Sequence[Artifact], prompts: Artifact) -> Questions:
+    """Preferences behind all clozes; some again, with candidates in another order; baselines'."""
     decoding, n = run.decoding, run.decoding.canary_prompts
     asked = {name: getattr(setting, name) for name in ("retrieval", "n", "ending")}
     once = {**asked, **decoding.fresh()}
@@ -39,17 +40,25 @@ def questions(run: Run, setting: Any, prompts: Artifact) -> Questions:
     return Questions(
         Question("preferences", Prefer(prompts, **asked), fields=once),
         Question("preferred_again", backwards, "ranked", n, again) if n else None,
-        _beams(run),
+        (*_beams(run), *_chances(run, sources, prompts)),
     )
 
 
-def _beams(run: Run) -> tuple[Question, ...]:
-    """What the baselines need, if they are asked for."""
+def _beams(run: Run) -> Iterator[Question]:
+    """What the baselines need that read continuations, if they are asked for."""
     decoding, baselines = run.decoding, run.decoding.baselines
-    if not baselines.beams:
-        return ()
-    task = Continue(baselines.beams, decoding.max_tokens, baselines.top_tokens)
-    return (Question("beams", task, fields={**asdict(task), **decoding.fresh()}),)
+    if baselines.beams:
+        task = Continue(baselines.beams, decoding.max_tokens, baselines.top_tokens)
+        yield Question("beams", task, fields={**asdict(task), **decoding.fresh()})
+
+
+def _chances(run: Run, sources: Sequence[Artifact], prompts: Artifact) -> Iterator[Question]:
+    """What KaRR needs, if it is asked for: of one prompt of each pair."""
+    if n := run.decoding.baselines.others:
+        facts, base = sources
+        task = Chance(facts, base, prompts, n, run.seed, room(run))
+        fields = {"others": n, "seed": run.seed, **run.decoding.fresh()}
+        yield Question("chances", task, "ranked", fields=fields)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Prefer:
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
-        sets = self._sets(rows)
+        sets = sets_of(self.prompts, rows)
         for mine in rows.partition_by("candidates_id", maintain_order=True):
             candidates = sets[mine["candidates_id"][0]]
             names = _names(candidates)
@@ -104,21 +113,6 @@ class Prefer:
                         distractors=tuple(each for each in order if each not in barred),
                         left_out=frozenset(barred),
                     )
-
-    def _sets(self, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-        """The candidate sets of some prompts, by id; each shard has those that it uses."""
-        wanted = rows["candidates_id"].unique()
-        relations = {relation_of(each) for each in rows["template_id"].unique()}
-        found: dict[str, pl.DataFrame] = {}
-        for shard in self.prompts.shards("candidate_sets"):
-            if relation_of(shard) in relations and len(found) < len(wanted):
-                each = candidate_sets(self.prompts, shard)
-                each = each.filter(pl.col("candidates_id").is_in(wanted.implode()))
-                parts = each.partition_by("candidates_id", as_dict=True, maintain_order=True)
-                found |= {str(name): part for (name,), part in parts.items()}
-        for name in wanted.filter(~wanted.is_in(list(found))):
-            raise InputError(f"candidate set {name} is missing; run again to expand its prompts.")
-        return found
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Entities compared after clozes: through the same shards, artifacts and resume as answers."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from operators.engines.kind import Start
 from operators.engines.preference import Preferred, PreferRequest
 from operators.errors import InputError
 from pipeline.config.settings import Run, load
+from pipeline.costs.forecast import forecast
 from pipeline.execution.plan import Branch, Plan
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
@@ -23,6 +25,7 @@ from pipeline.results import report
 from pipeline.results.export import export
 from pipeline.results.results import load as results_of
 from pipeline.score import score
+from tests.chat_server import completion, serving
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -120,6 +123,24 @@ def test_page_shows_the_hardest_distractors_of_each_fact(done: Plan) -> None:
         assert Path(export(run.name, run.results, form, None)).is_file()
 
 
+def test_forecast_tokens_are_at_least_those_that_the_engine_read(done: Plan) -> None:
+    _, (found,) = forecast(done.run)
+    branch = only(done)
+    read = sum(int(c["prompt_tokens"]) for c in branch.answers.counts("preferences").values())
+    assert found.tokens < read <= found.tokens + found.name_tokens
+    clozes = pl.concat(branch.prompts.each("prompts"))
+    sets = pl.concat(branch.prompts.each("candidate_sets"))
+    sets = sets.unique(["candidates_id", "entity_id"])
+    size = (
+        sets.explode("labels")
+        .group_by("candidates_id")
+        .agg(
+            pl.col("labels").str.len_bytes().sum() + pl.len()  # a token is a byte; each has a blank
+        )
+    )
+    assert found.name_tokens == clozes.join(size, on="candidates_id")["labels"].sum()
+
+
 class Dying(FakeEngine):
     """Dies after so many answers; remembers whom it answered."""
 
@@ -194,6 +215,62 @@ def test_continuations_are_measured_where_they_are_asked_for(
     rouge = metrics.filter(metric="rouge_l").select("variant", "n", "n_failed").row(0)
     assert rouge == ("width=3", continued.height, 0)
     assert "precision_at_2" in metrics["metric"]
+
+
+def test_karr_is_measured_where_clozes_of_others_are_asked_for(
+    settings: Settings, compute_here: Compute
+) -> None:
+    """One row a fact; as many numbers as there are other subjects (4) and relations (1)."""
+    asked = ["prompt=random", "decoding.baselines.others=3"]
+    branch = only(compute_here(settings("others", *asked)))
+    chances = branch.matched.read_all("by_chance")
+    assert sorted(chances["pair_id"]) == sorted(
+        branch.answers.read_all("preferences").join(
+            branch.prompts.read_all("ranked"), on="prompt_id"
+        )["pair_id"]
+    )
+    assert chances["subjects"].list.len().unique().to_list() == [3]
+    assert chances["relations"].list.len().unique().to_list() == [1]
+    found = overall(branch)
+    assert 0 <= found["karr"] <= 1
+    assert math.isfinite(found["log_karr"])
+    whole = branch.answers.read_all("preferences")
+    first = settings("others-dying", *asked)
+    with pytest.raises(RuntimeError, match="died"):
+        compute_here(first, Dying(whole.height + 4 + 5))  # in the middle of the chances
+    again = only(compute_here(first))
+    assert_frame_equal(again.metrics.read_all("metrics"), branch.metrics.read_all("metrics"))
+
+
+def everything(folder: Path) -> bytes:
+    """The content of all files below a folder."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_judge_over_http_counts_and_its_key_is_nowhere(
+    settings: Settings,
+    compute_here: Compute,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("DEBUG")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-4711")
+    asked = ["prompt=random", "decoding.baselines.beams=2", "metrics.judge_model=some-judge"]
+    with serving(lambda _: (500, {"error": {"message": "no, sk-secret-4711"}})) as server:
+        broken = settings("judged", *asked, f"metrics.judge_url={server.url}")
+        with pytest.raises(InputError, match=r"some-judge at http.* did not answer .*<key>"):
+            compute_here(broken)
+    with serving(lambda _: (200, completion("correct"))) as server:
+        plan = compute_here(settings("judged", *asked, f"metrics.judge_url={server.url}"))
+    report.write(plan, {"total": 0.0})
+    rows = only(plan).metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    assert rows.filter(metric="judge").select("variant", "value").row(0) == ("width=2", 1.0)
+    assert server.keys[0] == "Bearer sk-secret-4711"
+    written = everything(Path(plan.run.results, "judged")) + everything(Path(plan.run.artifacts))
+    assert b"some-judge" in written
+    assert b"sk-secret-4711" not in written
+    assert "sk-secret-4711" not in caplog.text + "".join(capfd.readouterr())
 
 
 def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:

@@ -8,17 +8,16 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.metrics.distractors.agreement import METRICS as AGREEMENTS
 from operators.metrics.distractors.baselines import METRICS as BASELINES
 from operators.metrics.distractors.distractors import METRICS
+from operators.metrics.distractors.karr import METRICS as KARR
 from operators.metrics.estimates.metric import headings
 from operators.tables.shared.card import card as card_of
 from operators.tables.shared.numbers import DASH, decimal, in_percent
 from operators.tables.shared.relations import is_relation, label_of, relation_id
 
 NAMES = ("model", "benchmark", "setting", "variant")
-SHOWN = (*METRICS, *BASELINES, *AGREEMENTS)
-_HEADINGS = headings((*METRICS, *BASELINES))
+_HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
 _MEASURE = "measure="
 # As the paper prints them, in the order of Table 3.
@@ -36,7 +35,7 @@ MEASURES: Mapping[str, str] = {
     "judge": "LLM-as-a-judge",
 }
 REASONS: Mapping[str, str] = {
-    "karr": "not implemented",
+    "karr": "no clozes of other subjects and relations were asked for",
     "rouge_l": "no continuations were asked for",
     "precision": "no continuations were asked for",
     "bertscore": "no continuations were asked for, or metrics.encoder names no model",

@@ -72,7 +72,7 @@ def answers() -> pl.DataFrame:
 
 def matched(facts: Facts, answers: pl.DataFrame, beams: pl.DataFrame) -> dict[str, pl.DataFrame]:
     match = METHOD.measure.matcher(facts, "", lambda: None)
-    return dict(match(answers, beams))
+    return dict(match(answers, {"beams": beams, "chances": empty("chances")}))
 
 
 def measured(
@@ -93,7 +93,7 @@ def measured(
 
 @pytest.fixture
 def found(facts: Facts, answers: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    return measured(facts, matched(facts, answers, empty("samples")))
+    return measured(facts, matched(facts, answers, empty("beams")))
 
 
 def named(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
@@ -111,7 +111,7 @@ def named(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 def test_tables_are_those_that_the_method_declares(
     facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
 ) -> None:
-    tables = matched(facts, answers, empty("samples"))
+    tables = matched(facts, answers, empty("beams"))
     assert set(tables) == set(METHOD.measure.matched)
     assert set(found) == set(METHOD.measure.measured)
     for name, rows in {**tables, **named(found)}.items():
@@ -170,7 +170,7 @@ def test_encoder_and_judge_are_not_asked_without_continuations(
     facts: Facts, answers: pl.DataFrame
 ) -> None:
     readers = Options(10, "no-encoder", "http://localhost:9/v1", "some-model")
-    found = measured(facts, matched(facts, answers, empty("samples")), readers)["metrics"]
+    found = measured(facts, matched(facts, answers, empty("beams")), readers)["metrics"]
     assert not {"bertscore", "judge", "rouge_l"} & set(found["metric"])
 
 
@@ -180,7 +180,7 @@ def test_people_are_compared_with_where_there_are_ratings(
     assert found["agreement"].height > 0
     details = facts.further["details"].with_columns(human_score=pl.lit(None, pl.Float64))
     unrated = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
-    tables = measured(unrated, matched(unrated, answers, empty("samples")))
+    tables = measured(unrated, matched(unrated, answers, empty("beams")))
     assert tables["agreement"].is_empty()
 
 
@@ -190,7 +190,7 @@ def test_flawed_and_corrected_sentences_are_compared_where_there_are_any(
     assert found["robustness"]["n"].unique().to_list() == [6]
     details = facts.further["details"].with_columns(sample=pl.lit("balanced"))
     others = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
-    tables = measured(others, matched(others, answers, empty("samples")))
+    tables = measured(others, matched(others, answers, empty("beams")))
     assert tables["robustness"].is_empty()
 
 
@@ -211,7 +211,7 @@ def test_digest_shows_the_hardest_distractors_with_the_answer_among_them(
     facts: Facts, answers: pl.DataFrame
 ) -> None:
     assert METHOD.show.digest is not None
-    tables = matched(facts, answers, empty("samples"))
+    tables = matched(facts, answers, empty("beams"))
     digest = METHOD.show.digest(facts, tables["preferred"])
     mine = digest.replies.filter(pair_id="v").select("answer", "note", "right").rows()
     assert mine == [

@@ -16,6 +16,7 @@ from operators.prompts.few_shot import FewShot
 from operators.prompts.masked import Masked
 from operators.prompts.plausibility import PROMPT_TYPES, Plausibility
 from operators.prompts.setting import Setting
+from pipeline.config.decoding import Baselines
 from pipeline.config.launch import RayJob
 from pipeline.config.recipe import NoNumber, declarations
 from pipeline.config.settings import Run, Samples, load
@@ -54,7 +55,10 @@ VALUES: Mapping[str, Callable[[Run], Any]] = {
 }
 
 # What is asked about candidates alone.
-COMPARED = {"decoding.comparer", "decoding.baselines.beams", "decoding.baselines.top_tokens"}
+COMPARED = {
+    "decoding.comparer",
+    *(f"decoding.baselines.{field.name}" for field in fields(Baselines)),
+}
 SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
 # Where files lie, whose content is part of a recipe: each has a test of its own.
 FILES = ("benchmark.path", "benchmark.knowledge_base")
