@@ -1,6 +1,5 @@
 """Lookup: an artifact is found by its folder or by the start of its fingerprint."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def test_find_start_of_a_fingerprint_gives_folder_and_recipe(artifact: Artifact)
     artifact.begin()
     folder, recipe = find(artifact.store, RECIPE.fingerprint[:6])
     assert folder == f"relations/{RECIPE.fingerprint}"
-    assert recipe == json.loads(RECIPE.to_json())
+    assert recipe == RECIPE
 
 
 def test_find_folder_as_printed_is_found(artifact: Artifact) -> None:
