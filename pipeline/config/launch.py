@@ -25,10 +25,13 @@ class Slurm:
     kind: Literal["slurm"]
     nodes: Annotated[int, Field(ge=1, le=100_000)] | None
     gpus_per_node: Annotated[int, Field(ge=0, le=1_000)]
+    gpu_type: Text | None
     cpus_per_node: Cpus
     memory: Text | None
     time: Text
     stop_s: WholeSeconds
+    requeues: Annotated[int, Field(ge=0, le=1_000)]
+    interface: Text | None
     partition: Text | None
     account: Text | None
     options: tuple[Text, ...]

@@ -31,6 +31,10 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
             path,
             *launch.setup,
             f"sweep() {{ exec {order.command(overrides)}; }}",
+            f"status={shlex.quote(order.command(overrides, verb='status'))}",
+            f'logs="$PWD"/{shlex.quote(_name(run))}-"$SLURM_JOB_ID".logs',
+            f"interface={shlex.quote(launch.interface or '')}",
+            f"requeues={launch.requeues}",
             "",
             BODY,
         ]
@@ -46,9 +50,14 @@ def submitted(_launch: Slurm, text: str) -> str:
     return tool.handed(["sbatch"], text)
 
 
+def _name(run: Run) -> str:
+    """Of the job, its log, and the folder of the logs of Ray and of the engines beside that."""
+    return f"factsweep-{run.name}"
+
+
 def _options(run: Run, launch: Slurm) -> Iterator[str]:
     """The options of sbatch."""
-    name = shlex.quote(f"factsweep-{run.name}")
+    name = shlex.quote(_name(run))
     yield f"--job-name={name}"
     yield f"--output={name}-%j.log"
     yield "--open-mode=append"
@@ -56,10 +65,12 @@ def _options(run: Run, launch: Slurm) -> Iterator[str]:
     yield "--ntasks-per-node=1"
     yield f"--cpus-per-task={launch.cpus_per_node}"
     if gpus_per_engine(run):
-        yield f"--gpus-per-node={launch.gpus_per_node}"
+        kind = f"{launch.gpu_type}:" if launch.gpu_type else ""
+        yield f"--gpus-per-node={kind}{launch.gpus_per_node}"
     for name in ("memory", "time", "partition", "account"):
         if (value := getattr(launch, name)) is not None:
             yield f"--{'mem' if name == 'memory' else name}={value}"
     yield "--requeue"
+    yield "--no-kill"  # a node that fails takes none of the others along
     yield f"--signal=B:USR1@{launch.stop_s}"
     yield from launch.options

@@ -8,45 +8,91 @@ stop() { if [[ $driver ]]; then kill -TERM "$driver" || true; else exit 143; fi;
 trap 'requeue=yes; stop' USR1
 trap 'requeue=; stop' TERM
 
-# What is left in the background is Ray: each srun passes the signal on to its nodes. Slurm ends what stays.
+# What is left in the background is Ray. Its nodes are told to stop, and put their logs beside the job's; a TERM for srun
+# would kill them at once. Slurm ends what stays.
 finish() {
-    local code=$? steps
+    local code=$?
     trap '' USR1 TERM
-    mapfile -t steps < <(jobs -p)
-    if ((${#steps[@]})); then kill -TERM "${steps[@]}" || true; fi
+    if [[ $(jobs -pr) ]]; then scancel --signal=TERM "$SLURM_JOB_ID" || true; fi  # the steps, not this script
+    for _ in {1..60}; do
+        if [[ ! $(jobs -pr) ]]; then break; fi
+        sleep 0.5
+    done
     if [[ $requeue ]] && ((code)); then scontrol requeue "$SLURM_JOB_ID"; fi
 }
 trap finish EXIT
 
-mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-read -r ip _ < <(hostname -I)              # this script runs on the first node
-port=$((20000 + SLURM_JOB_ID % 10000))     # two jobs may share a node; its other ports Ray chooses
+# A sweep that is no further than at its last starts would be none the next time.
+mkdir -p "$logs"
+state=$(timeout 600 bash -c "$status" 2>/dev/null | sed 's/ · written by .*//' | cksum) || state="unknown"
+vain=0
+if [[ -s $logs/progress ]]; then
+    { read -r vain; read -r before; } <"$logs/progress"
+    if [[ $state == "$before" ]]; then vain=$((vain + 1)); else vain=0; fi
+fi
+printf '%s\n' "$vain" "$state" >"$logs/progress"
+if ((vain > requeues)); then
+    echo "factsweep: $vain starts brought the sweep no further; see $logs, then launch again." >&2
+    exit 1
+fi
+
+# Nobody else's Ray on these nodes, nor what one has left there, may come in between: the job has ports, a token and
+# folders of its own, and what the user's shell says of another Ray does not count.
+unset RAY_TMPDIR RAY_AUTH_TOKEN_PATH RAY_NAMESPACE
+address() { ip -4 -o address show dev "$1" | awk '{ sub("/.*", "", $4); print $4; exit }'; }
+export -f address
+read -r ip _ < <(if [[ $interface ]]; then address "$interface"; else hostname -I; fi)  # of the first node, which runs this
+read -r port client_port < <(python - <<'PYTHON'
+import socket
+
+with socket.socket() as one, socket.socket() as two:
+    for each in (one, two):
+        each.bind(("", 0))
+    print(one.getsockname()[1], two.getsockname()[1])
+PYTHON
+)
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 export RAY_ADDRESS="$ip:$port" RAY_USAGE_STATS_ENABLED=0
 export RAY_raylet_start_wait_time_s=120    # a shared file system that is cold is slow
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0  # when Ray is told to stop, the sweep has published what it will
+export SLURM_EXPORT_ENV=ALL                # whatever sbatch was told: the nodes need these, and the user's keys
+if [[ $interface ]]; then export NCCL_SOCKET_IFNAME=$interface GLOO_SOCKET_IFNAME=$interface; fi
 
-# Nobody else on these nodes may use this Ray.
-RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
-
-# --block keeps Ray in its step: when the step ends, so does Ray.
-ray_start() {  # ray_start SRUN_OPTION… -- RAY_OPTION…
-    local step=()
-    while [[ $1 != -- ]]; do step+=("$1"); shift; done
-    srun "${step[@]}" --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-        ray start --block --num-cpus="$SLURM_CPUS_PER_TASK" --min-worker-port=0 --max-worker-port=0 "${@:2}" &
+# What a node does. --block keeps Ray in its step: when the step ends, so does Ray.
+node='
+logs=$1/${SLURM_RESTART_COUNT:-0}/${SLURMD_NODENAME:-$(hostname)} interface=$2
+shift 2
+temp=$(mktemp -d "/tmp/fs-$SLURM_JOB_ID-XXXXXX")  # short: the paths of sockets end at 107 characters
+export RAY_TMPDIR=$temp
+if [[ $interface ]]; then set -- "$@" --node-ip-address="$(address "$interface")"; fi
+ray start --block --temp-dir="$temp" --min-worker-port=0 --max-worker-port=0 "$@" &
+ray=$!
+trap "kill -TERM $ray" TERM
+code=0
+wait "$ray" || code=$?
+while kill -0 "$ray" 2>/dev/null; do
+    code=0
+    wait "$ray" || code=$?
+done
+mkdir -p "$logs" && cp -r "$temp"/session_latest/logs/. "$logs"
+rm -rf "$temp"
+exit "$code"
+'
+# A step of its own for each node: one that dies, or that is late, is no other's end.
+ray_start() {  # ray_start NODE RAY_OPTION…
+    srun --nodes=1 --ntasks=1 --nodelist="$1" --no-kill --kill-on-bad-exit=0 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+        bash -c "$node" node "$logs" "$interface" --num-cpus="$SLURM_CPUS_PER_TASK" "${@:2}" &
 }
-ray_start --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" -- \
-    --head --node-ip-address="$ip" --port="$port" --include-dashboard=false
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+ray_start "${nodes[0]}" --head --node-ip-address="$ip" --port="$port" --ray-client-server-port="$client_port" \
+    --include-dashboard=false
 until timeout 60 ray health-check --address "$RAY_ADDRESS" 2>/dev/null; do
     kill -0 $!  # else Ray did not start
     sleep 1
 done
-workers=$((${#nodes[@]} - 1))
-if ((workers)); then
-    ray_start --nodes="$workers" --ntasks="$workers" --exclude="${nodes[0]}" -- --address="$RAY_ADDRESS"
-fi
-timeout 600 python - "${#nodes[@]}" <<'PYTHON'
+for name in "${nodes[@]:1}"; do ray_start "$name" --address="$RAY_ADDRESS"; done
+timeout 120 python - "${#nodes[@]}" <<'PYTHON' || echo "factsweep: not all nodes are there yet; the sweep begins without them." >&2
 import logging, sys, time
 import ray
 

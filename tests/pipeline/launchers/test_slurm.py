@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,9 +25,14 @@ from pipeline.results.past import branches
 
 # Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
 STAND_INS = {
-    "srun": 'echo "srun $*" >>"$LOG"; while [[ $1 == -* ]]; do shift; done; exec "$@"',
+    "srun": """
+        echo "srun $(tr "\\n" " " <<<"$*")" >>"$LOG"
+        while [[ $1 == -* ]]; do shift; done; exec "$@"
+    """,
     "scontrol": """
         if [[ $1 == requeue ]]; then echo "requeue $2" >>"$LOG"; else tr , "\\n" <<<"$3"; fi""",
+    # Signals steps: what was started by "srun", and waits for its Ray.
+    "scancel": 'echo "scancel $*" >>"$LOG"; pkill -TERM -P "$PPID" -f session_latest',
     "sbatch": 'cat >"$LOG.job"; echo "Submitted batch job 7"',
 }
 HOST = subprocess.run(
@@ -71,6 +77,14 @@ def test_rendered_has_the_options_that_are_given_and_no_others() -> None:
     found = header("cluster.launch.partition=gpu", 'cluster.launch.options=["--qos=low"]')
     assert {"--partition=gpu", "--qos=low", "--requeue", "--signal=B:USR1@180"} <= found
     assert not any(option.startswith(("--account", "--mem")) for option in found)
+
+
+def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
+    given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2")
+    script = rendered("model=llama3-8b", *(f"cluster.launch.{each}" for each in given))
+    assert "#SBATCH --gpus-per-node=a100:4\n" in script
+    assert "#SBATCH --account=lab\n" in script
+    assert "\ninterface=ib0\nrequeues=2\n" in script
 
 
 @pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
@@ -142,8 +156,7 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
 @contextmanager
 def job(tools: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The script that sbatch was given, as Slurm starts it on the first of two nodes."""
-    port = free_port()
-    variables = {"SLURM_JOB_ID": str(port - 20000), "SLURM_JOB_NODELIST": "one,two"}
+    variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "one,two"}
     environment = {**os.environ, **variables, "SLURM_CPUS_PER_TASK": "1"}
     command = ["bash", f"{tools}.job"]
     # What a job starts ends with it: Slurm has a cgroup for that, and this a session.
@@ -152,15 +165,11 @@ def job(tools: Path) -> Iterator[subprocess.Popen[bytes]]:
     ) as process:
         try:
             yield process
-            wait_for(lambda: not is_open(port))  # Ray went with the job
+            ports = re.findall(r"--port=(\d+)", tools.read_text())
+            wait_for(lambda: not is_open(int(ports[-1])))  # Ray went with the job
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """One of those that the script may choose."""
-    return next(port for port in range(20000, 30000) if not is_open(port))
 
 
 def is_open(port: int) -> bool:
