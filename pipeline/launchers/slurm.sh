@@ -64,9 +64,9 @@ node='
 logs=$1/${SLURM_RESTART_COUNT:-0}/${SLURMD_NODENAME:-$(hostname)} interface=$2
 shift 2
 temp=$(mktemp -d "/tmp/fs-$SLURM_JOB_ID-XXXXXX")  # short: the paths of sockets end at 107 characters
-export RAY_TMPDIR=$temp
+export RAY_TMPDIR=$temp           # nobody else may look into it; Ray opens its own folder to all
 if [[ $interface ]]; then set -- "$@" --node-ip-address="$(address "$interface")"; fi
-ray start --block --temp-dir="$temp" --min-worker-port=0 --max-worker-port=0 "$@" &
+ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 "$@" &
 ray=$!
 trap "kill -TERM $ray" TERM
 code=0
@@ -75,7 +75,7 @@ while kill -0 "$ray" 2>/dev/null; do
     code=0
     wait "$ray" || code=$?
 done
-mkdir -p "$logs" && cp -r "$temp"/session_latest/logs/. "$logs"
+mkdir -p "$logs" && cp -r "$temp"/r/session_latest/logs/. "$logs"
 rm -rf "$temp"
 exit "$code"
 '
