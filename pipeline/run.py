@@ -127,9 +127,10 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
-        bar, beat = progress.Bar(meter), pulse.Beat(plan.run)
+        bar = progress.Bar(meter, plan.run.cluster.start_s)
+        beat = pulse.Beat(plan.run)
         pending = dag.submit(plan, tally, writer.leases)
-        start = _Start(plan.run)
+        start = _Start(plan.run, tally)
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
@@ -175,8 +176,9 @@ def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any) -> dict[str, float]:
 class _Start:
     """The time in which a first engine must be ready, once there is work for it."""
 
-    def __init__(self, settings: Run) -> None:
+    def __init__(self, settings: Run, tally: Any) -> None:
         self._settings = settings
+        self._tally = tally
         self._began: float | None = None
         self._ready = False
 
@@ -184,7 +186,7 @@ class _Start:
         """Refuse to wait for ever.
 
         Raises:
-            DecodingError: it says what was asked of the cluster and what is free there.
+            DecodingError: it says what engines do, or what was asked of the cluster.
         """
         if counts.get("all_shards") and self._began is None:
             self._began = time.monotonic()
@@ -192,9 +194,14 @@ class _Start:
         self._ready = self._ready or bool(counts.get("started"))
         late = self._began is not None and time.monotonic() - self._began > limit_s
         if late and not self._ready:
+            logs = ray.get(self._tally.lives.remote("loading"))
+            if logs:
+                found = f"{len(logs)} loading the model. See what hangs in {logs[0]}"
+            else:
+                found = f"{cluster.room(self._settings)}. Free some, ask for less"
             raise DecodingError(
-                f"no engine was ready after cluster.start_s={limit_s:g} seconds: "
-                f"{cluster.room(self._settings)}. Free some, ask for less, or wait longer."
+                f"no engine was ready after cluster.start_s={limit_s:g} seconds: {found}, or wait "
+                "longer."
             )
 
 

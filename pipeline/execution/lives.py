@@ -76,6 +76,11 @@ class Lives:
         """What engines died of since the last answer."""
         return list(self._places[place].deaths)
 
+    def loading(self) -> list[str]:
+        """The logs of the engines that are loading their model."""
+        alive = [at.alive for at in self._places.values() if at.alive is not None]
+        return [life.log for life in alive if life.doing == _LOADING]
+
     def died(self, place: str, cause: str) -> str | None:
         """An engine died, the lost one if there is one; returns why no other is tried, if so."""
         at = self._places[place]

@@ -61,11 +61,16 @@ class Pace:
 
 
 class Bar:
-    """What a meter shows of the decoding as it proceeds, and says of it at the end."""
+    """What a meter shows of the decoding as it proceeds, and says of it at the end.
 
-    def __init__(self, meter: Meter) -> None:
+    `start_s` is how long a first engine may take to be ready.
+    """
+
+    def __init__(self, meter: Meter, start_s: float) -> None:
         self._meter = meter
+        self._start_s = start_s
         self._started = time.monotonic()
+        self._waiting: float | None = None
         self._first: float | None = None
         self._pace = Pace()
         self._counts: Counts = {}
@@ -78,10 +83,15 @@ class Bar:
         """Draw the line, or print it if the last plain one was long ago."""
         now = time.monotonic()
         self._pace.add(now, counts)
+        if self._waiting is None and counts.get("all_shards"):
+            self._waiting = now
         if self._first is None and counts.get("started"):
             self._first = now
         self._counts = counts
-        self._meter.show(line(counts, self._pace.recent(), sure=self._pace.is_sure()))
+        text = line(counts, self._pace.recent(), sure=self._pace.is_sure())
+        if self._waiting is not None and self._first is None:
+            text += f" · {clock(now - self._waiting)} of at most {clock(self._start_s)}"
+        self._meter.show(text)
 
     def close(self) -> None:
         """Print what was done, for good, with its mean rates, if there was anything to do."""
@@ -108,7 +118,9 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
         return "no prompts to decode yet"
     parts = [*_done(counts)]
     if not counts.get("started"):
-        return " · ".join([*parts, "loading the model"])
+        loading = counts.get("loading", 0)
+        what = f"{_plural(loading, 'engine')} loading the model" if loading else "no engine yet"
+        return " · ".join([*parts, what])
     left = counts["all_answers"] - counts["answers"]
     if left <= 0:
         return " · ".join([*parts, "matching and measuring"])

@@ -96,6 +96,7 @@ class Tally:
         """
         notes, self._notes = self._notes, []
         counts: dict[str, float] = {**self._counts, "engines": self._alive()}
+        counts["loading"] = len(self._lives.loading())
         counts["decoded"] = counts.get("answers", 0)
         counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
         return counts, notes

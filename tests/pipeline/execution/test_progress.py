@@ -25,7 +25,8 @@ def lately(decoded: float, seconds: float) -> Recent:
     ("found", "said"),
     [
         ({"engines": 0}, "no prompts to decode yet"),
-        ({**ALL, "answers": 0, "started": 0}, "loading the model"),
+        ({**ALL, "answers": 0, "started": 0, "loading": 2}, "2 engines loading the model"),
+        ({**ALL, "answers": 0, "started": 0}, "no engine yet"),
         (ALL, "waiting for the first answers"),
         ({**ALL, "answers": 900}, "matching and measuring"),
     ],
@@ -124,7 +125,7 @@ def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[floa
 
 
 def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar(Meter("decode m"))
+    bar = Bar(Meter("decode m"), start_s=1800)
     bar.show({**ALL, **READY})
     bar.show({**ALL, **counts(900), "answers": 900})
     bar.close()
@@ -134,7 +135,7 @@ def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[
 
 
 def test_bar_closed_without_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar(Meter("decode m"))
+    bar = Bar(Meter("decode m"), start_s=1800)
     bar.show({"engines": 0, "decoded": 0})
     bar.close()
     assert capsys.readouterr().err == ""
