@@ -1,0 +1,82 @@
+"""Ctrl-C at any moment: exit code 130, no traceback, and the next run goes on.
+
+As a terminal does it: all processes of the group hear of it. The engine is fake: see sweep.py.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.sweep import CHUNK, Sweep
+
+pytestmark = pytest.mark.faults
+SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
+
+
+@pytest.mark.parametrize("module", ["argparse", "logging", "polars", "omegaconf"])
+def test_import_that_is_interrupted_ends_with_130(module: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "pipeline.cli", "plan", "sweep=demo"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip().partition(".")[0] == module:
+                process.send_signal(signal.SIGINT)
+                break
+        said = [line for line in process.stderr if not line.startswith("import time:")]
+    assert process.returncode == 130, said
+    assert len(said) <= 1, said
+
+
+def ray_starts(sweep: Sweep) -> bool:
+    return bool(sweep.raylets())
+
+
+def engines_load(sweep: Sweep) -> bool:
+    return bool(sweep.engines())
+
+
+def engines_answer(sweep: Sweep) -> bool:
+    return len(sweep.answered()) > CHUNK
+
+
+def all_is_answered(sweep: Sweep) -> bool:
+    return bool(sweep.names("matched"))
+
+
+def results_are_written(sweep: Sweep) -> bool:
+    return any(sweep.folder.glob("results/*/*"))
+
+
+PHASES: tuple[Callable[[Sweep], bool], ...] = (
+    ray_starts,
+    engines_load,
+    engines_answer,
+    all_is_answered,
+    results_are_written,
+)
+
+
+def test_run_that_is_interrupted_in_every_phase_ends_with_130_and_goes_on(tmp_path: Path) -> None:
+    calm = Sweep(tmp_path / "calm", SMALL)
+    assert calm.finish().returncode == 0
+    sweep = Sweep(tmp_path / "interrupted", SMALL, seconds_per_answer=0.03)
+    for has_come in PHASES:
+        sweep.start()
+        assert sweep.process is not None
+        while not has_come(sweep):
+            assert sweep.process.poll() is None, has_come
+            time.sleep(0.02)
+        os.killpg(sweep.process.pid, signal.SIGINT)
+        done = sweep.finish()
+        assert done.returncode == 130, (has_come, done.stderr)
+        assert "Traceback" not in done.stderr, (has_come, done.stderr)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    assert sweep.tables() == calm.tables()
+    assert sorted(sweep.answered()) == sorted(calm.answered())
