@@ -4,19 +4,32 @@ vLLM, which other tests load, cannot stand moto's imports beside it.
 """
 
 import re
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+import boto3
+import pytest
 
 _START_S = 60
 
 
+class Server(NamedTuple):
+    """The URL that it answers at, and its process."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+
+
 @contextmanager
-def serving(log: Path) -> Iterator[str]:
-    """The URL of a server that notes its requests in `log`."""
+def serving(log: Path) -> Iterator[Server]:
+    """A server that notes its requests in `log`."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
         try:
@@ -25,6 +38,65 @@ def serving(log: Path) -> Iterator[str]:
                 assert moto.poll() is None, log.read_text()
                 assert time.monotonic() < end, log.read_text()
                 time.sleep(0.1)
-            yield found[1]
+            yield Server(found[1], moto)
         finally:
-            moto.terminate()
+            moto.kill()  # a paused one does not hear of SIGTERM
+
+
+def bucket(url: str, patch: pytest.MonkeyPatch) -> str:
+    """A new bucket at a server, which all processes from now on find; its URL."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+    }.items():
+        patch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="sweeps")
+    return "s3://sweeps"
+
+
+class Line:
+    """A port of this machine that leads to a server, until it is cut, and again when mended."""
+
+    def __init__(self, url: str) -> None:
+        self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
+        self._ends: list[socket.socket] = []
+        self._port = 0
+        self.mend()
+
+    @property
+    def url(self) -> str:
+        """The URL of its near end."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def mend(self) -> None:
+        """Take connections."""
+        self._near = socket.create_server(("127.0.0.1", self._port), backlog=128)
+        self._port = self._near.getsockname()[1]
+        Thread(target=self._take, args=(self._near,), daemon=True).start()
+
+    def cut(self) -> None:
+        """Break all connections, and refuse others."""
+        for end in (self._near, *self._ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._ends.clear()
+
+    def _take(self, near: socket.socket) -> None:
+        with suppress(OSError):  # it is cut
+            while True:
+                client, _ = near.accept()
+                server = socket.create_connection(self._server)
+                self._ends += [client, server]
+                for one, other in ((client, server), (server, client)):
+                    Thread(target=_pass_on, args=(one, other), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while content := source.recv(2**16):
+            target.sendall(content)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

@@ -126,6 +126,7 @@ class Writer:
         self._store, self._holder = store, holder
         self._beats = 0
         self._lost: ArtifactHeldError | None = None
+        self._is_cut_off = False
         self._losers: set[str] = set()
 
     def take(self, folder: str, *, wait: bool, clock: Clock = time) -> Lease:
@@ -203,10 +204,12 @@ class Writer:
         while not done.wait(RENEW_S):
             try:
                 self.beat()
+                self._is_cut_off = False
             except ArtifactHeldError as error:
                 self._lost = error
                 return
             except (InputError, OSError) as error:
+                self._is_cut_off = True
                 _LOG.warning("the lease could not be renewed (%s); trying again.", error)
 
     def check(self) -> None:
@@ -219,7 +222,12 @@ class Writer:
             raise self._lost
 
     def end(self) -> None:
-        """Give all leases back."""
+        """Give all leases back; a store that was just out of reach is not waited for again."""
+        if self._is_cut_off:
+            _LOG.warning(
+                "the lease is not given back, since the store is out of reach; it runs out."
+            )
+            return
         try:
             self._store.drop(self._holder.heartbeat)
         except (InputError, OSError) as error:

@@ -1,63 +1,136 @@
-"""S3 as Arrow does not know it: a file is created only if there is none of its name."""
+"""S3: Arrow's file system, and with boto3 what Arrow lacks, or makes many requests of.
 
+A store that does not answer is asked again, by both, for a minute or two: see `_ARROW_ATTEMPTS`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyarrow import fs
 
 from operators.errors import InputError
 
 _EXISTS = "PreconditionFailed"
 _AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again
+_OPTIONS = ("endpoint_override", "region", "scheme")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+# Between attempts Arrow waits at random, for up to 1, 2, 4, … 20 seconds, and boto3 for up to 0.05,
+# 0.1, 0.2, … 20. With both that is half a minute or so where connections are refused, and two or
+# three where they are accepted and no byte comes.
+_ARROW_ATTEMPTS = 8
+_BOTO_ATTEMPTS = 12
+_CONNECT_S = 5.0
+_ANSWER_S = 10.0
 
 
 class Bucket:
-    """The folder of a bucket that a URL names, as Arrow reads it: s3://[key:secret@]bucket/folder.
+    """The folder of a bucket that a URL names: s3://[key:secret@]bucket/folder.
 
-    `region`, `scheme` and `endpoint_override` may follow as a query; without them, and without a
-    key, boto3 finds region, endpoint and credentials where Arrow does.
+    `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
+    key, both clients look in the environment. What fails raises an OSError, as Arrow does.
+
+    Raises:
+        InputError: the URL has another option.
     """
 
     def __init__(self, root: str) -> None:
-        self._url = urlsplit(root)
-        self._options = {name: each[-1] for name, each in parse_qs(self._url.query).items()}
+        url = urlsplit(root)
+        self._name = url.netloc.rpartition("@")[2]
+        self._folder = unquote(url.path).strip("/")
+        self._key = unquote(url.username or "") or None
+        self._secret = unquote(url.password or "") or None
+        self._options = {name: each[-1] for name, each in parse_qs(url.query).items()}
+        if unknown := sorted(self._options.keys() - set(_OPTIONS)):
+            raise InputError(
+                f"s3://{self.path} has the option {unknown[0]}, which is none of "
+                f"{', '.join(_OPTIONS)}; leave it out."
+            )
+
+    @property
+    def path(self) -> str:
+        """The folder as Arrow names it: the bucket, then the path in it."""
+        return f"{self._name}/{self._folder}".rstrip("/")
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """Arrow's file system of all buckets."""
+        named = map(os.environ.get, _ENDPOINTS)  # Arrow reads them only for a URL
+        endpoint = self._options.get("endpoint_override") or next(filter(None, named), None)
+        return fs.S3FileSystem(
+            access_key=self._key,
+            secret_key=self._secret,
+            region=self._options.get("region") or (None if endpoint else self._region()),
+            scheme=self._options.get("scheme"),
+            endpoint_override=endpoint,
+            allow_delayed_open=True,  # a file is one put, at its end
+            connect_timeout=_CONNECT_S,
+            request_timeout=_ANSWER_S,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ARROW_ATTEMPTS),
+        )
 
     @cached_property
     def _client(self) -> Any:
-        import boto3
+        from boto3.session import Session
+        from botocore.config import Config
 
         endpoint = self._options.get("endpoint_override")
-        scheme = self._options.get("scheme", "https")
-        return boto3.client(
+        return Session().client(
             "s3",
             region_name=self._options.get("region"),
-            endpoint_url=f"{scheme}://{endpoint}" if endpoint else None,
-            aws_access_key_id=unquote(self._url.username or "") or None,
-            aws_secret_access_key=unquote(self._url.password or "") or None,
+            endpoint_url=f"{self._options.get('scheme', 'https')}://{endpoint}"
+            if endpoint
+            else None,
+            aws_access_key_id=self._key,
+            aws_secret_access_key=self._secret,
+            config=Config(
+                connect_timeout=_CONNECT_S,
+                read_timeout=_ANSWER_S,
+                retries={"mode": "standard", "total_max_attempts": _BOTO_ATTEMPTS},
+            ),
         )
 
-    def create(self, name: str, content: bytes, where: str) -> bool:
-        """Put a file unless there is one of that name; whether it was put.
+    def _region(self) -> str | None:
+        """Where the bucket is, as it says itself; null if it does not."""
+        with _as_os_error():
+            found: str | None = self._client.head_bucket(Bucket=self._name).get("BucketRegion")
+            return found
 
-        Raises:
-            InputError: the bucket refuses or cannot be reached; the message says `where`.
-        """
-        from botocore.exceptions import BotoCoreError, ClientError
+    def create(self, name: str, content: bytes) -> bool:
+        """Put a file unless there is one of that name; whether it was put."""
+        from botocore.exceptions import ClientError
 
-        place = {
-            "Bucket": self._url.netloc.rpartition("@")[2],
-            "Key": f"{self._url.path}/{name}".strip("/"),
-        }
-        while True:
-            try:
-                self._client.put_object(**place, Body=content, IfNoneMatch="*")
-            except (BotoCoreError, ClientError) as error:
-                code = getattr(error, "response", {}).get("Error", {}).get("Code")
-                if code == _EXISTS:
-                    return False
-                if code != _AT_ONCE:
-                    raise InputError(
-                        f"{where} cannot be written ({error}); check the bucket, the network and "
-                        "the credentials in the environment; what is published is untouched."
-                    ) from error
-            else:
-                return True
+        with _as_os_error():
+            while True:
+                try:
+                    self._client.put_object(**self._place(name), Body=content, IfNoneMatch="*")
+                except ClientError as error:
+                    code = error.response["Error"]["Code"]
+                    if code == _EXISTS:
+                        return False
+                    if code != _AT_ONCE:
+                        raise
+                else:
+                    return True
+
+    def drop(self, name: str) -> None:
+        """Remove a file, if it is there: one request, where Arrow makes four."""
+        with _as_os_error():
+            self._client.delete_object(**self._place(name))
+
+    def _place(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise OSError(str(error)) from error

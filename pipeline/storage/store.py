@@ -42,10 +42,13 @@ class Store:
 
     @cached_property
     def _remote(self) -> tuple[fs.FileSystem, str]:
+        if self._bucket is not None:
+            with _asked(self.where(), "reached"):
+                return self._bucket.filesystem, self._bucket.path
         try:
-            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_with_options(self.root))
+            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.root)
         except (ValueError, OSError) as error:
-            raise InputError(f"artifacts={self.root} is no folder or URL: {error}.") from error
+            raise InputError(f"artifacts={self.where()} is no folder or URL: {error}.") from error
         return found
 
     @cached_property
@@ -73,14 +76,9 @@ class Store:
 
     def _put_remote(self, name: str, content: bytes) -> None:
         filesystem, base = self._remote
-        try:
-            with filesystem.open_output_stream(f"{base}/{name}") as stream:
-                stream.write(content)
-        except OSError as error:
-            raise InputError(
-                f"{self.where(name)} cannot be written ({error}); check the bucket, the network "
-                "and the credentials in the environment; what is published is untouched."
-            ) from error
+        path = f"{base}/{name}"
+        with _asked(self.where(name), "written"), filesystem.open_output_stream(path) as stream:
+            stream.write(content)
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Publish a file unless there is one of that name; whether the file now is `content`.
@@ -94,7 +92,8 @@ class Store:
         if self._local is not None:
             created = self._link(self._local / name, content)
         elif self._bucket is not None:
-            created = self._bucket.create(name, content, self.where(name))
+            with _asked(self.where(name), "written"):
+                created = self._bucket.create(name, content)
         else:
             created = not self.exists(name)
             if created:
@@ -154,7 +153,8 @@ class Store:
         if self._local is not None:
             return (self._local / name).is_file()
         filesystem, base = self._remote
-        return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
+        with _asked(self.where(name), "read"):
+            return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
 
     def names(self, folder: str) -> list[str]:
         """What lies right under a folder and is named like a file, sorted; none if it is not there.
@@ -186,12 +186,12 @@ class Store:
         """Each file below a folder, by its path in it; those in `damaged` too."""
         if self._local is not None:
             top = self._local / folder
-            found = {p: p.lstat() for p in top.rglob("*")} if top.is_dir() else {}
-            return {
-                str(path.relative_to(top)): File(each.st_size, each.st_mtime)
-                for path, each in found.items()
-                if not stat.S_ISDIR(each.st_mode)
-            }
+            found = {}
+            for path in top.rglob("*"):
+                with suppress(FileNotFoundError):  # its writer has cleared it away meanwhile
+                    if not stat.S_ISDIR((each := path.lstat()).st_mode):
+                        found[str(path.relative_to(top))] = File(each.st_size, each.st_mtime)
+            return found
         start = f"{self._remote[1]}/{folder}/"
         infos = (info for info in self._infos(folder, recursive=True) if info.is_file)
         return {i.path.removeprefix(start): File(i.size, i.mtime_ns / 1e9) for i in infos}
@@ -199,10 +199,8 @@ class Store:
     def _infos(self, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
         filesystem, base = self._remote
         below = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=recursive)
-        try:
+        with _asked(self.where(folder), "read"):
             infos: list[fs.FileInfo] = filesystem.get_file_info(below)
-        except OSError as error:
-            raise _unreadable(self.where(folder), error) from error
         return sorted(infos, key=lambda info: str(info.path))
 
     def drop(self, name: str) -> None:
@@ -216,9 +214,13 @@ class Store:
                 (self._local / name).unlink(missing_ok=True)
             except IsADirectoryError as error:
                 raise _no_file(self._local / name, "a folder", name) from error
+        elif self._bucket is not None:
+            with _asked(self.where(name), "removed"):
+                self._bucket.drop(name)
         elif self.exists(name):
             filesystem, base = self._remote
-            filesystem.delete_file(f"{base}/{name}")
+            with _asked(self.where(name), "removed"):
+                filesystem.delete_file(f"{base}/{name}")
 
     def drop_empty(self, folder: str) -> None:
         """Remove the folders below one, and itself, that hold nothing; a URL has none."""
@@ -247,11 +249,12 @@ class Store:
     def _moved(self, name: str, aside: str) -> bool:
         """Whether it could be moved: false if there is one of the new name."""
         filesystem, base = self._remote
-        if filesystem.get_file_info(f"{base}/{aside}").type != fs.FileType.NotFound:
-            return False
-        below = [""] if self.exists(name) else [f"/{each}" for each in self.sizes(name)]
-        for each in below:
-            filesystem.move(f"{base}/{name}{each}", f"{base}/{aside}{each}")
+        with _asked(self.where(name), "moved"):
+            if filesystem.get_file_info(f"{base}/{aside}").type != fs.FileType.NotFound:
+                return False
+            below = [""] if self.exists(name) else [f"/{each}" for each in self.sizes(name)]
+            for each in below:
+                filesystem.move(f"{base}/{name}{each}", f"{base}/{aside}{each}")
         return True
 
     def where(self, name: str = "") -> str:
@@ -260,11 +263,20 @@ class Store:
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
 
-def _with_options(root: str) -> str:
-    """The URL with what publishing by one put needs: S3 streams open when they are closed."""
-    if not root.startswith("s3://"):
-        return root
-    return f"{root}{'&' if '?' in root else '?'}allow_delayed_open=true"
+@contextmanager
+def _asked(where: str, what: str) -> Iterator[None]:
+    """Say in one sentence that an object store refuses, or did not answer for a minute or two.
+
+    Raises:
+        InputError: what could not be done; `what` says it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{where} cannot be {what} ({error.strerror or error}); check the bucket, the network "
+            "and the credentials in the environment; what is published is untouched."
+        ) from error
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import boto3
 import pytest
 
 from tests.faults.sweep import CHUNK, Sweep, kill
-from tests.s3_server import serving
+from tests.s3_server import bucket, serving
 
 KILLS = int(os.environ.get("FACTSWEEP_KILLS", "20"))  # `make chaos KILLS=500`
 HOUR_S = 3600.0
@@ -44,7 +43,7 @@ class Disturbed:
             assert time.monotonic() < end, f"nothing came after {self.done}"
             if self.sweep.process is None or self.sweep.process.poll() is not None:
                 return False
-            time.sleep(0.01)
+            time.sleep(0.05)
         return True
 
     def decoding(self) -> bool:
@@ -159,16 +158,8 @@ def stored(where: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]
     if where == "folder":
         yield str(folder / "artifacts")
         return
-    with serving(folder / "requests.log") as url:
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": url,
-        }.items():
-            patch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="sweeps")
-        yield "s3://sweeps/artifacts"
+    with serving(folder / "requests.log") as server:
+        yield f"{bucket(server.url, patch)}/artifacts"
 
 
 @pytest.fixture(scope="module")
@@ -180,18 +171,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 @pytest.mark.faults
 @pytest.mark.timeout(60 * KILLS + 600)
-@pytest.mark.parametrize(
-    "where",
-    [
-        "folder",
-        pytest.param(
-            "s3",
-            marks=pytest.mark.skipif(
-                KILLS <= 20, reason="a round on S3 takes half an hour: `make chaos` runs it"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("where", ["folder", "s3"])
 def test_sweep_disturbed_in_every_phase_gives_the_same_bytes(
     where: str, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

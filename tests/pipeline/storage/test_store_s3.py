@@ -17,9 +17,9 @@ from pipeline import run as runner
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import past, report
-from pipeline.storage import lease
+from pipeline.storage import lease, s3
 from pipeline.storage.store import Store
-from tests.s3_server import serving
+from tests.s3_server import Line, serving
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -34,8 +34,8 @@ class Server(NamedTuple):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("s3") / "requests.log"
-    with serving(log) as url:
-        yield Server(url, log)
+    with serving(log) as serves:
+        yield Server(serves.url, log)
 
 
 @pytest.fixture
@@ -141,6 +141,70 @@ def test_missing_file_and_missing_bucket_are_told_apart(bucket: str) -> None:
 def test_missing_bucket_is_one_sentence(bucket: str) -> None:
     with pytest.raises(InputError, match="check the bucket"):
         Store("s3://no-such-bucket/x").put("a", b"1")
+
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "put": lambda store: store.put("a", b"1"),
+    "put_new": lambda store: store.put_new("a", b"1"),
+    "get": lambda store: store.get("a"),
+    "exists": lambda store: store.exists("a"),
+    "names": lambda store: store.names("stage"),
+    "sizes": lambda store: store.sizes("stage"),
+    "drop": lambda store: store.drop("a"),
+    "set_aside": lambda store: store.set_aside("a"),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("was_reached", [True, False])
+def test_store_out_of_reach_is_one_sentence(
+    asked: str, was_reached: bool, bucket: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_ARROW_ATTEMPTS", 1)
+    monkeypatch.setattr(s3, "_BOTO_ATTEMPTS", 1)
+    line = Line(server.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+    store = Store(f"{bucket}/out")
+    if was_reached:
+        store.put_new("a", b"1")
+        store.put("a", b"1")
+    line.cut()
+    with pytest.raises(InputError, match=r"^s3://sweeps/out\S* cannot be .* check ") as refused:
+        ASKED[asked](store)
+    assert "\n" not in str(refused.value)
+
+
+def test_drop_is_one_request(bucket: str, server: Server) -> None:
+    store = Store(f"{bucket}/dropped")
+    store.put("t/one", b"1")
+    before = len(server.log.read_text())
+    store.drop("t/one")
+    store.drop("t/never-there")
+    asked = re.findall(r"(\w+) /sweeps/dropped/t/(\S*)", server.log.read_text()[before:])
+    assert asked == [("DELETE", "one"), ("DELETE", "never-there")]
+    assert store.sizes("t") == {}
+
+
+def test_name_with_escapes_is_the_same_for_both_clients(bucket: str) -> None:
+    store = Store(f"{bucket}/with%20blank")
+    assert store.put_new("one", b"1")
+    assert store.get("one") == b"1"
+
+
+def test_bucket_of_amazon_tells_its_region(
+    bucket: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"LocationConstraint": "eu-west-1"}
+    boto3.client("s3").create_bucket(Bucket="elsewhere", CreateBucketConfiguration=place)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")  # which would say that it is not Amazon's
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {server.url}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert s3.Bucket("s3://elsewhere/x").filesystem.region == "eu-west-1"
+
+
+def test_unknown_option_of_the_url_is_refused(bucket: str) -> None:
+    with pytest.raises(InputError, match=r"s3://sweeps/x has the option regoin, which is none of "):
+        Store(f"{bucket}/x?regoin=eu-west-1").names("")
 
 
 class Failing(BaseHTTPRequestHandler):

@@ -1,0 +1,72 @@
+"""The object store stops answering in the middle of a sweep. The engine is fake: see sweep.py."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.sweep import CHUNK, Sweep
+from tests.s3_server import Line, Server, bucket, serving
+
+pytestmark = pytest.mark.faults
+SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
+SILENCE_S = 15.0  # longer than one request waits for an answer
+ENGINES = 2
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), SMALL)
+    assert sweep.finish().returncode == 0
+    return sweep
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path / "requests.log") as server:
+        yield server
+
+
+def decoding(sweep: Sweep) -> Sweep:
+    """Start a sweep and wait until its engines are at work."""
+    sweep.start()
+    while len(sweep.answered()) < CHUNK:
+        time.sleep(0.1)
+    return sweep
+
+
+def test_store_that_is_silent_for_a_while_is_waited_for(
+    server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = bucket(server.url, monkeypatch)
+    sweep = decoding(Sweep(tmp_path, SMALL, where, seconds_per_answer=0.03))
+    server.process.send_signal(signal.SIGSTOP)
+    time.sleep(SILENCE_S)
+    server.process.send_signal(signal.SIGCONT)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    assert sweep.tables() == calm.tables()
+    assert sorted(sweep.answered()) == sorted(calm.answered())
+
+
+def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
+    server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(server.url)
+    where = bucket(line.url, monkeypatch)
+    sweep = decoding(Sweep(tmp_path, SMALL, where, seconds_per_answer=0.03))
+    line.cut()
+    done = sweep.finish()
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("factsweep: s3://sweeps/")
+    assert done.stderr.splitlines()[-1].endswith("; what is published is untouched.")
+    line.mend()
+    again = sweep.finish()
+    assert again.returncode == 0, again.stderr
+    assert sweep.tables() == calm.tables()
+    assert sweep.verify().returncode == 0
+    assert len(sweep.answered()) <= len(calm.answered()) + ENGINES * CHUNK
+    line.cut()
