@@ -194,7 +194,8 @@ class Store:
             return found
         start = f"{self._remote[1]}/{folder}/"
         infos = (info for info in self._infos(folder, recursive=True) if info.is_file)
-        return {i.path.removeprefix(start): File(i.size, i.mtime_ns / 1e9) for i in infos}
+        # The store in memory keeps no times.
+        return {i.path.removeprefix(start): File(i.size, (i.mtime_ns or 0) / 1e9) for i in infos}
 
     def _infos(self, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
         filesystem, base = self._remote

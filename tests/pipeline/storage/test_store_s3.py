@@ -180,7 +180,7 @@ def test_drop_is_one_request(bucket: str, server: Server) -> None:
     before = len(server.log.read_text())
     store.drop("t/one")
     store.drop("t/never-there")
-    asked = re.findall(r"(\w+) /sweeps/dropped/t/(\S*)", server.log.read_text()[before:])
+    asked = re.findall(r"([A-Z]+) /sweeps/dropped/t/(\S*)", server.log.read_text()[before:])
     assert asked == [("DELETE", "one"), ("DELETE", "never-there")]
     assert store.sizes("t") == {}
 
