@@ -50,7 +50,7 @@ def all_is_answered(sweep: Sweep) -> bool:
 
 
 def results_are_written(sweep: Sweep) -> bool:
-    return any(sweep.folder.glob("results/*/*"))
+    return any(sweep.folder.glob("results/*/metrics.parquet"))
 
 
 PHASES: tuple[Callable[[Sweep], bool], ...] = (

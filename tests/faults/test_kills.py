@@ -153,7 +153,7 @@ def driver_while_matching(run: Disturbed) -> bool:
 
 
 def driver_while_reporting(run: Disturbed) -> bool:
-    begun = run.wait(lambda: bool([*run.sweep.folder.glob("results/*/*")]))
+    begun = run.wait(lambda: bool([*run.sweep.folder.glob("results/*/metrics.parquet")]))
     return begun and run.restart()
 
 
