@@ -120,6 +120,7 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
             asked = pl.concat([empty("prompts"), shard], how="diagonal_relaxed")
             said = pl.concat([empty("generations"), shard], how="diagonal_relaxed")
             made["prompts"].write("prompts", f"{relation}.{number}", asked)
+            made["prompts"].write("contexts", f"{relation}.{number}", empty("contexts"))
             made["generations"].write("generations", f"{relation}.{number}", said)
     metrics = measured(pl.concat(parts), facts, fields)
     made["metrics"].write("metrics", "all", metrics)

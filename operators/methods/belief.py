@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from operators.matching.lemmas import correct, key, words
 from operators.matching.normalise import Normaliser
 from operators.methods.method import (
     Ask,
+    Compare,
     Digest,
     Evidence,
     Matcher,
@@ -22,6 +24,7 @@ from operators.methods.method import (
     Report,
     Result,
     Show,
+    Tables,
 )
 from operators.metrics.belief.analyses import Analysis, analyses
 from operators.metrics.belief.belief import belief
@@ -29,7 +32,10 @@ from operators.metrics.belief.calibration import bins
 from operators.metrics.belief.confidence import confidence
 from operators.metrics.belief.consist import By
 from operators.metrics.belief.knowledge_sharing import knowledge_sharing
-from operators.metrics.belief.knowledge_state import sampled_correctness
+from operators.metrics.belief.knowledge_state import evidence, sampled_correctness
+from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
+from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
+from operators.metrics.comparing.pairing import Unit, unit_of
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief.belief import SHOWN, card, headline
@@ -37,7 +43,7 @@ from operators.tables.belief.belief_paper import TABLES
 from operators.tables.belief.calibration_figure import calibration_figure
 from operators.tables.belief.calibration_panels import calibration_panels
 from operators.tables.belief.coverage_figure import coverage, coverage_figure
-from operators.tables.belief.effects import effects
+from operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
 from operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
 from operators.tables.belief.printed_names import NAMES
 from operators.tables.belief.sizes import sizes
@@ -55,7 +61,7 @@ TITLES: Mapping[str, str] = {
     "calibration": "Calibration: confidence and accuracy, by bin of confidence",
     "coverage": "Coverage: the mean prompt, the best template, any prompt",
     "knowledge-sharing": "Of what one model knows, the share that another knows",
-    "effects": "What a change of setting does to accuracy",
+    "effects": "Settings compared: what a change of one thing does",
     "template-examples": "Templates, a few of each relation",
     "missing": "Numbers of the papers' tables that are missing, and why",
 }
@@ -149,17 +155,19 @@ def report(result: Result) -> Report:
     tables["template-examples"] = template_examples(result.facts)
     spreads = _spreads(metrics, result.facts)
     figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
-    if len(result.answers) > 1:
-        shares = knowledge_sharing((str(run), load()) for run, load in result.answers.items())
-        digits = selectors.float().round(4)
-        tables |= {
-            "knowledge-sharing": shares.with_columns(digits),
-            "effects": effects(result.answers).with_columns(digits),
-        }
-        squares = shares.rename({"sharing": "value"})
-        figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
-    titles = dict.fromkeys(spreads, "Worst, mean and best template of each relation")
-    return Report(tables, figures, {**TITLES, **titles})
+    titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
+    if len(result.answers) < 2:
+        return Report(tables, figures, titles)
+    shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
+    found = effects(result.answers)
+    tables["knowledge-sharing"] = shares.with_columns(selectors.float().round(4))
+    tables["effects"] = effects_table(found)
+    n_pairs = len(list(pairs(result.answers)))
+    if n_pairs > MOST_PAIRS:
+        titles["effects"] += f" (the first {MOST_PAIRS} of {n_pairs} pairs)"
+    squares = shares.rename({"sharing": "value"})
+    figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
+    return Report(tables, figures, titles, raw={"effects": found})
 
 
 def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
@@ -239,6 +247,35 @@ def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
     )
 
 
+def _terms(
+    first: Tables, second: Tables, unit: Unit, robust_share: float, *, by: By
+) -> pl.DataFrame:
+    """The terms of the answers, and of the confidences where both runs have any."""
+    answers = first["answers"], second["answers"]
+    terms = paired_terms(*answers, robust_share=robust_share, by=by, unit=unit)
+    sampled = first["calibration"], second["calibration"]
+    if any(rows.is_empty() for rows in sampled):
+        return terms
+    return pl.concat([terms, paired_calibration_terms(*sampled, unit=unit_of(*sampled))])
+
+
+def _ranked(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
+    """The metrics that order the prompts by confidence, where both runs have any."""
+    if first.is_empty() or second.is_empty():
+        return COMPARISON.to_frame()
+    return compare_ranked(first, second, seed=0, n_rounds=n_rounds, unit=unit_of(first, second))
+
+
+def _evidence(tables: Tables) -> pl.DataFrame:
+    sampled, calibration = tables.get("sampled"), tables["calibration"]
+    return evidence(tables["answers"], sampled, calibration if calibration.height else None)
+
+
+def comparing(by: By) -> Compare:
+    """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
+    return Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
+
+
 METHOD = Method(
     ask=Ask(
         setting=Setting,
@@ -265,4 +302,5 @@ METHOD = Method(
         published="belief",
         digest=digest,
     ),
+    compare=comparing("match"),
 )

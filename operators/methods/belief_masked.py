@@ -103,4 +103,5 @@ METHOD = Method(
         published="belief",
         digest=belief.digest,
     ),
+    compare=belief.comparing("equality"),
 )

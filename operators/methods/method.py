@@ -14,11 +14,15 @@ from pydantic import Field
 
 from operators.datasets.facts import Facts, Slice
 from operators.methods.ability import GENERATE, Ability
+from operators.metrics.comparing.pairing import Unit
 from operators.metrics.data_set.diversity import Encode, Parse
 from operators.metrics.estimates.metric import Metric
 from operators.metrics.noise.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
+from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
+
+Tables = Mapping[str, pl.DataFrame]
 
 
 class Asked(Protocol):
@@ -83,8 +87,9 @@ class Evidence:
 class Result:
     """What was measured: `tables` has the metrics, and what else `Method.measure` gave.
 
-    Every table has model, benchmark, setting and variant. `answers` loads a run's first matched
-    table; there are none where runs are not compared with each other. `costs` has rows of the
+    Every table has model, benchmark, setting and variant; where a setting has several seeds, the
+    metrics have `sd`, `n_seeds` and `n_asked`, too (`over_seeds`). `answers` has each setting's
+    first matched table, of one seed. `costs` has rows of the
     metrics table, too: runtime_hours of a setting, billions_of_parameters of a model. `cutoffs` are
     the months in which models' training data ends, where they are known. `published`
     are the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts, `parse` and
@@ -94,7 +99,7 @@ class Result:
     facts: Facts
     tables: Mapping[str, pl.DataFrame]
     costs: pl.DataFrame
-    answers: Mapping[Asking, Callable[[], pl.DataFrame]] = field(default_factory=dict)
+    answers: Mapping[Asking, Answers] = field(default_factory=dict)
     cutoffs: Mapping[str, str] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
@@ -104,11 +109,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What is written for people, by file name; `titles` has those that a name does not say."""
+    """What is written for people, by file name; `titles` has those that a name does not say.
+
+    `raw` are tables for programs: numbers as they were computed, not rounded.
+    """
 
     tables: Mapping[str, pl.DataFrame]
     figures: Mapping[str, Figure] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
+    raw: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,9 +210,29 @@ class Show:
 
 
 @dataclass(frozen=True)
+class Compare:
+    """How two runs are compared: the part of it that is the method's own.
+
+    All three read matched tables (`Measure.matched`, by name) of two runs. `terms` gives the terms
+    of one relation's pairs in both (columns: `operators.metrics.comparing.paired_terms.PAIRED`),
+    from the prompts that both have or, where facts are paired, from those that each has of the
+    facts of both; a fact is robustly known from the given share of right prompts. `evidence` says
+    what one run shows of each fact of a relation
+    (columns: `operators.metrics.belief.knowledge_state.EVIDENCE`). `ranked` gives rows of
+    `operators.metrics.comparing.comparison.COMPARISON` over everything, from the whole tables
+    `Measure.calibration` of both and a number of rounds; null: all metrics are sums over pairs.
+    """
+
+    terms: Callable[[Tables, Tables, Unit, float], pl.DataFrame]
+    evidence: Callable[[Tables], pl.DataFrame]
+    ranked: Callable[[pl.DataFrame, pl.DataFrame, int], pl.DataFrame] | None = None
+
+
+@dataclass(frozen=True)
 class Method:
-    """A benchmark's own way: to ask, to measure, to show."""
+    """A benchmark's own way: to ask, to measure, to show, and, if it can, to compare two runs."""
 
     ask: Ask
     measure: Measure
     show: Show
+    compare: Compare | None = None

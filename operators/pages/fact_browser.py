@@ -6,7 +6,7 @@ The payload is gzip in base64: a browser unpacks it by itself, and no text in it
 import base64
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,8 +19,19 @@ _LONGEST = 240  # characters of a text
 _FEW = 400  # facts by which the size of all is guessed
 _MOST_LABELS = 6  # right answers, and names of a subject, that are shown
 
+# Prompts with their answers. `context` stands before the prompt as the model reads it; `samples`
+# are all sampled answers, each with how often it came, and `n_right` counts the right ones; null:
+# not sampled.
 EXAMPLES = pl.Schema(
-    {"pair_id": pl.String, "prompt": pl.String, "answer": pl.String, "right": pl.Boolean}
+    [
+        ("pair_id", pl.String),
+        ("context", pl.String),
+        ("prompt", pl.String),
+        ("answer", pl.String),
+        ("right", pl.Boolean),
+        ("samples", pl.List(pl.Struct({"text": pl.String, "n": pl.Int64}))),
+        ("n_right", pl.Int64),
+    ]
 )
 
 
@@ -38,11 +49,16 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """How much a payload holds: a share of the facts, and so many rows of each."""
+    """How much a payload holds: every so many-th fact, and so many rows of each.
+
+    The prompts of every `full`-th fact are there as the model read them, with all samples; of none,
+    where that is 0.
+    """
 
     every: int
     n_replies: int
     n_examples: int
+    full: int
 
 
 class Encoded(NamedTuple):
@@ -56,19 +72,22 @@ class Encoded(NamedTuple):
 
 # From everything to what always fits, each about half of the one before.
 _FILLS = (
-    Fill(1, MOST_REPLIES, MOST_EXAMPLES),
-    Fill(1, 3, 2),
-    Fill(1, 2, 1),
-    Fill(1, 1, 0),
-    *(Fill(2**n, 1, 0) for n in range(1, 12)),
+    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 1),
+    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 2),
+    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 6),
+    Fill(1, 3, 2, 8),
+    Fill(1, 3, 2, 32),
+    Fill(1, 2, 1, 64),
+    Fill(1, 1, 0, 0),
+    *(Fill(2**n, 1, 0, 0) for n in range(1, 12)),
 )
 
 
 def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded:
     """The payload of the facts that anyone was asked.
 
-    Where all is too much, replies and examples go first, then facts: every second one that is left,
-    in their order.
+    Where all is too much, prompts in full and samples go first, then replies and examples, then
+    facts: every second one that is left, in their order.
     """
     said = pl.concat([each.facts.select("pair_id") for each in asked]).unique()
     pairs = facts.pairs.join(said, on="pair_id", how="semi").sort("relation_id", "pair_id")
@@ -96,8 +115,13 @@ def limits(found: Encoded) -> Iterator[str]:
     if found.n_facts < found.n_asked:
         yield f"{found.n_facts:,} of {found.n_asked:,} facts, evenly taken from all relations"
     yield f"of each fact, at most {_counted(fill.n_replies, 'answer')} by each model and setting"
-    examples = _counted(fill.n_examples, "prompt")
-    yield f"at most {examples} in full" if fill.n_examples else "no prompt in full"
+    if not fill.n_examples:
+        yield "no prompt"
+        return
+    yield f"at most {_counted(fill.n_examples, 'prompt')}"
+    n_full = -(-found.n_facts // fill.full)
+    of_all = f" of {n_full:,} of the facts" if fill.full > 1 else ""
+    yield f"the prompts{of_all} as the model read them, with all samples"
 
 
 def _counted(n: int, noun: str) -> str:
@@ -109,13 +133,16 @@ def _content(
 ) -> dict[str, Any]:
     relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
     number = {relation: i for i, relation in enumerate(relations["relation_id"])}
-    columns = [_by_pair(each, pairs.select("pair_id"), fill) for each in asked]
+    full = set(pairs["pair_id"].gather_every(fill.full)) if fill.full else set()
+    contexts: dict[str, int] = {}
+    columns = [_by_pair(each, pairs.select("pair_id"), fill, full, contexts) for each in asked]
     right = pl.concat(each.facts.select("pair_id", "right") for each in asked).unique("pair_id")
     shown = pairs.join(right, on="pair_id", maintain_order="left").select(
         "relation_id", "pair_id", pl.col("subjects", "right").list.head(_MOST_LABELS)
     )
     return {
         "asked": [each.name for each in asked],
+        "contexts": list(contexts),
         "relations": relations.select("relation_id", pl.col("label").fill_null("")).rows(),
         "facts": [
             [number[relation], subjects, right, [column.get(pair) for column in columns]]
@@ -124,30 +151,66 @@ def _content(
     }
 
 
-def _by_pair(asked: Asked, pairs: pl.DataFrame, fill: Fill) -> Mapping[str, list[Any]]:
-    """Of each pair: share, n, replies (answer, note, right), examples (prompt, answer, right)."""
-    replies = _first(asked.replies, pairs, fill.n_replies, ("answer", "note", "right"))
-    examples = _first(asked.examples, pairs, fill.n_examples, ("prompt", "answer", "right"))
+def _by_pair(
+    asked: Asked, pairs: pl.DataFrame, fill: Fill, full: Set[str], contexts: dict[str, int]
+) -> Mapping[str, list[Any]]:
+    """Of each pair: share, n, replies (answer, note, right), examples (`_example`)."""
+    cut = pl.col("answer").str.slice(0, _LONGEST)
+    replies = _first(
+        asked.replies.with_columns(cut), pairs, fill.n_replies, ("answer", "note", "right")
+    )
+    columns = [name for name in EXAMPLES if name != "pair_id"]
+    examples = _first(asked.examples, pairs, fill.n_examples, columns)
     rows = asked.facts.join(pairs, on="pair_id", how="semi")
     return {
         pair: [
             None if share is None else round(share, 3),
             n,
             replies.get(pair, []),
-            examples.get(pair, []),
+            [
+                _in_full(*each, contexts=contexts) if pair in full else _in_short(*each)
+                for each in examples.get(pair, [])
+            ],
         ]
         for pair, share, n in rows.select("pair_id", "share", "n").iter_rows()
     }
+
+
+def _in_short(
+    _context: str | None, prompt: str, answer: str | None, right: bool | None, *_samples: object
+) -> list[Any]:
+    """A prompt without its context, cut: prompt, answer, right."""
+    return [prompt[:_LONGEST], answer and answer[:_LONGEST], right]
+
+
+def _in_full(
+    context: str | None,
+    prompt: str,
+    answer: str | None,
+    right: bool | None,
+    samples: Sequence[Mapping[str, Any]] | None,
+    n_right: int | None,
+    *,
+    contexts: dict[str, int],
+) -> list[Any]:
+    """A prompt as the model read it: prompt, answer, right, context, samples, right ones.
+
+    Contexts are shared by many prompts, so each stands in the payload once, and here is its number.
+    """
+    place = contexts.setdefault(context or "", len(contexts))
+    drawn = None if samples is None else [[each["text"], each["n"]] for each in samples]
+    return [prompt, answer, right, place, drawn, n_right]
 
 
 def _first(
     rows: pl.DataFrame, pairs: pl.DataFrame, n: int, columns: Sequence[str]
 ) -> dict[str, list[list[Any]]]:
     """The first rows of each pair, as short lists."""
+    if not n:  # Polars' head(0) of a group is a row of nulls
+        return {}
     mine = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
     mine = mine.group_by("pair_id", maintain_order=True).head(n)
-    texts = pl.col(pl.String).exclude("pair_id").str.slice(0, _LONGEST)
     found: dict[str, list[list[Any]]] = {}
-    for pair, *values in mine.select("pair_id", *columns).with_columns(texts).iter_rows():
+    for pair, *values in mine.select("pair_id", *columns).iter_rows():
         found.setdefault(pair, []).append(values)
     return found

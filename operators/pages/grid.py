@@ -8,8 +8,12 @@ import polars as pl
 
 from operators.tables.shared.numbers import SHARE
 
-# A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688).
-_NUMBER = re.compile(r"[-+±–]?[\d.,]*\d%?( ?[–(/][-+\d.,%–)/ ]*)?|–|n/a|")
+# A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
+# -.01 to +.02, .5 ± .1 (3 seeds).
+_NUMBER = re.compile(
+    r"[-+±–<]?[\d.,]*\d%?"
+    r"( ?[–(/][-+\d.,%–)/ ]*| to [-+\d.,]+|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from operators.pages.grid import Grid, grid
 from operators.pages.page import Tile
 from operators.tables.shared.numbers import DASH, in_percent
 from operators.tables.shared.published import beside
+from operators.tables.shared.seeds import spread
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
 _BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")
@@ -42,9 +43,12 @@ def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric") == metric).drop_nulls("value")
     if rows.height > most:
         return
-    for asked, *numbers in rows.select("asked", "value", "ci_low", "ci_high").iter_rows():
+    rows = rows.with_columns(spread=spread(rows, in_percent(1)))
+    for asked, seeds, *numbers in rows.select(
+        "asked", "spread", "value", "ci_low", "ci_high"
+    ).iter_rows():
         value, low, high = map(in_percent(1).text, numbers)
-        yield Tile(asked, f"{value} %", "" if DASH in (low, high) else f"{low} – {high}")
+        yield Tile(asked, f"{value} %", seeds if DASH in (low, high) else f"{low} – {high}")
 
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:

@@ -61,6 +61,7 @@ class Page:
     published: Grid | None
     terms: Mapping[str, Term]
     figures: Sequence[Drawing]
+    comparisons: Grid | None
     heat_map: HeatMap | None
     templates: Sequence[Grid]
     browser: Browser | None

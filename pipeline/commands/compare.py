@@ -1,4 +1,4 @@
-"""The verb `compare`: two past runs, fact by fact."""
+"""The verb `compare`: two settings of past runs, fact by fact."""
 
 import argparse
 from collections.abc import Sequence
@@ -13,20 +13,26 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb to the command line."""
     compare = verbs.add_parser(
         "compare",
-        description="compare two past runs, fact by fact",
-        examples=["factsweep compare A B", "factsweep compare A B smallest_difference=0.05 --gate"],
+        description="compare two past runs or settings, fact by fact",
+        examples=[
+            "factsweep compare A B",
+            "factsweep compare A:zero-shot A:4-template",
+            "factsweep compare A B smallest_difference=0.05 --gate",
+        ],
     )
     compare.take(
         "first",
         "second",
         keys=_keys,
         group="comparison.",
-        about="FIRST and SECOND are names of runs.",
+        about="FIRST and SECOND are runs, or settings of runs, as demo:4-template.",
     )
     compare.add_argument(
         "--out", help="where to write; default results/compare/<first>/to/<second>"
     )
-    differ = "compare even if they differ in more than the model; the tables say so"
+    paired = "pair prompts or facts; default: prompts, as far as both have any"
+    compare.add_argument("--by", choices=["prompt", "fact"], help=paired)
+    differ = "compare even if they differ in more than model, setting and seed; tables are marked"
     compare.add_argument("--anyway", action="store_true", help=differ)
     gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
     compare.add_argument("--gate", action="store_true", help=gate)
@@ -40,29 +46,38 @@ def _compare(asked: argparse.Namespace) -> int:
     from pipeline.storage.store import Store
     from pipeline.storage.tables import write_report
 
-    for name in (asked.first, asked.second):
-        names.check_run(name)
+    runs = asked.first, asked.second
+    for name in runs:
+        names.check_run(name.partition(":")[0])
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
-    out = asked.out or f"{results}/compare/{names.compared(asked.first, asked.second)}"
-    outcomes = set()
-    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
-        store = Store(f"{out}/{found.benchmark}-{found.setting.replace(' ', '-')}")
+    out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
+    outcomes: set[str] = set()
+    for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
+        pair = found.pair
+        store = Store(f"{out}/{_folder(f'{pair.first.benchmark}-{pair.title}')}")
         write_report(store, found.report)
-        print(
-            f"\n{found.names[1]} against {found.names[0]}: {found.setting} on {found.benchmark}\n"
-        )
-        for line in found.departures:
-            print(f"differs in more than the model: {line}")
+        one, other = pair.names
+        print("\n" * bool(outcomes), end="")
+        print(f"{other} against {one} on {pair.first.benchmark}: {found.paired}\n")
+        for line in pair.asked:
+            print(f"asked differently: {line}")
+        for line in pair.departures:
+            print(f"(!) differs in more than model, setting and seed: {line}")
         print(shown(markdown(found.report.tables["headline"])))
         print(shown(markdown(found.report.tables["moves"])))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
         print(lost_and_gained(found.lost, found.n_gained))
-        print(f"tables, facts gained and lost, figure: {store.where()}/")
+        print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(found.verdict.outcome)
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
+
+
+def _folder(name: str) -> str:
+    """A run or a setting as the name of a folder: `demo:4-template scope=prompt`."""
+    return name.replace(":", "-").replace(" ", "-")
 
 
 def _keys() -> list[str]:

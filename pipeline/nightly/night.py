@@ -27,8 +27,9 @@ from pipeline.config.typed import build
 from pipeline.nightly import baseline
 from pipeline.nightly.baseline import Baseline
 from pipeline.results import past
-from pipeline.results.compare import Compared, Comparison, compared, relations
+from pipeline.results.compare import Compared, Comparison, compared
 from pipeline.results.compare import settings as comparison_settings
+from pipeline.results.pairs import relations
 from pipeline.results.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
@@ -151,7 +152,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
         measured = baseline.measured(run.model.name, run.benchmark.name)
         if measured in found:
             raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
-        if run.method.measure.answers != "answers":
+        if run.method.compare is None:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
@@ -281,7 +282,8 @@ def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> J
 
 def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
-    other = [line for line in found.departures if not line.startswith(_SOFTWARE)]
+    lines = (*found.pair.asked, *found.departures)
+    other = [line for line in lines if not line.startswith(_SOFTWARE)]
     if other:
         reason = f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
         return "not enough evidence", reason

@@ -1,6 +1,6 @@
-"""compare: two past runs, prompt by prompt: what changed, which facts were gained and lost."""
+"""compare: two settings of past runs, paired by what they share: what changed, and which facts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,36 +9,20 @@ from pydantic import Field
 
 from operators.errors import InputError
 from operators.methods import METHODS
-from operators.methods.ability import GENERATE
-from operators.methods.method import Report
-from operators.metrics.belief.consist import By
-from operators.metrics.belief.knowledge_state import (
-    Thresholds,
-    evidence,
-    state_changes,
-    state_moves,
-)
-from operators.metrics.comparing.comparison import (
-    compare,
-    compare_ranked,
-    corrected,
-    gained_and_lost,
-)
-from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
+from operators.methods.method import Report, Tables
+from operators.metrics.belief.knowledge_state import Thresholds, state_changes, state_moves
+from operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
+from operators.metrics.comparing.pairing import Shared, Unit, shared
 from operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Bar, Verdict, verdict, verdicts
+from operators.prompts.expansion import names
 from operators.tables.runs import comparison as tables
 from pipeline.config import folders
 from pipeline.config.limits import Count, Share, Text
 from pipeline.config.recipe import NoNumber
 from pipeline.config.typed import build
-from pipeline.results import past
+from pipeline.results.pairs import Pair, comparing, pairs
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import differences
-
-# What two models may differ in: the model itself, its answers' file, and the name of the night.
-_OF_THE_MODEL = {"model", "answers", "repetition"}
 
 _READS = NoNumber("compare reads what runs have published, and publishes nothing")
 
@@ -59,15 +43,23 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """One setting of two runs: what is written, and the verdict."""
+    """Two settings: what is written, and the verdict; `paired` says what was and what was not."""
 
-    setting: str
-    benchmark: str
-    names: tuple[str, str]
-    departures: tuple[str, ...]
+    pair: Pair
+    paired: str
     flip_rates: tuple[float | None, float | None]
     report: Report
     verdict: Verdict
+
+    @property
+    def setting(self) -> str:
+        """The setting, or both."""
+        return self.pair.title
+
+    @property
+    def departures(self) -> tuple[str, ...]:
+        """What differs in more than how facts were asked, and the model."""
+        return self.pair.departures
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -98,111 +90,93 @@ def settings(overrides: Mapping[str, Any]) -> Comparison:
 
 
 def compared(
-    first: str, second: str, results: str, given: Comparison, *, anyway: bool
+    first: str,
+    second: str,
+    results: str,
+    given: Comparison,
+    *,
+    anyway: bool,
+    unit: Unit | None = None,
 ) -> Iterator[Compared]:
-    """Compare the settings that both runs measured.
+    """Compare two runs, each named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair).
 
     Raises:
-        InputError: there is none, or one differs in more than the model and not `anyway`.
+        InputError: there is nothing to pair, or two differ in more than the model and how they were
+            asked, and not `anyway`.
     """
-    before, after = (
-        {(b.benchmark, b.setting): b for b in past.branches(results, [name])}
-        for name in (first, second)
-    )
-    shared = [key for key in before if key in after and _is_comparable(before[key])]
-    if not shared:
-        raise InputError(
-            f"{first} and {second} have no setting of BELIEF in common: "
-            f"{_listed(before)} and {_listed(after)}."
-        )
-    for key in shared:
-        _check_relations(before[key], after[key])
-        departures = tuple(_departures(before[key], after[key]))
-        if departures and not anyway:
+    for pair in pairs(first, second, results):
+        if pair.departures and not anyway:
+            one, other = pair.first, pair.second
             raise InputError(
-                f"{first} and {second} differ in more than the model in {key[1]} on {key[0]} "
-                f"({'; '.join(departures)}); run one of them again, or compare them --anyway."
+                f"{one.run} ({one.setting}) and {other.run} ({other.setting}) differ in more than "
+                f"the model and how they were asked ({'; '.join(pair.departures)}); run one of "
+                "them again, or compare them --anyway."
             )
-        yield _compared(before[key], after[key], given, departures)
+        yield _compared(pair, unit or pair.unit, given)
 
 
-def _check_relations(one: PastBranch, other: PastBranch) -> None:
-    if not relations(one) & relations(other):
-        raise InputError(
-            f"{one.run} and {other.run} have no relation in common; compare runs over the same "
-            "data."
-        )
-
-
-def relations(branch: PastBranch) -> set[str]:
-    """The relations that have answers in a run."""
-    return set(branch.artifacts["matched"].shards("answers"))
-
-
-def _is_comparable(branch: PastBranch) -> bool:
-    return METHODS[branch.method].measure.answers == "answers"
-
-
-def _listed(branches: Mapping[tuple[str, str], PastBranch]) -> str:
-    return ", ".join(f"{setting} on {benchmark}" for benchmark, setting in branches)
-
-
-def _departures(one: PastBranch, other: PastBranch) -> Iterator[str]:
-    """What the two differ in, apart from the model: prompts, decoding, matching."""
-    for stage in ("facts", "prompts", METHODS[one.method].ask.ability.answers, "matched"):
-        if stage in one.artifacts and stage in other.artifacts:
-            ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
-            for line in differences(ours, theirs):
-                if line.partition(":")[0].partition(".")[0] not in _OF_THE_MODEL:
-                    yield f"{stage} {line}"
-
-
-def _compared(
-    one: PastBranch, other: PastBranch, given: Comparison, departures: tuple[str, ...]
-) -> Compared:
-    by: By = "match" if METHODS[one.method].ask.ability == GENERATE else "equality"
-    matched = [each.artifacts["matched"] for each in (one, other)]
-    paired, changes = _by_relation(matched, given, by)
+def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
+    paired, changes, found = _by_relation(pair, unit, given)
     comparison = compare(paired, seed=0, n_rounds=given.n_rounds)
-    calibration = [each.read_all("calibration") for each in matched]
-    if not any(rows.is_empty() for rows in calibration):
-        ranked = compare_ranked(*calibration, seed=0, n_rounds=given.n_rounds)
+    ranked = _ranked(pair, given.n_rounds)
+    if ranked is not None:
         comparison = pl.concat([comparison, ranked])
-    flip_rates = _flip_rate(one), _flip_rate(other)
+    flip_rates = _flip_rate(pair.first), _flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
     deciding = corrected(comparison.filter(pl.col("metric").is_in(list(given.decides))))
-    names = _names(one, other)
-    facts = facts_stage.load(one.artifacts["facts"])
+    facts = facts_stage.load(pair.first.artifacts["facts"])
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    main = METHODS[pair.first.method].measure.main_metric
+    one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
+    sentence = found.sentence(unit)
     written = {
-        "headline": tables.headline(comparison, names),
-        "relations": tables.by_relation(comparison, "acc_at_1", names, labels),
+        "headline": tables.headline(comparison, (one, other)),
+        "relations": tables.by_relation(comparison, main, (one, other), labels),
         "moves": tables.moves(state_moves(changes)),
         "gained_and_lost": tables.gained_and_lost(gained_and_lost(paired), comparison, labels),
         "facts": tables.changed_facts(changes, facts.pairs, labels),
         "verdicts": verdicts(deciding, bar),
-        "departures": pl.DataFrame({"differs in": departures}, schema={"differs in": pl.String}),
+        "paired": pl.DataFrame({"paired": [sentence], "by": [unit], **_counts(found)}),
+        "asked": pl.DataFrame({"differs in": pair.asked}, schema={"differs in": pl.String}),
+        "departures": pl.DataFrame(
+            {"differs in": pair.departures}, schema={"differs in": pl.String}
+        ),
     }
-    title = f"{names[1]} against {names[0]}, {one.setting}{' (!)' if departures else ''}"
     figure = tables.differences_figure(
         comparison,
-        "acc_at_1",
-        title,
+        main,
+        f"{other} against {one}",
         alpha=given.alpha,
         margin=bar.margin,
         relation_labels=labels,
     )
-    report = Report(written, {"differences": figure})
+    raw = {"comparison": _told(comparison, pair, unit), "changes": changes}
     return Compared(
-        setting=one.setting,
-        benchmark=one.benchmark,
-        names=names,
-        departures=departures,
+        pair=pair,
+        paired=sentence,
         flip_rates=flip_rates,
-        report=report,
+        report=Report(written, {"differences": figure}, raw=raw),
         verdict=_verdict(deciding, bar, given.min_facts),
     )
+
+
+def _told(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
+    """The comparison with what is compared, how it was paired, and what differs beside."""
+    who = {
+        f"{place}_{name}": value
+        for place, branch in (("first", pair.first), ("second", pair.second))
+        for name, value in (("run", branch.run), ("model", branch.model), ("asked", branch.setting))
+    }
+    lines = {"asked": "; ".join(pair.asked), "departures": "; ".join(pair.departures)}
+    columns = {"benchmark": pair.first.benchmark, **who, "paired_by": unit, **lines}
+    return comparison.select(
+        *(pl.lit(value).alias(name) for name, value in columns.items()), *comparison.columns
+    )
+
+
+def _counts(found: Shared) -> dict[str, int]:
+    return {name.replace("_", " "): count for name, count in found._asdict().items()}
 
 
 def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
@@ -214,38 +188,79 @@ def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
     return Verdict("not enough evidence", reason)
 
 
-def _names(one: PastBranch, other: PastBranch) -> tuple[str, str]:
-    """How the two are called in tables: by model, or by run if the model is the same."""
-    if one.model != other.model:
-        return one.model, other.model
-    return one.run, other.run if other.run != one.run else f"{one.run} (again)"
-
-
 def _by_relation(
-    matched: Sequence[Artifact], given: Comparison, by: By
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The paired terms and the changes of state, a relation at a time."""
+    pair: Pair, unit: Unit, given: Comparison
+) -> tuple[pl.DataFrame, pl.DataFrame, Shared]:
+    """The paired terms, the changes of state and what is shared, a relation at a time."""
     thresholds = Thresholds(given.robust_share, given.min_right_samples, given.confident)
-    first, second = matched
-    terms, changes = [], []
-    for relation in sorted({*first.shards("answers")} & {*second.shards("answers")}):
-        answers = [each.read("answers", relation) for each in matched]
-        terms.append(paired_terms(*answers, robust_share=given.robust_share, by=by))
-        calibration = [each.read("calibration", relation) for each in matched]
-        if not any(rows.is_empty() for rows in calibration):
-            terms.append(paired_calibration_terms(*calibration))
-        before, after = (
-            evidence(
-                own.join(theirs, on="prompt_id", how="semi"),
-                artifact.read("sampled", relation) if artifact.shards("sampled") else None,
-                rows if rows.height else None,
+    method, answers = comparing(pair.first), METHODS[pair.first.method].measure.answers
+    terms, changes, found = [], [], []
+    for relation in pair.relations:
+        first, second = _matched(pair, relation)
+        found.append(shared(first[answers], second[answers]))
+        terms.append(method.terms(first, second, unit, given.robust_share))
+        if unit == "prompt":
+            first, second = (
+                {**own, answers: own[answers].join(other[answers], on="prompt_id", how="semi")}
+                for own, other in ((first, second), (second, first))
             )
-            for own, theirs, artifact, rows in zip(
-                answers, reversed(answers), matched, calibration, strict=True
-            )
-        )
+        before, after = (method.evidence(each) for each in (first, second))
         changes.append(state_changes(before, after, thresholds))
-    return pl.concat(terms), pl.concat(changes)
+    total = Shared.total(found)
+    if not (total.prompts if unit == "prompt" else total.facts):
+        raise InputError(
+            f"{pair.first.run} and {pair.second.run} have no {unit} in common; compare runs over "
+            "the same facts."
+        )
+    return pl.concat(terms), pl.concat(changes), total
+
+
+def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:
+    """The matched tables of a relation in both runs."""
+    first, second = (
+        {
+            table: artifact.read(table, relation)
+            for table in METHODS[branch.method].measure.matched
+            if relation in artifact.shards(table)
+        }
+        for branch, artifact in zip((pair.first, pair.second), pair.matched, strict=True)
+    )
+    folders = {each.artifacts["facts"].folder for each in (pair.first, pair.second)}
+    return first, second if len(folders) == 1 else _told_apart(pair, first, second)
+
+
+def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
+    """The second run's tables, where prompts in other words than the first's have ids of their own.
+
+    Ids count templates and names; other facts may have others in the same places.
+    """
+    said = []
+    for branch, matched in ((pair.first, first), (pair.second, second)):
+        facts = facts_stage.load(branch.artifacts["facts"])
+        rows = matched[METHODS[branch.method].measure.answers]
+        templates = facts.templates.select("template_id", "text")
+        words = rows.select("prompt_id", "pair_id", "template_id", "subject_index")
+        words = words.with_columns(pl.exclude("subject_index").cast(pl.String))
+        words = words.join(templates, on="template_id").join(
+            names(facts.pairs), on=["pair_id", "subject_index"]
+        )
+        said.append(words.select("prompt_id", "text", "name"))
+    other = said[1].join(said[0], on=said[0].columns, how="anti")["prompt_id"].implode()
+    own = pl.col("prompt_id").cast(pl.String)
+    renamed = pl.when(own.is_in(other)).then(own + " in other words").otherwise(own)
+    return {
+        table: rows.with_columns(prompt_id=renamed) if "prompt_id" in rows.columns else rows
+        for table, rows in second.items()
+    }
+
+
+def _ranked(pair: Pair, n_rounds: int) -> pl.DataFrame | None:
+    """The rows of what is no sum over pairs; null where there is nothing of the kind."""
+    ranked, table = comparing(pair.first).ranked, METHODS[pair.first.method].measure.calibration
+    if ranked is None or table is None:
+        return None
+    first, second = (each.read_all(table) for each in pair.matched)
+    return ranked(first, second, n_rounds)
 
 
 def _flip_rate(branch: PastBranch) -> float | None:

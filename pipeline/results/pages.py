@@ -1,7 +1,9 @@
 """Pages: one HTML file of a run or of several, from their metrics, answers and records."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 import yaml
@@ -31,14 +33,18 @@ _FIGURE_BYTES = 1_000_000
 _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
+_COMPARISONS = "effects"  # the table that has a section of its own
+_PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
 
-def results_page(branches: Sequence[PastBranch], result: Result, report: Report) -> bytes:
-    """The page of what was measured on one benchmark, by one run or several."""
+def results_page(
+    branches: Sequence[PastBranch], result: Result, report: Report, notes: Sequence[str] = ()
+) -> bytes:
+    """The page of what was measured on one benchmark, by one run or several; `notes` warn of it."""
     method = METHODS[branches[0].method]
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
-    facts = _all_facts(branches)
+    facts = facts_stage.load(branches[0].artifacts["facts"])
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     overall = headline.headline(result.tables["metrics"], method.show.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
@@ -48,25 +54,34 @@ def results_page(branches: Sequence[PastBranch], result: Result, report: Report)
     content = Page(
         title=_title(branches),
         lead=_lead(branches, facts, asked),
-        warnings=list(_warnings(branches)),
+        warnings=[*notes, *_warnings(branches)],
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
         tiles=list(headline.tiles(metrics, measure.main_metric)),
         headline=overall,
         published=published,
         terms=terms_of((row[0] for row in overall.rows), measure.metrics),
         figures=figures,
+        comparisons=_comparisons(report),
         heat_map=heat_map(metrics, measure.main_metric, labels),
         templates=templates,
         browser=browser,
         tables=[
             grid(table, name, _title_of(report, name))
             for name, table in report.tables.items()
-            if table.height and table.width
+            if table.height and table.width and name != _COMPARISONS
         ],
         left_out=left_out,
         runs=list(_runs(branches)),
     )
     return page.page(content).encode()
+
+
+def _comparisons(report: Report) -> Grid | None:
+    """The settings that differ in one thing, compared; null where there are none."""
+    table = report.tables.get(_COMPARISONS)
+    if table is None or table.is_empty():
+        return None
+    return grid(table, _COMPARISONS, _title_of(report, _COMPARISONS))
 
 
 def _title(branches: Sequence[PastBranch]) -> str:
@@ -117,28 +132,11 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     return rows.with_columns(asked=pl.concat_str(names, separator=" ", ignore_nulls=True))
 
 
-def _all_facts(branches: Sequence[PastBranch]) -> Facts:
-    """The facts of all branches, each once: runs may have asked different parts."""
-    artifacts = {branch.artifacts["facts"].folder: branch.artifacts["facts"] for branch in branches}
-    parts = [facts_stage.load(artifact) for artifact in artifacts.values()]
-    keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
-    relations, templates, pairs = (
-        pl.concat(getattr(part, table) for part in parts).unique(key, maintain_order=True)
-        for table, key in keys.items()
-    )
-    further = {
-        table: pl.concat(part.further[table] for part in parts).unique(maintain_order=True)
-        for table in parts[0].further
-    }
-    return Facts(relations, templates, pairs, further)
-
-
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
     """The answers about the facts, and each setting's best and worst templates."""
-    several = len({branch.model for branch in branches}) > 1
     asked: list[Asked] = []
     templates = []
-    for branch in branches:
+    for branch, name in zip(branches, _namings(branches), strict=True):
         digest = METHODS[branch.method].show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
@@ -147,13 +145,25 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
             matched = _matched(branch, relation)
             digests.append(_foremost(digest(facts.of(relation), matched)))
             examples.append(_examples(branch, relation, matched))
-        asked += _by_asked(branch, digests, pl.concat(examples), several=several)
+        asked += _by_asked(name, digests, pl.concat(examples))
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
-            name = f"{branch.model} {branch.setting}" if several else branch.setting
-            templates.append(grid(table, "templates", name))
+            templates.append(grid(table, "templates", name(None)))
     return asked, templates
+
+
+def _namings(branches: Sequence[PastBranch]) -> Iterator[Callable[[str | None], str]]:
+    """What says how each is called: by model and seed where they differ, and by a setting."""
+    models = len({branch.model for branch in branches}) > 1
+    seeds = Counter(map(str, branches))
+    for branch in branches:
+        yield partial(_name, branch, model=models, seed=seeds[str(branch)] > 1)
+
+
+def _name(branch: PastBranch, setting: str | None, *, model: bool, seed: bool) -> str:
+    own = [branch.model] * model, [setting or branch.setting], [f"seed {branch.seed}"] * seed
+    return " ".join(part for parts in own for part in parts)
 
 
 def _relations(branch: PastBranch) -> list[str]:
@@ -173,20 +183,21 @@ def _foremost(digest: Digest) -> Digest:
 
 
 def _by_asked(
-    branch: PastBranch, digests: Sequence[Digest], examples: pl.DataFrame, *, several: bool
+    name: Callable[[str | None], str], digests: Sequence[Digest], examples: pl.DataFrame
 ) -> Iterator[Asked]:
-    """One for the setting, or one for each that it has in itself; `several`: models are named."""
+    """One for the setting, or one for each that it has in itself."""
     facts = pl.concat(digest.facts for digest in digests)
     replies = pl.concat(digest.replies for digest in digests)
     for (own,), rows in facts.group_by("asked", maintain_order=True):
         mine = replies.filter(pl.col("asked").eq_missing(pl.lit(own, pl.String)))
-        setting = own or branch.setting
-        name = f"{branch.model} {setting}" if several else setting
-        yield Asked(str(name), rows, mine, examples)
+        yield Asked(name(str(own) if own else None), rows, mine, examples)
 
 
 def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
-    """Some prompts of a relation in full, with their answers, right and wrong alternating."""
+    """Some prompts of a relation in full, with their answers; of each fact the sampled one first.
+
+    The others are right and wrong alternating.
+    """
     prompts = branch.artifacts["prompts"]
     said = branch.answers
     ability = METHODS[branch.method].ask.ability
@@ -195,24 +206,77 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
-    right = pl.col("correct") if "correct" in matched.columns else pl.lit(None, pl.Boolean)
-    rows = [
+    answered = [
         prompts.read("prompts", shard)
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .select("prompt_id", "pair_id", "template_id", prompt="query", answer=ability.column)
+        .join(_contexts(prompts, shard), on="context_id", how="left", maintain_order="left")
+        .select(*_PROMPT, answer=ability.column, prompt="query")
         for shard in shards
     ]
-    found = pl.concat(rows)
-    if "prompt_id" in matched.columns:
-        known = matched.select("prompt_id", right=right)
-        found = found.join(known, on="prompt_id", maintain_order="left")
-    else:
-        found = found.with_columns(right=right)
-    turn = pl.int_range(pl.len()).over("pair_id", "right")
+    rows = pl.concat([_sampled(branch, relation), *answered], how="diagonal")
+    found = _with_right(
+        branch, relation, rows.unique("prompt_id", keep="first", maintain_order=True), matched
+    )
     found = found.unique(["pair_id", "template_id", "right"], keep="first", maintain_order=True)
-    by_fact = found.sort(turn, maintain_order=True).group_by("pair_id", maintain_order=True)
-    return by_fact.head(fact_browser.MOST_EXAMPLES).select(EXAMPLES.names())
+    turn = pl.int_range(pl.len()).over("pair_id", "right")
+    ordered = found.sort(pl.col("samples").is_null(), turn, maintain_order=True)
+    shown = ordered.group_by("pair_id", maintain_order=True).head(fact_browser.MOST_EXAMPLES)
+    return shown.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
+
+
+def _contexts(prompts: Artifact, shard: str) -> pl.DataFrame:
+    return prompts.read("contexts", shard).select("context_id", context="text")
+
+
+def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
+    """The sampled prompts of a relation with all their samples, the most frequent first.
+
+    Their greedy answers are those of the canary, which is asked the same prompts.
+    """
+    prompts, again = branch.artifacts["prompts"], branch.artifacts.get("canary")
+    blocks = [each for each in branch.further if each.stage == "samples"]
+    if not blocks or again is None:
+        return pl.DataFrame(schema={"prompt_id": pl.String, "samples": EXAMPLES["samples"]})
+    said = again.read("canary", relation).select("prompt_id", answer="text")
+    return (
+        prompts.read("ranked", relation)
+        .join(_counted(blocks, relation), on="prompt_id", maintain_order="left")
+        .join(_contexts(prompts, relation), on="context_id", how="left", maintain_order="left")
+        .join(said, on="prompt_id", how="left", maintain_order="left")
+        .select(*_PROMPT, "answer", "samples", prompt="query")
+    )
+
+
+def _counted(blocks: Sequence[Artifact], relation: str) -> pl.DataFrame:
+    """All samples of each prompt of a relation: prompt_id, samples (text, n)."""
+    texts = pl.concat(each.read("samples", relation) for each in blocks).explode("texts")
+    counts = texts.group_by("prompt_id", text="texts", maintain_order=True).agg(n=pl.len())
+    ordered = counts.sort("n", descending=True, maintain_order=True)
+    return ordered.group_by("prompt_id", maintain_order=True).agg(samples=pl.struct("text", "n"))
+
+
+def _with_right(
+    branch: PastBranch, relation: str, rows: pl.DataFrame, matched: pl.DataFrame
+) -> pl.DataFrame:
+    """The prompts with `right`, and `n_right` of their samples; null where it is not known."""
+    for column, table, name in (
+        ("right", matched, "correct"),
+        ("n_right", _sampled_right(branch, relation), "n_right_samples"),
+    ):
+        if {"prompt_id", name} <= set(table.columns):
+            known = table.select("prompt_id", pl.col(name).alias(column))
+            rows = rows.join(known, on="prompt_id", how="left", maintain_order="left")
+        else:
+            rows = rows.with_columns(pl.lit(None).alias(column))
+    return rows
+
+
+def _sampled_right(branch: PastBranch, relation: str) -> pl.DataFrame:
+    artifact = branch.artifacts["matched"]
+    if "sampled" not in METHODS[branch.method].measure.matched:
+        return pl.DataFrame()
+    return artifact.read("sampled", relation)
 
 
 def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> Browser:

@@ -1,6 +1,6 @@
 """Past runs: what was measured, by the folders of results, and where its artifacts are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,10 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PastBranch:
-    """One setting of a past run, and its artifacts by stage."""
+    """One setting of a past run, and its artifacts by stage.
+
+    `further` has all blocks of what was asked beside the answers, such as samples.
+    """
 
     run: str
     model: str
@@ -30,6 +33,17 @@ class PastBranch:
     training_cutoff: str | None
     artifacts: dict[str, Artifact]
     record: Mapping[str, Any]
+    further: tuple[Artifact, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        """The seed of all that was drawn."""
+        return int(self.record["run"]["seed"])
+
+    @property
+    def started(self) -> str:
+        """When the run began (ISO 8601); empty if it was not written down."""
+        return str(self.record.get("started", ""))
 
     @property
     def metrics(self) -> Artifact:
@@ -50,7 +64,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     """The settings of the named runs, or of all, each once: runs may share artifacts.
 
     Raises:
-        InputError: there are none, or two runs measured the same in different ways.
+        InputError: there are none.
     """
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
@@ -58,7 +72,6 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
             found.setdefault(branch.metrics.folder, branch)
     if not found:
         raise InputError(f"{results} has no run with a run.json; run something first.")
-    _refuse_two_of_one(list(found.values()))
     return list(found.values())
 
 
@@ -129,13 +142,13 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
                 )
         for finding in misfits(artifacts, pins(content), {}):
             raise DamagedFileError(finding.sentence, finding.name)
-        by_stage = {each.stage: each for each in artifacts.values()}
-        yield setting(name, content, title, by_stage)
+        yield setting(name, content, title, artifacts.values())
 
 
-def setting(name: str, content: Record, title: str, artifacts: dict[str, Artifact]) -> PastBranch:
-    """One setting of a run, by its title; artifacts by stage."""
-    run = content["run"]
+def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact]) -> PastBranch:
+    """One setting of a run, by its title."""
+    run, found = content["run"], list(artifacts)
+    further = METHODS[run["benchmark"]["method"]].ask.ability.further
     return PastBranch(
         run=name,
         model=run["model"]["name"],
@@ -144,17 +157,7 @@ def setting(name: str, content: Record, title: str, artifacts: dict[str, Artifac
         setting=title,
         billions_of_parameters=run["model"]["billions_of_parameters"],
         training_cutoff=run["model"].get("training_cutoff"),
-        artifacts=artifacts,
+        artifacts={each.stage: each for each in found},
+        further=tuple(each for each in found if each.stage in further),
         record=content,
     )
-
-
-def _refuse_two_of_one(found: Sequence[PastBranch]) -> None:
-    seen: dict[str, PastBranch] = {}
-    for branch in found:
-        other = seen.setdefault(str(branch), branch)
-        if other is not branch:
-            raise InputError(
-                f"the runs {other.run} and {branch.run} both measured {branch}, on different "
-                "facts, prompts or samples; name the runs to report, without one of the two."
-            )

@@ -5,14 +5,15 @@
            figures/          its figures, as PNG and SVG
            run.json          configuration, versions, commits, hardware, durations, cost
            index.html        all of it on one page that opens from disk
-report/<benchmark>/          the same tables, figures and page of several runs together
+report/<benchmark>/          the same tables, figures and page of several runs together; those
+                             over other facts are apart
        index.html            a list of these pages
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,10 +26,13 @@ from operators.errors import DamagedFileError
 from operators.methods import METHODS
 from operators.methods.method import Report, Result
 from operators.metrics.data_set.diversity import Encode, Parse
+from operators.metrics.estimates.seeds import mean_over_seeds, over_seeds
 from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.runs.cost import cost_table
+from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
+from operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
 from pipeline.config.settings import Run
 from pipeline.costs.rates import place
 from pipeline.costs.spending import spent
@@ -38,6 +42,7 @@ from pipeline.results import past
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
 from pipeline.results.record import METRICS, NAME, TAKEN, record, recorded, taken
+from pipeline.results.together import by_setting, together
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.sealed import seal
 from pipeline.storage.shard import Place, encode
@@ -45,6 +50,8 @@ from pipeline.storage.store import Store
 from pipeline.storage.tables import report_files, write_report
 
 PAGE = "index.html"
+# Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
+_WEIGHTED = ("bins",)
 _LOG = logging.getLogger("factsweep")
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
@@ -91,8 +98,7 @@ def folder(run: Run) -> Store:
 def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
     """The settings of the run; inputs of the metrics may have been removed to save room."""
     for branch in plan.branches:
-        artifacts = {each.stage: each for each in branch.artifacts()}
-        yield past.setting(plan.run.name, content, branch.title, artifacts)
+        yield past.setting(plan.run.name, content, branch.title, branch.artifacts())
 
 
 def _taken(
@@ -119,32 +125,29 @@ def write_past(
     parse: Parse | None = None,
     encode: Encode | None = None,
 ) -> Iterator[str]:
-    """Write past runs' tables, figures and pages together; yields where.
+    """Write past runs' tables, figures and pages together; yields where, and what was left out.
 
-    Tables and figures are one folder per benchmark, with a page; an index lists the pages.
-    `parse` and `encode` measure how different the templates are, which takes a while.
+    Tables and figures are one folder per benchmark and part of its facts, with a page; an index
+    lists the pages (`together`). `parse` and `encode` measure how different the templates are,
+    which takes a while.
 
     Raises:
-        InputError: no such runs, one that is not whole, or two that measured the same in different
-            ways.
+        InputError: no such runs, or one that is not whole.
     """
-    together: dict[tuple[str, str], list[PastBranch]] = {}
-    for branch in past.branches(results, names):
-        family = METHODS[branch.method].show.published
-        together.setdefault((family, branch.benchmark), []).append(branch)
     entries = []
-    for (_, benchmark), branches in together.items():
-        store = Store(f"{out.rstrip('/')}/{benchmark}")
-        result = replace(_result(branches), answers=_answers(branches), parse=parse, encode=encode)
-        report = _shown(branches[0], result)
+    for each in together(past.branches(results, names)):
+        store = Store(f"{out.rstrip('/')}/{each.folder}")
+        result = replace(_result(each.branches), parse=parse, encode=encode)
+        report = _shown(each.branches[0], result)
         write_report(store, report)
-        store.put(PAGE, results_page(branches, result, report))
-        runs = ", ".join(sorted({f"{each.run}{_trusted(each)}" for each in branches}))
-        entries.append(Entry(f"{benchmark}/{PAGE}", benchmark, runs))
+        store.put(PAGE, results_page(each.branches, result, report, each.notes))
+        runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
+        entries.append(Entry(f"{each.folder}/{PAGE}", each.folder, runs))
         yield (
             f"{store.where(PAGE)}: {len(report.tables)} tables, {len(report.figures)} figures "
             f"of {runs}"
         )
+        yield from (f"  {note}" for note in each.notes)
     whole = Store(out)
     whole.put(PAGE, index("Results by benchmark", entries).encode())
     yield whole.where(PAGE)
@@ -168,8 +171,13 @@ def reported(branches: Sequence[PastBranch]) -> Report:
 
 
 def _shown(branch: PastBranch, result: Result) -> Report:
-    """What the method of a branch shows of a result."""
-    return METHODS[branch.method].show.report(result)
+    """What the method of a branch shows of a result; means over seeds are marked as such."""
+    report, metrics = METHODS[branch.method].show.report(result), result.tables["metrics"]
+    if not has_seeds(metrics):
+        return report
+    tables = {name: with_seeds(table, metrics) for name, table in report.tables.items()}
+    titles = {**report.titles, "seeds": "Several seeds: mean and standard deviation"}
+    return replace(report, tables={**tables, "seeds": seeds_table(metrics)}, titles=titles)
 
 
 def _with_cost(report: Report, record: past.Record) -> Report:
@@ -188,23 +196,39 @@ def _trusted(branch: PastBranch) -> str:
 
 
 def _result(branches: Sequence[PastBranch]) -> Result:
-    """What was measured."""
+    """What was measured; several seeds of a setting are one row of each table."""
     method = METHODS[branches[0].method]
     parameters = [
         {"model": model, "metric": "billions_of_parameters", "value": billions}
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
     ]
-    costs = [*(_runtime(branch) for branch in branches), *parameters]
+    seeds = list(by_setting(branches).values())
+    costs = [[_cost_row(_runtime(branch)) for branch in each] for each in seeds]
     return Result(
         facts_stage.load(branches[0].artifacts["facts"]),
-        {
-            table: pl.concat([branch.metrics.read_all(table) for branch in branches])
-            for table in method.measure.measured
-        },
-        costs=pl.DataFrame(costs, schema=empty("metrics").schema),
+        {table: _of_seeds(seeds, table) for table in method.measure.measured},
+        costs=pl.concat(
+            [*map(over_seeds, costs), *(_cost_row(each) for each in parameters)], how="diagonal"
+        ),
+        answers=_answers(branches),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
         published=catalog.published(method.show.published),
     )
+
+
+def _of_seeds(seeds: Sequence[Sequence[PastBranch]], table: str) -> pl.DataFrame:
+    """A measured table of all settings; several seeds of one are one row."""
+    settings = [[branch.metrics.read_all(table) for branch in each] for each in seeds]
+    if all(len(each) == 1 for each in settings):
+        return pl.concat([rows for each in settings for rows in each])
+    if table == "metrics":
+        return pl.concat(map(over_seeds, settings))
+    weight = "n" if table in _WEIGHTED else None
+    return pl.concat(mean_over_seeds(each, weight=weight) for each in settings)
+
+
+def _cost_row(row: Mapping[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame([row], schema=empty("metrics").schema)
 
 
 def _runtime(branch: PastBranch) -> dict[str, Any]:
@@ -216,13 +240,16 @@ def _runtime(branch: PastBranch) -> dict[str, Any]:
     return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
 
 
-def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Callable[[], pl.DataFrame]]:
-    """What loads each run's answers."""
-    found: dict[Asking, Callable[[], pl.DataFrame]] = {}
+def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Answers]:
+    """The answers of each setting; of several seeds, the first's. None that were removed."""
+    found: dict[Asking, Answers] = {}
     for branch in branches:
         matched, fields = branch.artifacts["matched"], branch.metrics.recipe.fields
         run = Asking(fields["model"], fields["setting"], fields["variant"])
-        found[run] = partial(matched.read_all, METHODS[branch.method].measure.answers)
+        table = METHODS[branch.method].measure.answers
+        if matched.is_complete():
+            relations = tuple(matched.shards(table))
+            found.setdefault(run, Answers(relations, partial(matched.read, table)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tables and figures as files: Markdown, CSV and LaTeX; PNG and SVG."""
+"""Tables and figures as files: Markdown, CSV and LaTeX, Parquet; PNG and SVG."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from pipeline.storage.store import Store
 
 
 def write_report(store: Store, report: Report) -> None:
-    """Write a report's tables under tables/, its figures under figures/."""
+    """Write a report's tables under tables/, its figures under figures/, the raw ones beside."""
     for name, content in report_files(report):
         store.put(name, content)
 
@@ -22,6 +22,10 @@ def write_report(store: Store, report: Report) -> None:
 def report_files(report: Report) -> Iterator[tuple[str, bytes]]:
     """The files of a report's tables and figures, each with its name."""
     yield from _table_files({f"tables/{name}": table for name, table in report.tables.items()})
+    for name, table in report.raw.items():
+        content = io.BytesIO()
+        table.write_parquet(content)
+        yield f"{name}.parquet", content.getvalue()
     for name, figure in report.figures.items():
         yield from _figure_files(f"figures/{name}", figure)
 

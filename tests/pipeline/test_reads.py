@@ -49,7 +49,7 @@ VERBS = {
 
 def all_that_is_read(_branch: object, result: Result) -> Report:
     """Every table and every answer of a result, in place of tables and figures made of them."""
-    answers = {f"answers of {run.model}": read() for run, read in (result.answers or {}).items()}
+    answers = {f"answers of {run.model}": found.all() for run, found in result.answers.items()}
     return Report({**result.tables, **answers, "pairs": result.facts.pairs}, {})
 
 

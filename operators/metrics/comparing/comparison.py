@@ -8,6 +8,7 @@ import polars as pl
 
 from operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
 from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from operators.metrics.comparing.pairing import FACT, Unit
 from operators.metrics.estimates.bootstrap import (
     Estimate,
     FloatArray,
@@ -67,7 +68,7 @@ class _Row(NamedTuple):
     effect_size: float | None
     design_effect: float | None
     n_pairs: int
-    n_prompts: int
+    n_prompts: int | None
 
 
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
@@ -79,7 +80,7 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     `sign_flip` over the pairs for the rest. `p_holm` is corrected within a family: the metrics over
     all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
     alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
-    Null: undefined.
+    Null: undefined, `n_prompts` where facts are paired.
 
     >>> paired = pl.DataFrame({
     ...     "metric": ["acc_at_1"] * 2, "relation_id": ["P1"] * 2, "pair_id": ["a", "b"],
@@ -109,13 +110,14 @@ def compare_ranked(
     seed: int,
     n_rounds: int = 1000,
     n_bins: int = 10,
+    unit: Unit = "prompt",
 ) -> pl.DataFrame:
     """Compare `ece` and `auroc` over everything: two rows of COMPARISON.
 
     They order the prompts and are no sums over pairs, so they have an interval but neither test nor
     design effect. Both tables need prompt_id, relation_id, pair_id, confidence and correct; prompts
-    with a confidence in both count. No interval where a pair has several (encoder models): rounds
-    would resample prompts.
+    with a confidence in both count, or all of the facts of both (`unit`). No interval where a pair
+    has several (encoder models): rounds would resample prompts.
 
     >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t", "u"],
     ...     "correct": [True, False]}
@@ -126,17 +128,19 @@ def compare_ranked(
     >>> found.select("metric", "first", "second", "difference").rows()
     [('ece', 0.5, 0.25, -0.25), ('auroc', 0.5, 1.0, 0.5)]
     """
-    runs = [_sampled(*each) for each in ((first, second), (second, first))]
-    several = runs[0]["pair_id"].is_duplicated().any()
-    weights = _weights(runs[0], seed, 0 if several else n_rounds)
+    runs = [_sampled(*each, unit) for each in ((first, second), (second, first))]
+    several = any(each["pair_id"].is_duplicated().any() for each in runs)
+    weights = [_weights(each, seed, 0 if several else n_rounds) for each in runs]
     metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
         "ece": lambda rows, drawn: ece_rounds(rows, drawn, n_bins),
         "auroc": auroc_rounds,
     }
-    sizes = runs[0]["pair_id"].n_unique(), runs[0].height
+    sizes = runs[0]["pair_id"].n_unique(), runs[0].height if unit == "prompt" else None
     found = []
     for metric, of_rounds in metrics.items():
-        one, other = (_rounds(rows, weights, of_rounds) for rows in runs)
+        one, other = (
+            _rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
+        )
         before, after = (estimate(each[:1]).value for each in (one, other))
         change = estimate(other - one)
         found.append(_Row(metric, None, before, after, *change, None, None, None, *sizes))
@@ -210,7 +214,7 @@ def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> _Row
         cohens_h(*values) if metric in SHARES else None,
         design_effect(change),
         change.height,
-        int(change["n_prompts"].sum()),
+        None if change["n_prompts"].has_nulls() else int(change["n_prompts"].sum()),
     )
 
 
@@ -227,11 +231,12 @@ def _with_holm(rows: list[_Row]) -> pl.DataFrame:
     return corrected(table).select(COMPARISON.names())
 
 
-def _sampled(own: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """The prompts of both runs with what `own` says of them, each with its number (`unit`)."""
-    ids = ("relation_id", "pair_id", "prompt_id")
-    shared = own.join(other, on="prompt_id", how="semi")
-    return shared.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
+def _sampled(own: pl.DataFrame, other: pl.DataFrame, unit: Unit) -> pl.DataFrame:
+    """The prompts that are compared with what `own` says of them, each with its number (`unit`)."""
+    ids = (*FACT, "prompt_id")
+    texts = (each.with_columns(pl.col(ids).cast(pl.String)) for each in (own, other))
+    shared = next(texts).join(next(texts), on="prompt_id" if unit == "prompt" else FACT, how="semi")
+    return shared.sort(ids).with_row_index("unit")
 
 
 def _weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:

@@ -1,8 +1,11 @@
-"""Two runs set side by side, prompt by prompt: what each pair adds to each metric in both.
+"""Two runs set side by side, prompt by prompt or fact by fact: what each pair adds to each metric.
 
 Every table here can be made relation by relation and put together (`pl.concat`): memory then
 holds the answers of one relation.
 """
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import polars as pl
 
@@ -10,6 +13,7 @@ from operators.errors import InputError
 from operators.metrics.belief import belief
 from operators.metrics.belief.consist import By, consist_terms
 from operators.metrics.belief.coverage import template_hits
+from operators.metrics.comparing.pairing import FACT, Unit
 from operators.metrics.estimates.metric import Metric
 
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
@@ -23,28 +27,34 @@ PAIRED = pl.Schema(
         "second": pl.Float64,
         "denominator": pl.Float64,
         # The denominator × the mean over the pair's prompts of change²; null where a metric is not
-        # a mean over prompts.
+        # a mean over prompts, or prompts are not paired.
         "squares": pl.Float64,
+        # Those that both runs have; null where facts are paired.
         "n_prompts": pl.Int64,
     }
 )
-_FACT = ("relation_id", "pair_id")
 _SECOND = "_second"
-_RUNS = ("", _SECOND)
 _ONE, _NONE = pl.lit(1), pl.lit(None)
 
 
 def paired_terms(
-    first: pl.DataFrame, second: pl.DataFrame, *, robust_share: float, by: By = "match"
+    first: pl.DataFrame,
+    second: pl.DataFrame,
+    *,
+    robust_share: float,
+    by: By = "match",
+    unit: Unit = "prompt",
 ) -> pl.DataFrame:
     r"""Give each pair's terms of the metrics of answers in both runs (columns: PAIRED).
 
     Both tables need prompt_id, relation_id, pair_id, template_id, key, n_lemmas and correct. Only
-    prompts that both runs have an answer to count. A metric's value in a run is the sum of its
+    prompts that both runs have an answer to count; where facts are paired (`unit`), each run has
+    all its prompts of the facts of both. A metric's value in a run is the sum of its
     terms (`first`, `second`) over the sum of `denominator`: `acc_at_1`, `consist`,
     `one_word_ratio`, `coverage_oracle`, `coverage_maximum`, as in their own modules, and
     `coverage_robust`, the share of pairs that are right under at least `robust_share` of their
-    prompts. `coverage_maximum` holds each run's own best template.
+    prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
+    counts once in `one_word_ratio`, however many prompts it has.
 
     Raises:
         InputError: a prompt stands twice in a run.
@@ -57,16 +67,21 @@ def paired_terms(
     >>> terms.select("metric", "first", "second").rows()[:3]
     [('acc_at_1', 0.5, 1.0), ('one_word_ratio', 2.0, 2.0), ('consist', 1.0, 1.0)]
     """
-    both = _joined(
-        first.select("prompt_id", *_FACT, "template_id", "key", "n_lemmas", "correct"),
-        second.select("prompt_id", "key", "n_lemmas", "correct"),
-    )
-    facts, n = _answer_sums(both, robust_share), pl.col("n_prompts")
-    consist = (consist_terms(each, by=by) for each in _sides(both))
-    best = (_best_hits(each) for each in _sides(both))
+    columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
+    runs = _paired(first.select(columns), second.select(columns), unit)
+    values = {
+        "share": _right().mean(),
+        "known": pl.col("correct").any(),
+        "robust": _right().mean() >= robust_share,
+        "one_word": _summed(_single(), unit),
+    }
+    facts = _by_fact(runs, values, n_turned=_right, n_reworded=_single)
+    consist = (consist_terms(each, by=by) for each in runs.sides)
+    best = (_best_hits(each) for each in runs.sides)
+    n = _weight(unit)
     found = [
-        _terms(facts, "acc_at_1", "share", squares=pl.col("n_turned") / n),
-        _terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("n_reworded")),
+        _terms(facts, "acc_at_1", "share", squares=pl.col("n_turned") / pl.col("n_prompts")),
+        _terms(facts, "one_word_ratio", "one_word", n, squares=pl.col("n_reworded")),
         _terms(_side_by_side(facts, *consist), "consist", "numerator"),
         _terms(facts, "coverage_oracle", "known"),
         _terms(facts, "coverage_robust", "robust"),
@@ -75,33 +90,24 @@ def paired_terms(
     return pl.concat(found)
 
 
-def paired_calibration_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+def paired_calibration_terms(
+    first: pl.DataFrame, second: pl.DataFrame, *, unit: Unit = "prompt"
+) -> pl.DataFrame:
     """Give each pair's terms of `ovconf` and `brier` in both runs (columns: PAIRED).
 
     Both tables need prompt_id, relation_id, pair_id, confidence and correct. Only prompts with a
-    confidence in both runs count.
+    confidence in both runs count; where facts are paired (`unit`), the means over each run's own.
 
     >>> prompt = {"prompt_id": ["p"], "relation_id": ["P1"], "pair_id": ["t"], "correct": [True]}
     >>> first, second = (pl.DataFrame({**prompt, "confidence": [each]}) for each in (0.5, 1.0))
     >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
     [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
-    columns = ("prompt_id", "confidence", "correct")
-    both = _joined(first.select(*_FACT, *columns), second.select(columns))
-    before, after = (
-        pl.col(f"confidence{run}") - pl.col(f"correct{run}").cast(pl.Float64) for run in _RUNS
-    )
-    facts = _by_fact(
-        both,
-        n_prompts=pl.len(),
-        gap=before.sum(),
-        gap_second=after.sum(),
-        gap_change=((after - before) ** 2).sum(),
-        squared=(before**2).sum(),
-        squared_second=(after**2).sum(),
-        squared_change=((after**2 - before**2) ** 2).sum(),
-    )
-    n = pl.col("n_prompts")
+    columns = ("prompt_id", *FACT, "confidence", "correct")
+    runs = _paired(first.select(columns), second.select(columns), unit)
+    values = {"gap": _summed(_gap(), unit), "squared": _summed(_squared_gap(), unit)}
+    facts = _by_fact(runs, values, gap_change=_gap, squared_change=_squared_gap)
+    n = _weight(unit)
     found = [
         _terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change")),
         _terms(facts, "brier", "squared", n, squares=pl.col("squared_change")),
@@ -109,47 +115,78 @@ def paired_calibration_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.Da
     return pl.concat(found)
 
 
-def _joined(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The prompts of both runs, the second's columns with a suffix."""
+def _right(run: str = "") -> pl.Expr:
+    return pl.col(f"correct{run}").cast(pl.Float64)
+
+
+def _single(run: str = "") -> pl.Expr:
+    return (pl.col(f"n_lemmas{run}") == 1).cast(pl.Float64)
+
+
+def _gap(run: str = "") -> pl.Expr:
+    return pl.col(f"confidence{run}") - _right(run)
+
+
+def _squared_gap(run: str = "") -> pl.Expr:
+    return _gap(run) ** 2
+
+
+class _Runs(NamedTuple):
+    """The prompts of two runs that count; `joined`: side by side, where prompts are paired."""
+
+    sides: tuple[pl.DataFrame, pl.DataFrame]
+    joined: pl.DataFrame | None
+
+
+def _paired(first: pl.DataFrame, second: pl.DataFrame, unit: Unit) -> _Runs:
     for name, run in {"first": first, "second": second}.items():
         if run["prompt_id"].is_duplicated().any():
             raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    return first.join(second, on="prompt_id", suffix=_SECOND)
-
-
-def _by_fact(both: pl.DataFrame, **values: pl.Expr) -> pl.DataFrame:
-    return both.group_by(pl.col(_FACT).cast(pl.String)).agg(**values).sort(_FACT)
-
-
-def _answer_sums(both: pl.DataFrame, robust_share: float) -> pl.DataFrame:
-    """What each fact's prompts say together, and how many differ in the second run."""
-    right = [pl.col(f"correct{run}") for run in _RUNS]
-    one_word = [pl.col(f"n_lemmas{run}") == 1 for run in _RUNS]
-    values = {
-        "n_turned": (right[0] != right[1]).sum(),
-        "n_reworded": (one_word[0] != one_word[1]).sum(),
-    }
-    for run, correct, single in zip(_RUNS, right, one_word, strict=True):
-        values |= {
-            f"share{run}": correct.mean(),
-            f"known{run}": correct.any(),
-            f"robust{run}": correct.mean() >= robust_share,
-            f"n_one_word{run}": single.sum(),
-        }
-    return _by_fact(both, n_prompts=pl.len(), **values)
-
-
-def _sides(both: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The two runs, each under its own column names again."""
-    names = [name for name in both.columns if name.endswith(_SECOND)]
+    if unit == "fact":
+        one, other = (each.with_columns(pl.col(FACT).cast(pl.String)) for each in (first, second))
+        sides = one.join(other, on=FACT, how="semi"), other.join(one, on=FACT, how="semi")
+        return _Runs(sides, None)
+    ids = [name for name in (*FACT, "template_id") if name in second.columns]
+    joined = first.join(second.drop(ids), on="prompt_id", suffix=_SECOND)
+    names = [name for name in joined.columns if name.endswith(_SECOND)]
     own = {name: name.removesuffix(_SECOND) for name in names}
-    return both.drop(names), both.drop(own.values()).rename(own)
+    return _Runs((joined.drop(names), joined.drop(own.values()).rename(own)), joined)
+
+
+def _summed(value: pl.Expr, unit: Unit) -> pl.Expr:
+    """What a fact adds to a mean over prompts; over facts, where these are paired."""
+    return value.sum() if unit == "prompt" else value.mean()
+
+
+def _weight(unit: Unit) -> pl.Expr:
+    return pl.col("n_prompts") if unit == "prompt" else _ONE
+
+
+def _by_fact(
+    runs: _Runs, values: Mapping[str, pl.Expr], **changing: Callable[[str], pl.Expr]
+) -> pl.DataFrame:
+    """What each fact's prompts say in each run, and how far they change between the two.
+
+    `changing` names sums of squared changes over the fact's prompts, each of the value that is
+    given for the columns of a run; null where facts are paired.
+    """
+    one, other = (_grouped(side, values) for side in runs.sides)
+    facts = one.join(other, on=FACT, suffix=_SECOND, maintain_order="left")
+    if runs.joined is None:
+        return facts.with_columns(**dict.fromkeys(("n_prompts", *changing), _NONE))
+    squares = {name: ((of(_SECOND) - of("")) ** 2).sum() for name, of in changing.items()}
+    changes = _grouped(runs.joined, {"n_prompts": pl.len(), **squares})
+    return facts.join(changes, on=FACT, maintain_order="left")
+
+
+def _grouped(rows: pl.DataFrame, values: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    return rows.group_by(pl.col(FACT).cast(pl.String)).agg(**values).sort(FACT)
 
 
 def _side_by_side(facts: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """The facts that both tables have, with the columns of both."""
-    both = first.join(second, on=_FACT, suffix=_SECOND)
-    return facts.select(*_FACT, "n_prompts").join(both, on=_FACT, maintain_order="left")
+    both = first.join(second, on=FACT, suffix=_SECOND)
+    return facts.select(*FACT, "n_prompts").join(both, on=FACT, maintain_order="left")
 
 
 def _best_hits(answers: pl.DataFrame) -> pl.DataFrame:
@@ -162,9 +199,9 @@ def _best_hits(answers: pl.DataFrame) -> pl.DataFrame:
     ranked = templates.sort("relation_id", "n", "template_id", descending=[False, True, False])
     best = ranked.unique("relation_id", keep="first", maintain_order=True).drop("n")
     hit = hits.join(best, on=("relation_id", "template_id"))
-    pairs = hits.select(_FACT).unique(maintain_order=True)
-    found = pairs.join(hit, on=_FACT, how="left", maintain_order="left")
-    return found.select(*_FACT, pl.col("hit").fill_null(False))
+    pairs = hits.select(FACT).unique(maintain_order=True)
+    found = pairs.join(hit, on=FACT, how="left", maintain_order="left")
+    return found.select(*FACT, pl.col("hit").fill_null(False))
 
 
 def _terms(

@@ -26,7 +26,21 @@ function mark(right) {
   return sign;
 }
 
-function said(name, [share, n, replies, examples]) {
+// A prompt as the model read it, with all its samples; both only of some facts.
+function inFull(facts, [prompt, , , context, samples, right]) {
+  const more = element("details", "full", element("summary", "", samples ? "Full prompt and all samples" : "Full prompt"));
+  more.append(element("pre", "", facts.contexts[context] + prompt));
+  if (!samples) return more;
+  const n = samples.reduce((sum, [, times]) => sum + times, 0);
+  more.append(element("p", "note", `${n.toLocaleString("en")} samples${right === null ? "" : `, ${right.toLocaleString("en")} right`}:`));
+  const list = element("ul", "samples");
+  for (const [text, times] of samples)
+    list.append(element("li", "", text.trim() || "(no answer)", " ", element("span", "note", `${times}×`)));
+  more.append(list);
+  return more;
+}
+
+function said(facts, name, [share, n, replies, examples]) {
   const of = n > 1 ? `, of ${n.toLocaleString("en")} prompts` : "";
   const body = element("div", "", element("h3", "", `${name}: ${percent(share)}${of}`));
   const list = element("ul");
@@ -35,8 +49,12 @@ function said(name, [share, n, replies, examples]) {
   body.append(list);
   if (!examples.length) return body;
   const prompts = element("ul");
-  for (const [prompt, answer, right] of examples)
-    prompts.append(element("li", "", mark(right), element("span", "prompt", prompt), " ", element("strong", "", (answer ?? "(no answer)").trim())));
+  for (const example of examples) {
+    const [prompt, answer, right] = example;
+    const shown = element("li", "", mark(right), element("span", "prompt", prompt), " ", element("strong", "", (answer ?? "(no answer)").trim()));
+    if (example.length > 3) shown.append(inFull(facts, example));
+    prompts.append(shown);
+  }
   body.append(element("p", "note", "Some prompts and their answers:"), prompts);
   return body;
 }
@@ -52,7 +70,7 @@ function shown(facts, [relation, subjects, right, answers]) {
     const body = element("div", "body", element("p", "", "Right answer: ", element("strong", "", right.join(", "))));
     if (subjects.length > 1) body.append(element("p", "note", `Also called ${subjects.slice(1).join(", ")}`));
     const each = element("div", "answers");
-    facts.asked.forEach((name, i) => answers[i] && each.append(said(name, answers[i])));
+    facts.asked.forEach((name, i) => answers[i] && each.append(said(facts, name, answers[i])));
     body.append(each);
     fact.append(body);
   });

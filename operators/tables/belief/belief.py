@@ -8,6 +8,7 @@ from operators.metrics.estimates.metric import headings
 from operators.metrics.noise.flip_rate import FLIP_RATE
 from operators.tables.shared.card import card as card_of
 from operators.tables.shared.numbers import DASH, SHARE
+from operators.tables.shared.seeds import spread
 
 SHOWN = (*METRICS, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -19,10 +20,12 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row for each model, benchmark, setting and variant, from the rows over all relations.
 
     `scope` says for how many prompts a demonstration was drawn. Numbers are texts with four digits,
-    a dash where a number is undefined. `prompts` and `failed` count those with and without a greedy
-    answer.
+    a dash where a number is undefined; those of several seeds are mean ± standard deviation, with
+    the number of seeds. `prompts` and `failed` count those with and without a greedy answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
+    text = pl.concat_str(SHARE.dashed(pl.col("value")), spread(overall, SHARE))
+    overall = overall.with_columns(text=text)
     accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
     counts = accuracy.select(
         *_NAMES,
@@ -31,10 +34,10 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
         failed="n_failed",
     )
     wide = overall.pivot(
-        "metric", index=_NAMES, values="value", aggregate_function="first", maintain_order=True
+        "metric", index=_NAMES, values="text", aggregate_function="first", maintain_order=True
     )
     numbers = {
-        heading: SHARE.dashed(pl.col(metric))
+        heading: pl.col(metric).fill_null(DASH)
         for metric, heading in HEADINGS.items()
         if metric in wide.columns
     }

@@ -1,48 +1,81 @@
-"""What a change of model or setting does: runs that differ in one thing, prompt by prompt."""
+"""What a change of setting or model does: settings that differ in one thing, fact by fact."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import permutations
+from typing import NamedTuple
 
 import polars as pl
 
-from operators.metrics.comparing.setting_effect import EFFECT, setting_effect
+from operators.metrics.belief.consist import By
+from operators.metrics.comparing.comparison import COMPARISON, compare
+from operators.metrics.comparing.paired_terms import METRICS, paired_terms
+from operators.metrics.comparing.pairing import Shared, shared, unit_between
+from operators.metrics.estimates.metric import headings
+from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
+from operators.tables.shared.differences import interval, number, p_holm
 
-_QUESTION = "style=question"
-_QUESTIONS = "templates=question"
+EFFECTS = pl.Schema(
+    {
+        **dict.fromkeys(("effect", "from", "to", "paired", "not_paired"), pl.String()),
+        **{name: dtype for name, dtype in COMPARISON.items() if name != "relation_id"},
+    }
+)
+MOST_PAIRS = 24
+_SHOWN = ("acc_at_1", "consist", "one_word_ratio", "coverage_oracle")
+_HEADINGS = headings(METRICS)
+_DEFAULTS = {"style": "mask", "templates": "all", "scope": "shared"}
+_ROBUST = 0.9  # coverage_robust is no row of the table
+
+
+class Pair(NamedTuple):
+    """Two settings that differ in one thing, and what that is called."""
+
+    effect: str
+    first: Asking
+    second: Asking
 
 
 def effects(
-    answers: Mapping[Asking, Callable[[], pl.DataFrame]], *, seed: int = 0, n_rounds: int = 1000
+    answers: Mapping[Asking, Answers], *, by: By = "match", seed: int = 0, n_rounds: int = 1000
 ) -> pl.DataFrame:
-    """Compare those runs of one benchmark that differ in one thing (`pairs`).
+    """Compare those settings of one benchmark that differ in one thing: the table EFFECTS.
 
-    Columns: effect, from, to, and those of EFFECT over all relations. `answers` loads the table of
-    that name of each run.
+    The first `MOST_PAIRS` of `pairs`, as `factsweep compare` pairs and compares them: by prompt,
+    or by fact where no prompt is shared, and where the choice of templates alone differs.
     """
     tables = [
-        setting_effect(answers[first](), answers[second](), seed=seed, n_rounds=n_rounds)
-        .filter(pl.col("slice").is_null())
-        .select(
-            pl.lit(effect).alias("effect"),
-            pl.lit(str(first)).alias("from"),
-            pl.lit(str(second)).alias("to"),
-            pl.exclude("slice"),
-        )
-        for effect, first, second in pairs(answers)
+        _effect(each, answers[each.first], answers[each.second], by, seed, n_rounds)
+        for each in list(pairs(answers))[:MOST_PAIRS]
     ]
-    names = dict.fromkeys(("effect", "from", "to"), pl.String())
-    columns = {name: dtype for name, dtype in EFFECT.items() if name != "slice"}
-    return pl.concat([pl.DataFrame(schema={**names, **columns}), *tables])
+    return pl.concat([EFFECTS.to_frame(), *tables])
 
 
-def pairs(runs: Collection[Asking]) -> Iterator[tuple[str, Asking, Asking]]:
-    """The effects that can be seen, each with the run without and the run with it.
+def effects_table(found: pl.DataFrame) -> pl.DataFrame:
+    """The effects as texts, for people."""
+    return found.select(
+        "effect",
+        "from",
+        "to",
+        pl.col("metric").replace(_HEADINGS),
+        number("first"),
+        number("second"),
+        number("difference", signed=True),
+        interval(),
+        p_holm(),
+        pl.col("n_pairs").alias("facts"),
+        pl.col("n_prompts").alias("prompts"),
+        pl.col("not_paired").alias("not paired"),
+    )
 
-    - demonstrations: zero-shot, and another setting of the same model in the same words;
-    - question style: the same model and setting in mask style (of all or of the question templates)
-      and in question style;
-    - instruction tuning: a model `x` and its `x-it` in the same setting.
+
+def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
+    """The settings that differ in one thing, the one without it first.
+
+    - demonstrations: zero-shot, and with them; choice of demonstrations: two ways to choose them;
+    - question style: mask style (of all or of the question templates) and question style;
+    - templates: all, and a part of them; scope: demonstrations shared, and drawn for each prompt;
+    - instruction tuning: a model `x` and its `x-it`; model: any other two.
 
     >>> runs = [Asking("llama2-7b", "zero-shot", None), Asking("llama2-7b", "4-random", None),
     ...     Asking("llama2-7b-it", "4-random", None)]
@@ -50,25 +83,70 @@ def pairs(runs: Collection[Asking]) -> Iterator[tuple[str, Asking, Asking]]:
     [('demonstrations', 'llama2-7b zero-shot', 'llama2-7b 4-random'), \
 ('instruction tuning', 'llama2-7b 4-random', 'llama2-7b-it 4-random')]
     """
-    for one, other in permutations(runs, 2):
-        same_words = _words(one) == _words(other)
-        if one.model == other.model and one.setting == "zero-shot" != other.setting and same_words:
-            yield "demonstrations", one, other
-        if one[:2] == other[:2] and _with_question_style(one) == _parts(other):
-            yield "question style", one, other
-        if other.model == f"{one.model}-it" and one[1:] == other[1:]:
-            yield "instruction tuning", one, other
+    order = {run: place for place, run in enumerate(runs)}
+    found = [Pair(effect, *both) for both in permutations(runs, 2) if (effect := _effect_of(*both))]
+    models = [each for each in found if each.effect == "model"]
+    yield from (each for each in found if each.effect != "model")
+    yield from (each for each in models if order[each.first] < order[each.second])
 
 
-def _parts(run: Asking) -> frozenset[str]:
-    return frozenset((run.variant or "").split(",")) - {""}
+def _effect_of(one: Asking, other: Asking) -> str | None:
+    """What two settings differ in, if it is one thing and the first is the one without it."""
+    before, after = _words(one), _words(other)
+    differing = {name for name in before if before[name] != after[name]}
+    if one.model != other.model:
+        if differing or one.setting != other.setting:
+            return None
+        tuned = other.model == f"{one.model}-it"
+        return (
+            "instruction tuning" if tuned else None if one.model == f"{other.model}-it" else "model"
+        )
+    if one.setting != other.setting:
+        return _effect_of_demonstrations(one, other, differing)
+    if after["style"] == "question" and before["style"] == "mask":
+        # All templates of question style are question templates.
+        alike = differing <= {"style", "templates"} and before["templates"] in ("all", "question")
+        return "question style" if alike else None
+    if len(differing) != 1 or before[min(differing)] != _DEFAULTS[min(differing)]:
+        return None
+    return min(differing)
 
 
-def _words(run: Asking) -> frozenset[str]:
-    """The variant without what only demonstrations have."""
-    return frozenset(part for part in _parts(run) if not part.startswith("scope="))
+def _effect_of_demonstrations(one: Asking, other: Asking, differing: set[str]) -> str | None:
+    if one.setting == "zero-shot":  # which has no scope
+        return "demonstrations" if differing <= {"scope"} else None
+    if other.setting == "zero-shot" or differing or one.setting > other.setting:
+        return None
+    return "choice of demonstrations"
 
 
-def _with_question_style(run: Asking) -> frozenset[str] | None:
-    parts = _parts(run)
-    return None if _QUESTION in parts else parts - {_QUESTIONS} | {_QUESTION}
+def _words(run: Asking) -> dict[str, str]:
+    parts = (part.partition("=") for part in (run.variant or "").split(",") if part)
+    return _DEFAULTS | {name: value for name, _, value in parts}
+
+
+def _effect(
+    pair: Pair, first: Answers, second: Answers, by: By, seed: int, n_rounds: int
+) -> pl.DataFrame:
+    relations = [each for each in first.relations if each in second.relations]
+    parts = ((first.of(each), second.of(each)) for each in relations)
+    unit = unit_between(parts, templates_alone=pair.effect == "templates")
+    terms, counts = [], []
+    for each in relations:
+        one, other = first.of(each), second.of(each)
+        counts.append(shared(one, other))
+        terms.append(paired_terms(one, other, robust_share=_ROBUST, by=by, unit=unit))
+    found = Shared.total(counts)
+    if not found.facts:
+        return EFFECTS.to_frame()
+    mine = pl.concat(terms).filter(pl.col("metric").is_in(_SHOWN))
+    rows = compare(mine, seed=seed, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
+    named = {
+        "effect": pair.effect,
+        "from": str(pair.first),
+        "to": str(pair.second),
+        "paired": found.sentence(unit),
+        "not_paired": found.left_out(unit),
+    }
+    columns = [pl.lit(value).alias(name) for name, value in named.items()]
+    return rows.select(*columns, pl.exclude("relation_id")).select(EFFECTS.names())

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from operators.metrics.belief.knowledge_state import STATES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import headings
-from operators.tables.shared.numbers import COUNT, SHARE, decimal
+from operators.tables.shared.differences import interval, number, p_holm
+from operators.tables.shared.numbers import COUNT, decimal
 from operators.tables.shared.relations import label_of, named
 from operators.tables.shared.series import SERIES
 
@@ -75,9 +76,9 @@ def gained_and_lost(
         pl.col("n_pairs").alias("facts"),
         pl.col("n_gained").alias("gained"),
         pl.col("n_lost").alias("lost"),
-        _number("difference", signed=True),
-        _interval(),
-        _p_holm(),
+        number("difference", signed=True),
+        interval(),
+        p_holm(),
     )
 
 
@@ -210,27 +211,14 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
     effect = pl.col("design_effect")
     worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
     return [
-        _number("first").alias(names[0]),
-        _number("second").alias(names[1]),
-        _number("difference", signed=True),
-        _interval(),
-        _p_holm(),
-        _number("effect_size", signed=True).alias("Cohen's h"),
+        number("first").alias(names[0]),
+        number("second").alias(names[1]),
+        number("difference", signed=True),
+        interval(),
+        p_holm(),
+        number("effect_size", signed=True).alias("Cohen's h"),
         decimal(1).column(pl.col("design_effect")).alias("design effect"),
         COUNT.column(worth).alias("worth"),
         pl.col("n_pairs").alias("facts"),
         pl.col("n_prompts").alias("prompts"),
     ]
-
-
-def _interval() -> pl.Expr:
-    return SHARE.interval(" to ", signed=True).alias("95 % interval")
-
-
-def _p_holm() -> pl.Expr:
-    p = pl.col("p_holm")
-    return pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p)).alias("p (Holm)")
-
-
-def _number(name: str, *, signed: bool = False) -> pl.Expr:
-    return SHARE.column(pl.col(name), signed=signed)

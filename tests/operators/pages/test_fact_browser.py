@@ -38,7 +38,15 @@ def facts_of(n_pairs: int, n_relations: int) -> Facts:
     return Facts(names, empty("templates"), pairs)
 
 
-def asked(facts: Facts, name: str, seed: int, *, n_replies: int = 5, n_examples: int = 4) -> Asked:
+def asked(
+    facts: Facts,
+    name: str,
+    seed: int,
+    *,
+    n_replies: int = 5,
+    n_examples: int = 4,
+    n_samples: int = 3,
+) -> Asked:
     """What a model might have said: mostly answers of its own."""
     ids = facts.pairs.select("pair_id").with_row_index("i")
     draw = (pl.col("i") * 31 + pl.col("j") * 17 + seed * 13) % 5003
@@ -55,6 +63,12 @@ def asked(facts: Facts, name: str, seed: int, *, n_replies: int = 5, n_examples:
         ),
         answer=pl.format("answer {}", draw),
         right=draw % 3 == 0,
+        context=pl.format("A relation of the {}th kind.\n", pl.col("i") % 41),
+        samples=pl.concat_list(
+            pl.struct(text=pl.format("sample {} of {}", pl.lit(k), "i"), n=pl.lit(50 - k, pl.Int64))
+            for k in range(n_samples)
+        ),
+        n_right=pl.lit(7, pl.Int64),
     )
     shares = ids.select(
         "pair_id",
@@ -75,6 +89,22 @@ def test_encoded_small_set_keeps_every_fact_and_text() -> None:
     ]
     share, n, replies, examples = content["facts"][0][3][0]
     assert (share, n, len(replies), len(examples)) == (0.01, 190, 5, 4)
+    _, _, _, context, samples, n_right = examples[0]
+    assert content["contexts"][context] == "A relation of the 0th kind.\n"
+    assert samples == [["sample 0 of 0", 50], ["sample 1 of 0", 49], ["sample 2 of 0", 48]]
+    assert n_right == 7
+    assert "the prompts as the model read them, with all samples" in list(limits(found))
+
+
+def test_encoded_long_text_is_whole_where_a_prompt_is_in_full() -> None:
+    facts = facts_of(1, 1)
+    said = asked(facts, "zero-shot", 1, n_examples=1)
+    long = "word " * 400
+    columns = {name: pl.lit(long) for name in ("prompt", "answer", "context")}
+    said = said._replace(examples=said.examples.with_columns(**columns))
+    content = unpacked(encoded(facts, [said], most_bytes=100_000))
+    prompt, answer, _, context, *_ = content["facts"][0][3][0][3][0]
+    assert (prompt, answer, content["contexts"][context]) == (long, long, long)
 
 
 def test_encoded_text_that_ends_a_script_cannot_stand_in_the_payload() -> None:
@@ -97,7 +127,9 @@ def test_encoded_large_set_is_cut_and_says_so(most_bytes: int) -> None:
     assert {relation for relation, *_ in content["facts"]} == {0, 1, 2}
     said = "; ".join(limits(found))
     assert (f"{found.n_facts:,} of 2,000 facts" in said) == (found.n_facts < 2_000)
-    assert found.n_facts < 2_000 or "4 prompts" not in said
+    full = [bool(fact[3][0][3]) and len(fact[3][0][3][0]) == 6 for fact in content["facts"]]
+    assert not all(full)
+    assert (f"the prompts of {sum(full):,} of the facts" in said) == any(full)
 
 
 def test_encoded_fact_that_a_setting_was_not_asked_is_null_there() -> None:

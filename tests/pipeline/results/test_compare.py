@@ -1,4 +1,4 @@
-"""compare: two runs, prompt by prompt; refused where more than the model differs."""
+"""compare: settings of past runs, by prompt or by fact; refused where other facts were asked."""
 
 import shutil
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def given() -> Comparison:
 
 def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: Comparison) -> None:
     (found,) = compared("first", "twin", str(results), given, anyway=False)
-    assert found.names == ("tiny", "twin")
+    assert found.pair.names == ("tiny", "twin")
     assert found.departures == ()
     assert found.report.tables["facts"].is_empty()
     enough = settings({"min_facts": 13})
@@ -77,24 +77,100 @@ def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: C
     assert any("generations" in line for line in found.departures)
 
 
-def test_compared_what_differs_in_more_than_the_model_is_refused(
+def test_compared_other_facts_are_refused_and_marked_anyway(
     results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
 ) -> None:
-    report.write(compute_here(small_settings("seed=1", "run_name=other")), {"total": 0})
-    with pytest.raises(InputError, match=r"differ in more than the model.*seed: 0 → 1"):
-        list(compared("first", "other", str(results), given, anyway=False))
+    fewer = small_settings("benchmark.pairs_per_relation=5", "run_name=fewer")
+    report.write(compute_here(fewer), {"total": 0})
+    with pytest.raises(InputError, match=r"differ in more than .*facts slice.pairs_per_relation"):
+        list(compared("first", "fewer", str(results), given, anyway=False))
+    (found,) = compared("first", "fewer", str(results), given, anyway=True)
+    assert found.departures == ("facts slice.pairs_per_relation: null → 5",)
+    assert found.report.tables["departures"].height == 1
+    assert found.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
+    assert set(found.report.raw["comparison"]["departures"]) == {found.departures[0]}
+    assert "not paired: 20 prompts of the first, 0 of the second" in found.paired
+
+
+def test_compared_ids_of_other_words_are_not_paired(
+    results: Path,
+    given: Comparison,
+    small_settings: Settings,
+    small_rows: pl.DataFrame,
+    compute_here: Compute,
+    tmp_path: Path,
+) -> None:
+    named = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
+    small_rows.with_columns(named).write_parquet(tmp_path / "rows.parquet")
+    other = small_settings(f"benchmark.path={tmp_path}/rows.parquet", "run_name=other")
+    report.write(compute_here(other), {"total": 0})
     (found,) = compared("first", "other", str(results), given, anyway=True)
-    assert "prompts seed: 0 → 1" in found.departures
-    assert found.report.tables["departures"].height == len(found.departures)
+    (row,) = found.report.tables["paired"].to_dicts()
+    # P36 has 9 names of 7 pairs, each in 4 templates, one of which now has other words.
+    assert (row["prompts"], row["first prompts"], row["second prompts"]) == (63, 9, 9)
 
 
-def test_compared_nothing_in_common_says_what_each_has(
+@pytest.mark.parametrize(
+    ("overrides", "asked", "unit"),
+    [
+        (["prompt=zero-shot"], "setting.shots: 4 → 0", "prompt"),
+        (["seed=1"], "seed: 0 → 1", "prompt"),
+        (["prompt.scope=prompt"], 'setting.scope: "shared" → "prompt"', "prompt"),
+        (["prompt.style=question"], 'setting.style: "mask" → "question"', "prompt"),
+        (["prompt.templates=manual"], 'setting.templates: "all" → "manual"', "fact"),
+    ],
+)
+def test_compared_ways_to_ask_are_paired_by_what_they_share(
+    results: Path,
+    given: Comparison,
+    small_settings: Settings,
+    compute_here: Compute,
+    overrides: list[str],
+    asked: str,
+    unit: str,
+) -> None:
+    report.write(compute_here(small_settings(*overrides, "run_name=other")), {"total": 0})
+    (found,) = compared("first", "other", str(results), given, anyway=False)
+    assert f"prompts {asked}" in found.pair.asked
+    assert found.departures == ()
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["by"], row["facts"]) == (unit, 13)
+    raw = found.report.raw["comparison"]
+    assert raw.schema["p"] == raw.schema["difference"] == pl.Float64
+    # By whatever prompt a fact was sampled, it is not lost.
+    first, second = (set(each.read_all("calibration")["pair_id"]) for each in found.pair.matched)
+    assert raw.filter(metric="ovconf")["n_pairs"].max() == len(first & second) > 0
+
+
+def test_compared_two_settings_of_one_run_are_named_after_the_colon(
     results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
 ) -> None:
-    zero_shot = small_settings("prompt=zero-shot", "run_name=other")
-    report.write(compute_here(zero_shot), {"total": 0})
-    with pytest.raises(InputError, match="no setting of BELIEF in common: 4-template on"):
-        list(compared("first", "other", str(results), given, anyway=False))
+    two = small_settings("sweep.prompts=[zero-shot,4-template]", "run_name=two")
+    report.write(compute_here(two), {"total": 0})
+    (found,) = compared("two:zero-shot", "two:4-template", str(results), given, anyway=False)
+    assert found.pair.names == ("zero-shot", "4-template")
+    assert found.paired.startswith("72 prompts of 13 facts, paired by fact, template and name")
+    (found,) = compared("two:zero-shot", "first", str(results), given, anyway=False, unit="fact")
+    assert found.paired.startswith("13 facts, paired by fact, with 72 prompts in the first and 72")
+    (found,) = compared("two", "first", str(results), given, anyway=False)
+    assert found.setting == "4-template"
+    with pytest.raises(InputError, match="two has no setting 5-shot; it has zero-shot, 4-template"):
+        list(compared("two:5-shot", "first", str(results), given, anyway=False))
+
+
+def test_compared_nothing_in_common_says_what_each_has_and_what_to_type(
+    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+) -> None:
+    for name, prompts in {"two": "zero-shot,4-relation", "one": "4-template"}.items():
+        run = small_settings(f"sweep.prompts=[{prompts}]", f"run_name={name}")
+        report.write(compute_here(run), {"total": 0})
+    sentence = (
+        "one and two have no setting in common: 4-template and zero-shot, 4-relation; "
+        "name one of each: one:4-template two:zero-shot."
+    )
+    with pytest.raises(InputError) as raised:
+        list(compared("one", "two", str(results), given, anyway=False))
+    assert str(raised.value) == sentence
 
 
 @pytest.mark.parametrize(
@@ -119,12 +195,16 @@ def test_compare_command_gate_tells_regression_from_little_evidence(
     assert main(["compare", "first", "damaged", *changed, *where, "--anyway"]) == 3
     printed = capsys.readouterr().out
     assert "regression: one_word_ratio" in printed
-    assert "differs in more than the model" in printed
+    assert printed.startswith("damaged against first on myriadlama-mini: 72 prompts of 13 facts, ")
+    assert "(!) differs in more than model, setting and seed: generations" in printed
     assert main(["compare", "first", "twin", *where]) == 4
     assert main(["compare", "first", "twin", few, *where]) == 0
     folder = results / "compare" / "first" / "to" / "damaged" / "myriadlama-mini-4-template"
     assert (folder / "figures" / "differences.png").exists()
     assert pl.read_csv(folder / "tables" / "moves.csv").height == 5
+    raw = pl.read_parquet(folder / "comparison.parquet")
+    assert raw["first_run"].unique().to_list() == ["first"]
+    assert raw["p"].drop_nulls().is_between(0, 1).all()
 
 
 def test_compare_command_without_gate_is_0(results: Path) -> None:

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from operators.engines.fake import FakeEngine
@@ -40,10 +41,11 @@ class Hostile(FakeEngine):
 def results(
     small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Two runs of one setting each, the second with hostile answers and code from the hub."""
+    """Runs of two settings and of one, the second with hostile answers and code from the hub."""
     folder = tmp_path_factory.mktemp("pages")
     common = [*small, f"artifacts={folder}/artifacts", f"results={folder}/results"]
-    plain = load([*common, "prompt=zero-shot", "run_name=plain"])
+    two = ["sweep.prompts=[zero-shot,4-relation]", "decoding.samples.n_prompts=13"]
+    plain = load([*common, *two, "run_name=plain"])
     report.write(compute_here(plain), {"total": 0})
     hostile = load(
         [
@@ -168,6 +170,57 @@ def test_page_dark_scheme_changes_background_and_figures(browser: Any, results: 
 
 
 @pytest.mark.browser
+def test_page_searched_fact_shows_its_prompt_in_full_with_all_samples(
+    browser: Any, results: Path
+) -> None:
+    opened(browser, results / "plain" / "index.html")
+    search = """
+      const query = document.getElementById('query');
+      query.value = 'Ghana';
+      query.dispatchEvent(new Event('input'));
+      document.querySelector('.fact').open = true;
+    """
+    browser.execute_script(search)
+    wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
+    shown = "return [...document.querySelectorAll('.fact[open] .full')].length"
+    wait(browser, 10).until(lambda found: found.execute_script(shown) > 0)
+    browser.execute_script("document.querySelectorAll('.full').forEach(each => each.open = true)")
+    text = browser.execute_script("return document.querySelector('.fact[open]').innerText")
+    assert "Predict the [MASK] in each sentence in one word.\nQ: " in text
+    samples = results.parent / "artifacts" / "samples"
+    drawn = pl.concat([pl.read_parquet(each) for each in samples.glob("*/samples/P30.parquet")])
+    mine = drawn.filter(pl.col("prompt_id").str.starts_with("P30.Q1."))  # Ghana is the second
+    assert mine.height > 0
+    for sample in mine.explode("texts")["texts"].unique():
+        assert " ".join(sample.split()) in " ".join(text.split())
+    assert "samples, " in text
+
+
+CUT = """
+  document.querySelectorAll('main details').forEach((each) => { each.open = true; });
+  const width = document.documentElement.clientWidth;
+  const cut = [];
+  for (const each of document.querySelectorAll('main table, main td, main th, main pre, main dl')) {
+    const { left, right, width: own } = each.getBoundingClientRect();
+    if (own && (left < 0 || right > width + 0.5)) cut.push(each.outerHTML.slice(0, 100));
+  }
+  for (const each of document.querySelectorAll('main .scroll'))
+    if (each.scrollWidth > each.clientWidth + 1) cut.push(each.getAttribute('aria-label'));
+  return cut;
+"""
+
+
+@pytest.mark.browser
+def test_page_on_a_phone_has_no_column_cut_off(browser: Any, results: Path) -> None:
+    for page in ("plain/index.html", "hostile/index.html", "report/myriadlama-mini/index.html"):
+        opened(browser, results / page, width=390)
+        assert browser.execute_script(CUT) == []
+        cell = "document.querySelector('#headline td'), '::before'"
+        heading = browser.execute_script(f"return getComputedStyle({cell}).content")
+        assert heading.strip('"') in {"zero-shot", "4-template", "hostile 4-template"}
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_page_is_no_wider_than_its_window(browser: Any, results: Path, width: int) -> None:
     for page in ("plain/index.html", "report/myriadlama-mini/index.html"):
@@ -205,6 +258,16 @@ def test_page_of_a_run_says_what_was_run_and_warns_of_foreign_code(results: Path
     for heading in ("factsweep commit", "versions", "core-hours", "prompts without an answer"):
         assert heading in plain["run"], heading
     assert plain.keys() >= {"headline", "figures", "relations", "templates", "facts", "tables"}
+    assert "comparisons" not in hostile  # of one setting there is nothing to compare
+
+
+def test_page_compares_its_settings_in_a_section(results: Path) -> None:
+    found = sections(results / "plain" / "index.html")["comparisons"]
+    assert "demonstrations" in found
+    assert "13 72 0 and 0 prompts" in " ".join(found.split())
+    raw = pl.read_parquet(results / "plain" / "effects.parquet")
+    assert set(raw["metric"]) >= {"acc_at_1", "consist"}
+    assert raw["p"].drop_nulls().is_between(0, 1).all()
 
 
 def test_page_of_several_runs_has_a_column_each_and_the_index_lists_it(results: Path) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, stdev
 
 import polars as pl
 import pytest
@@ -75,14 +76,79 @@ def test_branches_no_runs_says_so(tmp_path: Path) -> None:
         past.branches(str(tmp_path))
 
 
-def test_branches_two_different_measurements_of_the_same_are_refused(
-    results: Path, small_settings: Settings, compute_here: Compute
+def test_report_seeds_of_a_setting_are_one_row(
+    results: Path,
+    small_settings: Settings,
+    compute_here: Compute,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    other = small_settings("prompt=zero-shot", "seed=1", "run_name=other")
-    report.write(compute_here(other), {"total": 0})
-    with pytest.raises(InputError, match=r"both measured tiny, zero-shot on .*name the runs"):
-        past.branches(str(results))
-    assert past.branches(str(results), ["other"])
+    values = []
+    for seed in (1, 2, 3):
+        run = small_settings("prompt=4-random", f"seed={seed}", f"run_name=seed-{seed}")
+        metrics = report.write(compute_here(run), {"total": 0})
+        rows = metrics.filter(pl.col("slice").is_null(), metric="one_word_ratio")
+        values.append(rows["value"].item())
+    names = [f"seed-{seed}" for seed in (3, 1, 2)]
+    assert main(["report", *names, f"results={results}"]) == 0
+    printed = capsys.readouterr().out
+    note = "tiny, 4-random on myriadlama-mini: mean ± standard deviation over the seeds 1, 2, 3;"
+    assert note in printed
+    folder = results / "report" / "myriadlama-mini"
+    seeds = pl.read_csv(folder / "tables" / "seeds.csv")
+    (row,) = seeds.filter(metric="one_word_ratio").to_dicts()
+    assert row["mean"] == pytest.approx(mean(values))
+    assert row["SD"] == pytest.approx(stdev(values))
+    assert row["seeds"] == 3
+    rows = pl.read_csv(folder / "tables" / "headline.csv")
+    (headline,) = rows.filter(pl.col("variant").is_null()).to_dicts()
+    assert headline["seeds"] == 3
+    assert headline["one-word"].endswith("(3 seeds)")
+    assert "±" in headline["one-word"]
+    assert note in (folder / "index.html").read_text()
+
+
+def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_other(
+    results: Path,
+    small_settings: Settings,
+    compute_here: Compute,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    longer = small_settings("prompt=zero-shot", "decoding.max_tokens=7", "run_name=longer")
+    report.write(compute_here(longer), {"total": 0})
+    later = "9999-01-01T00:00:00+00:00"
+    rewrite(results / "longer/run.json", lambda found: found.update(started=later))
+    assert main(["report", f"results={results}"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "skipped: tiny, zero-shot on myriadlama-mini of the run all; the later run longer "
+        "measured the same otherwise ("
+    ) in printed
+    assert "generations sampling.max_tokens: " in printed
+    headline = pl.read_csv(results / "report/myriadlama-mini/tables/headline.csv")
+    assert sorted(headline["setting"].unique()) == SETTINGS
+    assert headline.select("setting", "variant").is_unique().all()
+
+
+def test_report_other_facts_have_tables_of_their_own(
+    results: Path,
+    small_settings: Settings,
+    compute_here: Compute,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fewer = small_settings("prompt=zero-shot", "benchmark.pairs_per_relation=3", "run_name=fewer")
+    report.write(compute_here(fewer), {"total": 0})
+    assert main(["report", f"results={results}"]) == 0
+    folder = results / "report"
+    part = "myriadlama-mini-6-facts-of-2-relations"
+    whole, apart = (
+        pl.read_csv(folder / name / "tables/headline.csv") for name in ("myriadlama-mini", part)
+    )
+    assert sorted(whole["setting"].unique()) == SETTINGS
+    assert apart["setting"].unique().to_list() == ["zero-shot"]
+    sentence = "has the runs over 6 facts of 2 relations; runs over other parts of the benchmark"
+    assert f"{part} {sentence}" in capsys.readouterr().out
+    assert sentence in (folder / part / "index.html").read_text()
+    assert f'href="{part}/index.html"' in (folder / "index.html").read_text()
 
 
 def test_report_of_a_run_whose_artifacts_were_removed_names_it(

@@ -5,6 +5,8 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
+from statsmodels.stats import contingency_tables
 
 from operators.metrics.belief.calibration import auroc, ece
 from operators.metrics.comparing.comparison import (
@@ -157,6 +159,29 @@ def test_compare_no_shared_prompts_is_an_empty_table() -> None:
 
 
 @given(data=st.data())
+def test_compare_by_fact_tests_the_changes_of_facts(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    terms = paired_terms(first, second, robust_share=0.6, unit="fact")
+    for row in compare(terms, seed=1, n_rounds=5).iter_rows(named=True):
+        own = terms.filter(metric=row["metric"])
+        if row["relation_id"] is not None:
+            own = own.filter(relation_id=row["relation_id"])
+        first_wins = (own["first"] > own["second"]).sum()
+        second_wins = (own["first"] < own["second"]).sum()
+        assert (row["design_effect"], row["n_prompts"]) == (None, None)
+        if row["metric"] in OF_FACTS:
+            table = [[0, second_wins], [first_wins, 0]]
+            exact = contingency_tables.mcnemar(table, exact=True).pvalue
+            n, fewer = first_wins + second_wins, min(first_wins, second_wins)
+            # The mid-p is the exact value less the probability of what was seen, where one side
+            # has more; else it is 1.
+            less = binom.pmf(fewer, n, 0.5) if first_wins != second_wins else 0
+            assert row["p"] == pytest.approx(exact - less)
+
+
+@given(data=st.data())
 def test_gained_and_lost_any_runs_equals_counting(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
@@ -217,6 +242,27 @@ def test_compare_ranked_rounds_are_the_metrics_of_resamples() -> None:
         ]
         expected = estimate(np.array(rounds))
         assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx(expected)
+
+
+def test_compare_ranked_by_fact_draws_the_same_facts_by_other_prompts() -> None:
+    rng = np.random.default_rng(2)
+    facts = {"relation_id": ["P1"] * 12, "pair_id": [f"t{i:02d}" for i in range(12)]}
+    first, second = (
+        pl.DataFrame({**facts, "confidence": rng.random(12), "correct": rng.random(12) < 0.5})
+        for _ in range(2)
+    )
+    named_alike, named_apart = (
+        compare_ranked(
+            first.with_columns(prompt_id="pair_id"),
+            second.with_columns(prompt_id=pl.col("pair_id") + ending),
+            seed=1,
+            n_rounds=40,
+            unit=unit,
+        )
+        for ending, unit in (("", "prompt"), ("!", "fact"))
+    )
+    assert named_apart["n_pairs"].to_list() == [12, 12]
+    assert named_alike.drop("n_prompts").equals(named_apart.drop("n_prompts"))
 
 
 def test_compare_ranked_several_prompts_a_pair_have_no_interval() -> None:

@@ -14,6 +14,7 @@ from operators.metrics.belief.consist import consist
 from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
 from operators.metrics.belief.one_word_ratio import one_word_ratio
 from operators.metrics.comparing.paired_terms import PAIRED, paired_calibration_terms, paired_terms
+from operators.metrics.comparing.pairing import UNITS
 
 Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5
@@ -61,6 +62,46 @@ def test_paired_terms_any_runs_give_the_metrics_on_shared_prompts(
     for metric, function in METRICS.items():
         assert value(paired, metric, "first") == pytest.approx(function(one))
         assert value(paired, metric, "second") == pytest.approx(function(other))
+
+
+@given(data=st.data())
+def test_paired_terms_by_fact_are_the_metrics_of_the_shared_facts(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    paired = paired_terms(first, second, robust_share=ROBUST, unit="fact")
+    assert paired.schema == PAIRED
+    fact = ["relation_id", "pair_id"]
+    one = first.join(second, on=fact, how="semi")
+    other = second.join(first, on=fact, how="semi")
+    for metric, function in METRICS.items():
+        rows = paired.filter(metric=metric)
+        for run, own in {"first": one, "second": other}.items():
+            # Consist is of the facts that have two prompts in both runs.
+            answers = own.join(rows, on=fact, how="semi") if metric == "consist" else own
+            if metric == "one_word_ratio":  # each fact once
+                shares = [one_word_ratio(each) for each in answers.partition_by(fact)]
+                expected = sum(map(float, shares)) / len(shares) if shares else None
+            else:
+                expected = function(answers)
+            assert value(paired, metric, run) == pytest.approx(expected)
+    assert paired["squares"].null_count() == paired["n_prompts"].null_count() == paired.height
+
+
+@given(data=st.data())
+def test_paired_terms_by_fact_of_the_same_prompts_are_those_by_prompt(
+    data: st.DataObject, complete_answer_tables: Tables
+) -> None:
+    first = named(data.draw(complete_answer_tables))
+    keys = data.draw(st.permutations(first["correct"].to_list()))
+    second = first.with_columns(correct=pl.Series(keys, dtype=pl.Boolean))
+    by_prompt, by_fact = (
+        paired_terms(first, second, robust_share=ROBUST, unit=unit) for unit in UNITS
+    )
+    for metric in ("acc_at_1", "consist", "coverage_oracle", "coverage_robust"):
+        one, other = (each.filter(metric=metric) for each in (by_prompt, by_fact))
+        columns = ("pair_id", "first", "second", "denominator")
+        assert one.select(columns).equals(other.select(columns))
 
 
 @given(data=st.data())
@@ -124,6 +165,23 @@ def test_paired_calibration_terms_any_runs_give_the_metrics(
     for metric, each in changes.items():
         squares = paired.filter(metric=metric)["squares"].sum()
         assert squares == pytest.approx(sum(change**2 for change in each))
+
+
+@given(data=st.data())
+def test_paired_calibration_terms_by_fact_are_means_over_each_runs_own_prompts(
+    data: st.DataObject, calibration_tables: Tables
+) -> None:
+    first, second = data.draw(calibration_tables), data.draw(calibration_tables)
+    second = second.with_columns(pl.col("prompt_id") + "!")  # the same facts by other prompts
+    paired = paired_calibration_terms(first, second, unit="fact")
+    fact = ["relation_id", "pair_id"]
+    one, other = (
+        own.join(theirs, on=fact, how="semi") for own, theirs in ((first, second), (second, first))
+    )
+    # Every fact has one prompt here, so the mean over facts is that over prompts.
+    for metric, function in {"ovconf": ovconf, "brier": brier}.items():
+        assert value(paired, metric, "first") == pytest.approx(function(one))
+        assert value(paired, metric, "second") == pytest.approx(function(other))
 
 
 def test_paired_terms_equally_good_templates_take_the_first_by_id() -> None:

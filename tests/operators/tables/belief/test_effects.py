@@ -4,7 +4,10 @@ from itertools import combinations
 
 import polars as pl
 
-from operators.tables.belief.effects import effects, pairs
+from operators.metrics.comparing.comparison import compare
+from operators.metrics.comparing.paired_terms import paired_terms
+from operators.tables.belief.effects import EFFECTS, effects, effects_table, pairs
+from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
 
 BASE = Asking("m", "zero-shot", None)
@@ -12,6 +15,8 @@ SHOWN = Asking("m", "4-random", None)
 BY_PROMPT = Asking("m", "4-random", "scope=prompt")
 QUESTION = Asking("m", "4-random", "style=question")
 MASKED_QUESTION = Asking("m", "4-random", "templates=question")
+MANUAL = Asking("m", "4-random", "templates=manual")
+RELATION = Asking("m", "4-relation", None)
 TUNED = Asking("m-it", "4-random", None)
 OTHER = Asking("other", "zero-shot", None)
 
@@ -23,6 +28,7 @@ def answers(*correct: bool) -> pl.DataFrame:
             "prompt_id": [f"p{i}" for i in range(n)],
             "relation_id": ["P1"] * n,
             "pair_id": [f"t{i // 2}" for i in range(n)],
+            "template_id": ["P1.a", "P1.b"] * (n // 2) + ["P1.a"] * (n % 2),
             "key": [f"\x1f{c}\x1f" for c in correct],
             "n_lemmas": [1] * n,
             "correct": correct,
@@ -30,13 +36,22 @@ def answers(*correct: bool) -> pl.DataFrame:
     )
 
 
+def loaded(rows: pl.DataFrame) -> Answers:
+    return Answers(("P1",), lambda relation: rows.filter(relation_id=relation))
+
+
 def test_pairs_are_those_that_differ_in_one_thing() -> None:
-    found = set(pairs([BASE, SHOWN, BY_PROMPT, QUESTION, TUNED, OTHER]))
+    found = set(pairs([BASE, SHOWN, BY_PROMPT, QUESTION, MANUAL, RELATION, TUNED, OTHER]))
     assert found == {
         ("demonstrations", BASE, SHOWN),
         ("demonstrations", BASE, BY_PROMPT),
+        ("demonstrations", BASE, RELATION),
+        ("scope", SHOWN, BY_PROMPT),
         ("question style", SHOWN, QUESTION),
+        ("templates", SHOWN, MANUAL),
+        ("choice of demonstrations", SHOWN, RELATION),
         ("instruction tuning", SHOWN, TUNED),
+        ("model", BASE, OTHER),
     }
 
 
@@ -47,15 +62,16 @@ def test_pairs_question_style_is_held_against_mask_style_on_the_same_templates()
 
 
 def test_pairs_order_of_the_runs_does_not_matter() -> None:
-    runs = [BASE, SHOWN, QUESTION, TUNED]
+    runs = [BASE, SHOWN, QUESTION, TUNED, RELATION]
     for one, other in combinations(runs, 2):
         assert set(pairs([one, other])) == set(pairs([other, one]))
 
 
 def test_effects_are_the_second_less_the_first() -> None:
     before, after = answers(True, False, False, False), answers(True, True, True, False)
-    loads = {BASE: lambda: before, SHOWN: lambda: after}
-    row = effects(loads, n_rounds=20).row(0, named=True)
+    found = effects({BASE: loaded(before), SHOWN: loaded(after)}, n_rounds=20)
+    assert found.schema == EFFECTS
+    row = found.row(0, named=True)
     assert (row["effect"], row["from"], row["to"]) == (
         "demonstrations",
         "m zero-shot",
@@ -63,7 +79,30 @@ def test_effects_are_the_second_less_the_first() -> None:
     )
     assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.75)
     assert row["ci_low"] <= row["difference"] == 0.5 <= row["ci_high"]
+    assert row["paired"].startswith("4 prompts of 2 facts, paired by fact, template and name")
+    assert effects_table(found).row(0, named=True)["difference"] == "+.5000"
+
+
+def test_effects_are_what_compare_computes() -> None:
+    before, after = answers(True, False, False, False), answers(True, True, True, False)
+    (row,) = (
+        effects({BASE: loaded(before), SHOWN: loaded(after)}, n_rounds=20)
+        .filter(metric="acc_at_1")
+        .to_dicts()
+    )
+    terms = paired_terms(before, after, robust_share=0.9).filter(metric="acc_at_1")
+    expected = compare(terms, seed=0, n_rounds=20).row(0, named=True)
+    del expected["relation_id"], expected["p_holm"]  # corrected among the metrics of the table
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_effects_of_other_templates_are_those_of_facts() -> None:
+    every, manual = answers(True, False, False, False), answers(True, False, False, False)[::2]
+    found = effects({SHOWN: loaded(every), MANUAL: loaded(manual)}, n_rounds=20)
+    row = found.row(0, named=True)
+    assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.5)
+    assert row["paired"].startswith("2 facts, paired by fact, with 4 prompts in the first and 2 in")
 
 
 def test_effects_without_a_pair_is_empty() -> None:
-    assert effects({BASE: lambda: answers(True)}).is_empty()
+    assert effects({BASE: loaded(answers(True))}).is_empty()

@@ -1,0 +1,120 @@
+"""What two runs share: the prompts by fact, template and name, or at least the facts."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Self
+
+import polars as pl
+
+# What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
+Unit = Literal["prompt", "fact"]
+UNITS: tuple[Unit, ...] = ("prompt", "fact")
+FACT = ("relation_id", "pair_id")
+
+
+class Shared(NamedTuple):
+    """How much two runs share, and what the first and the second alone have.
+
+    `own` and `other` count the prompts of the first and the second run on the facts of both.
+    """
+
+    prompts: int
+    facts: int
+    own: int
+    other: int
+    first_prompts: int
+    second_prompts: int
+    first_facts: int
+    second_facts: int
+
+    def __add__(self, more: tuple[int, ...]) -> Self:  # type: ignore[override]
+        """Both relations together."""
+        return type(self)(*(one + other for one, other in zip(self, more, strict=True)))
+
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """All relations together."""
+        return sum(parts, start=cls(*(0,) * len(cls._fields)))
+
+    def left_out(self, unit: Unit) -> str:
+        """What the first and the second alone have, for a narrow column.
+
+        >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
+        '0 and 18 prompts'
+        """
+        alone = {
+            "prompt": (self.first_prompts, self.second_prompts),
+            "fact": (self.first_facts, self.second_facts),
+        }[unit]
+        return "{:,} and {:,} {}s".format(*alone, unit)
+
+    def sentence(self, unit: Unit) -> str:
+        """What was paired and what was not, in words.
+
+        >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).sentence("prompt")
+        '72 prompts of 13 facts, paired by fact, template and name; not paired: 0 prompts of the \
+first, 18 of the second'
+        >>> Shared(0, 13, 72, 36, 72, 38, 0, 1).sentence("fact")
+        '13 facts, paired by fact, with 72 prompts in the first and 36 in the second; not paired: \
+0 facts of the first, 1 of the second'
+        """
+        facts = _counted(self.facts, "fact")
+        if unit == "prompt":
+            paired = (
+                f"{_counted(self.prompts, 'prompt')} of {facts}, paired by fact, template and name"
+            )
+            alone, rest = _counted(self.first_prompts, "prompt"), self.second_prompts
+        else:
+            prompts = (
+                f"{_counted(self.own, 'prompt')} in the first and {self.other:,} in the second"
+            )
+            paired = f"{facts}, paired by fact, with {prompts}"
+            alone, rest = _counted(self.first_facts, "fact"), self.second_facts
+        return f"{paired}; not paired: {alone} of the first, {rest:,} of the second"
+
+
+def shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
+    """Count what the answers of two runs share; both need prompt_id, relation_id and pair_id."""
+    one, other = (each.select("prompt_id", *FACT) for each in (first, second))
+    prompts = one.join(other, on="prompt_id", how="semi").height
+    here, there = (each.select(FACT).unique() for each in (one, other))
+    facts = here.join(there, on=FACT, how="semi")
+    own, others = (each.join(facts, on=FACT, how="semi").height for each in (one, other))
+    return Shared(
+        prompts,
+        facts.height,
+        own,
+        others,
+        one.height - prompts,
+        other.height - prompts,
+        here.height - facts.height,
+        there.height - facts.height,
+    )
+
+
+def unit_between(
+    parts: Iterable[tuple[pl.DataFrame, pl.DataFrame]], *, templates_alone: bool
+) -> Unit:
+    """Prompts, as far as two runs have any in common; read relation by relation until one is found.
+
+    `templates_alone`: the runs differ in nothing but which templates are asked. Of the templates of
+    both they have the very same prompts, and the same answers: then facts are paired.
+    """
+    if templates_alone:
+        return "fact"
+    alike = any(shared(one, other).prompts for one, other in parts)
+    return "prompt" if alike else "fact"
+
+
+def unit_of(first: pl.DataFrame, second: pl.DataFrame) -> Unit:
+    """Prompts, unless some fact that both runs asked was asked by other prompts in each.
+
+    A seed, a style or a choice of templates decides by which prompt a fact is sampled: by prompts,
+    such facts would be lost. Both tables need prompt_id, relation_id and pair_id.
+    """
+    facts = first.select(FACT).unique().join(second.select(FACT).unique(), on=FACT)
+    prompts = first.join(second.select("prompt_id"), on="prompt_id", how="semi")
+    return "prompt" if prompts.select(FACT).n_unique() == facts.height else "fact"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"

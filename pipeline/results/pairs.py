@@ -1,0 +1,156 @@
+"""Which settings of past runs are compared, and what the two of a pair differ in."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from operators.errors import InputError
+from operators.methods import METHODS
+from operators.methods.method import Compare
+from operators.metrics.comparing.pairing import Unit, unit_between
+from pipeline.results import past
+from pipeline.results.past import PastBranch
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.recipe import differences
+
+# What two runs may differ in beside how they were asked: the model itself, its answers' file, and
+# the name of the night.
+_OF_THE_MODEL = {"model", "answers", "repetition"}
+# How facts are asked (of the recipe of prompts): what comparisons are made to see.
+_ASKED = ("setting.", "seed:")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One setting of a run, and the one that it is compared with.
+
+    `asked` is what the prompts differ in, `departures` what differs beside that and the model.
+    """
+
+    first: PastBranch
+    second: PastBranch
+    asked: tuple[str, ...]
+    departures: tuple[str, ...]
+
+    @property
+    def matched(self) -> tuple[Artifact, Artifact]:
+        """The matched answers of both."""
+        return self.first.artifacts["matched"], self.second.artifacts["matched"]
+
+    @property
+    def title(self) -> str:
+        """The setting, or both."""
+        titles = self.first.setting, self.second.setting
+        return titles[0] if titles[0] == titles[1] else " and ".join(titles)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """How the two are called: by model, setting and seed, as far as they differ, or by run."""
+        told = [(each.model, each.setting, f"seed {each.seed}") for each in self._both]
+        differing = [both for both in zip(*told, strict=True) if both[0] != both[1]]
+        if differing:
+            one, other = zip(*differing, strict=True)
+            return " ".join(one), " ".join(other)
+        runs = self.first.run, self.second.run
+        return runs if runs[0] != runs[1] else (runs[0], f"{runs[1]} (again)")
+
+    @property
+    def relations(self) -> list[str]:
+        """The relations that both have answers of."""
+        return sorted(relations(self.first) & relations(self.second))
+
+    @property
+    def unit(self) -> Unit:
+        """Prompts, as far as both have any and differ in more than the choice of templates."""
+        table = METHODS[self.first.method].measure.answers
+        other = [line for line in self.asked if not line.startswith("prompts setting.templates:")]
+        alone = bool(self.asked) and not other and self.first.model == self.second.model
+        one, two = self.matched
+        parts = ((one.read(table, each), two.read(table, each)) for each in self.relations)
+        return unit_between(parts, templates_alone=alone)
+
+    @property
+    def _both(self) -> tuple[PastBranch, PastBranch]:
+        return self.first, self.second
+
+
+def pairs(first: str, second: str, results: str) -> list[Pair]:
+    """Two runs' settings, paired; each is named as RUN or as RUN:SETTING.
+
+    Without a setting all that both measured are paired, or the only one of each.
+
+    Raises:
+        InputError: there is no such run or setting, nothing to pair, or no relation in common.
+    """
+    ours, theirs = (_named(each, results) for each in (first, second))
+    titles = [title for title in ours if title in theirs]
+    if len(ours) == len(theirs) == 1:
+        chosen = [(*ours.values(), *theirs.values())]
+    elif titles:
+        chosen = [(ours[title], theirs[title]) for title in titles]
+    else:
+        example = [f"{each}:{next(iter(of))}" for each, of in ((first, ours), (second, theirs))]
+        raise InputError(
+            f"{first} and {second} have no setting in common: {', '.join(ours)} and "
+            f"{', '.join(theirs)}; name one of each: {' '.join(map(shlex.quote, example))}."
+        )
+    return [_pair(one, other) for one, other in chosen]
+
+
+def relations(branch: PastBranch) -> set[str]:
+    """The relations that have answers in a run."""
+    table = METHODS[branch.method].measure.answers
+    return set(branch.artifacts["matched"].shards(table))
+
+
+def _named(text: str, results: str) -> dict[str, PastBranch]:
+    """The settings that RUN or RUN:SETTING stands for, by title."""
+    run, _, setting = text.partition(":")
+    found = {each.setting: each for each in past.branches(results, [run])}
+    if not setting:
+        return found
+    if setting not in found:
+        raise InputError(f"{run} has no setting {setting}; it has {', '.join(found)}.")
+    return {setting: found[setting]}
+
+
+def comparing(branch: PastBranch) -> Compare:
+    """How runs of a branch's method are compared.
+
+    Raises:
+        InputError: they cannot be.
+    """
+    found = METHODS[branch.method].compare
+    if found is None:
+        raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
+    return found
+
+
+def _pair(one: PastBranch, other: PastBranch) -> Pair:
+    for each in (one, other):
+        comparing(each)
+    if not relations(one) & relations(other):
+        raise InputError(
+            f"{one.run} and {other.run} have no relation in common; compare runs over the same "
+            "data."
+        )
+    lines = list(_differences(one, other))
+    asked = [line for line in lines if line.removeprefix("prompts ").startswith(_ASKED)]
+    return Pair(one, other, tuple(asked), tuple(line for line in lines if line not in asked))
+
+
+def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
+    """What the two differ in, apart from the model: facts, prompts, decoding, matching."""
+    stages = ["facts", "prompts"]
+    if one.method == other.method:
+        stages += [METHODS[one.method].ask.ability.answers, "matched"]
+    for stage in stages:
+        if stage not in one.artifacts or stage not in other.artifacts:
+            continue
+        ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
+        for line in differences(ours, theirs):
+            # The seed of the answers is that of the prompts.
+            if line.partition(":")[0].partition(".")[0] not in _OF_THE_MODEL and (
+                stage == "prompts" or not line.startswith("seed:")
+            ):
+                yield f"{stage} {line}"
