@@ -264,7 +264,7 @@ def test_page_of_a_run_says_what_was_run_and_warns_of_foreign_code(results: Path
 def test_page_compares_its_settings_in_a_section(results: Path) -> None:
     found = sections(results / "plain" / "index.html")["comparisons"]
     assert "demonstrations" in found
-    assert "13 72 0 and 0 prompts" in " ".join(found.split())
+    assert "13720 and 0 prompts" in " ".join(found.split())
     raw = pl.read_parquet(results / "plain" / "effects.parquet")
     assert set(raw["metric"]) >= {"acc_at_1", "consist"}
     assert raw["p"].drop_nulls().is_between(0, 1).all()
