@@ -193,7 +193,7 @@ def test_prune_refuses_a_store_that_is_being_written(
     shutil.rmtree(results(plan))
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     with (
-        lease.held(plan.store, [plan.branches[0].metrics.folder], wait=False),
+        lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
         pytest.raises(ArtifactHeldError, match="is being written by process"),
     ):
         [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
