@@ -81,7 +81,7 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
         InputError: something that was given is wrong, or there are several settings.
     """
     from pipeline.config.settings import load as settings
-    from pipeline.prompts import each
+    from pipeline.results.prompts import each
 
     return pl.concat(each(settings(written(*overrides, **fields))))
 

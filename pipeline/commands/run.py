@@ -67,7 +67,7 @@ def execute(asked: argparse.Namespace) -> int:
 
 def _prompts(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
-    from pipeline.prompts import write
+    from pipeline.results.prompts import write
 
     print(f"{asked.out}: {count(write(load(asked.overrides), asked.out), 'prompt')}")
     return 0

@@ -12,7 +12,7 @@ from operators.errors import InputError
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
-from pipeline.prompts import write
+from pipeline.results.prompts import write
 from pipeline.score import score
 from pipeline.stages.expand import with_text
 from pipeline.storage.artifact import Artifact
