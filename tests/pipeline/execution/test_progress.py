@@ -130,7 +130,8 @@ def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[
     bar.show({**ALL, **counts(900), "answers": 900})
     bar.close()
     shown = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.fullmatch(r"decode m: 900/900 answers · 0/9 shards · .* answers/s .* in all", shown)
+    said = r"\S+ \S+ INFO decode m: 900/900 answers · 0/9 shards · .* answers/s .* in all"
+    assert re.fullmatch(said, shown)
     assert not re.search("left|engine", shown)
 
 

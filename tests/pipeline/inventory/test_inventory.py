@@ -35,8 +35,8 @@ OTHER = ("seed=1", "run_name=other")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as url:
-        yield url
+    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as found:
+        yield found.url
 
 
 @pytest.fixture(params=["folder", "s3"])

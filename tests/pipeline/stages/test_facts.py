@@ -49,7 +49,7 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     plan = planned(run)
     reading(run.benchmark).make(plan.branches[0].facts)
     say_contradictions(plan)
-    assert "myriadlama-mini: 1 contradicting pairs: rows of one pair name other" in caplog.text
+    assert "myriadlama-mini: 1 contradicting pair: rows of one pair name other" in caplog.text
 
 
 def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
