@@ -21,6 +21,7 @@ from operators.matching.preferred import preferred
 from operators.methods.ability import PREFER
 from operators.methods.method import (
     Ask,
+    Compare,
     Digest,
     Evidence,
     Matcher,
@@ -29,7 +30,11 @@ from operators.methods.method import (
     Report,
     Result,
     Show,
+    Tables,
 )
+from operators.metrics.belief.knowledge_state import evidence
+from operators.metrics.comparing.paired_preferences import known, paired_preferences
+from operators.metrics.comparing.pairing import Unit
 from operators.metrics.distractors.agreement import METRICS as AGREEMENTS
 from operators.metrics.distractors.agreement import (
     agreement,
@@ -301,6 +306,15 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _terms(first: Tables, second: Tables, unit: Unit, _robust_share: float) -> pl.DataFrame:
+    return paired_preferences(first["preferred"], second["preferred"], unit=unit)
+
+
+def _evidence(tables: Tables) -> pl.DataFrame:
+    """A fact is right after a cloze where its answer beats all distractors."""
+    return evidence(known(tables["preferred"]))
+
+
 METHOD = Method(
     ask=Ask(
         setting=Distractors,
@@ -328,4 +342,5 @@ METHOD = Method(
         published="distractors",
         digest=_digest,
     ),
+    compare=Compare(terms=_terms, evidence=_evidence),
 )

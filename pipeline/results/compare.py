@@ -38,7 +38,7 @@ class Comparison:
     alpha: Annotated[float, Field(gt=0, lt=1), _READS]
     min_facts: Annotated[Count, _READS]
     n_rounds: Annotated[int, Field(ge=1, le=1_000_000), _READS]
-    decides: Annotated[tuple[Text, ...], _READS]
+    decides: Annotated[tuple[Text, ...] | None, _READS]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def settings(overrides: Mapping[str, Any]) -> Comparison:
     content = folders.content(folders.files("comparison")["default"])
     given = {**content, **overrides} if isinstance(content, dict) else content
     found = build(Comparison, given, "comparison")
-    for metric in found.decides:
+    for metric in found.decides or ():
         if metric not in HIGHER_IS_BETTER:
             known = ", ".join(HIGHER_IS_BETTER)
             raise InputError(f"comparison.decides names {metric}; a verdict is about {known}.")
@@ -124,10 +124,11 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     flip_rates = _flip_rate(pair.first), _flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
-    deciding = corrected(comparison.filter(pl.col("metric").is_in(list(given.decides))))
+    main = METHODS[pair.first.method].measure.main_metric
+    decides = (main,) if given.decides is None else given.decides
+    deciding = corrected(comparison.filter(pl.col("metric").is_in(list(decides))))
     facts = facts_stage.load(pair.first.artifacts["facts"])
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
-    main = METHODS[pair.first.method].measure.main_metric
     one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
     sentence = found.sentence(unit)
     written = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
@@ -16,12 +17,15 @@ from operators.engines.fake import FakeEngine
 from operators.engines.kind import Start
 from operators.engines.preference import Preferred, PreferRequest
 from operators.errors import InputError
+from pipeline.cli import main
 from pipeline.config.settings import Run, load
 from pipeline.costs.forecast import forecast
 from pipeline.execution.plan import Branch, Plan
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.results import report
+from pipeline.results.compare import compared
+from pipeline.results.compare import settings as comparison_settings
 from pipeline.results.export import export
 from pipeline.results.results import load as results_of
 from pipeline.score import score
@@ -271,6 +275,65 @@ def test_judge_over_http_counts_and_its_key_is_nowhere(
     assert b"some-judge" in written
     assert b"sk-secret-4711" not in written
     assert "sk-secret-4711" not in caplog.text + "".join(capfd.readouterr())
+
+
+def worse(branch: Branch, path: Path) -> Path:
+    """Answers of another system: as this one's, but that it knows no capital."""
+    rows = given(branch)
+    right = branch.prompts.read_all("prompts").select("prompt_id", entity_id="answer_id")
+    lost = pl.col("prompt_id").str.starts_with("P36.") & pl.col("answer").is_not_null()
+    rows = rows.join(right.with_columns(answer=True), on=["prompt_id", "entity_id"], how="left")
+    logprob = pl.when(lost).then(-1000.0).otherwise("logprob")
+    rows.with_columns(logprob=logprob).drop("answer").write_parquet(path)
+    return path
+
+
+def test_compare_names_the_facts_that_another_system_lost(
+    settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    plan = compute_here(settings("compared", "prompt=random"))
+    report.write(plan, {"total": 0.0})
+    path = worse(only(plan), tmp_path / "worse.parquet")
+    score(settings("worse", "prompt=random", f"answers={path}"))
+    options = comparison_settings({"n_rounds": 100, "min_facts": 5})
+    (found,) = compared("compared", "worse", plan.run.results, options, anyway=True)
+    before = only(plan).matched.read_all("preferred")
+    mine = before.filter(pl.col("relation_id") == "P36", pl.col("n_distractors") > 0)
+    share = pl.col("n_beaten").list.first().mean().over("pair_id")
+    fell = mine.with_columns(share=share).unique("pair_id")["share"].sum()
+    facts = before.filter(pl.col("n_distractors").min().over("pair_id") > 0)["pair_id"].n_unique()
+    headline = {row["metric"]: row for row in found.report.tables["headline"].to_dicts()}
+    assert float(headline["Min@1"]["difference"]) == pytest.approx(-fell / facts, abs=1e-4)
+    assert headline["Min@1"]["facts"] == facts
+    assert found.report.tables["facts"]["relation"].unique().to_list() == ["P36 capital"]
+    assert found.verdict.outcome == "regression"
+    assert "min_at_1" in found.verdict.reason
+    (same,) = compared("compared", "compared", plan.run.results, options, anyway=False)
+    assert same.verdict.outcome == "no change"
+
+
+def test_nightly_of_distractors_tells_a_lost_relation_from_a_quiet_night(
+    settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    branch = only(compute_here(settings("night", "prompt=random")))
+    given(branch).write_parquet(tmp_path / "same.parquet")
+    worse(branch, tmp_path / "worse.parquet")
+    asked = ["benchmark=distractors-mini", "benchmark.relations=[P17,P36]", "prompt=random"]
+    asked += ["benchmark.pairs_per_relation=5", "metrics.n_rounds=20"]
+    night = {"runs": [asked], "comparison": {"n_rounds": 50, "min_facts": 5}}
+    content = yaml.safe_load(Path("conf/nightly/demo.yaml").read_text()) | night
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump(content))
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+
+    def nightly(answers: str, day: int) -> int:
+        named = ["nightly", f"{tmp_path}/few.yaml", f"answers={tmp_path}/{answers}.parquet"]
+        return main([*named, *folders, "--date", f"2026-11-{day:02}"])
+
+    results = ["--results", f"{tmp_path}/results"]
+    assert nightly("same", 1) == 4  # no baseline yet
+    assert main(["baseline", "accept", f"{tmp_path}/few.yaml", "few-2026-11-01", *results]) == 0
+    assert nightly("same", 2) == 0
+    assert nightly("worse", 3) == 3
 
 
 def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
 from operators.metrics.comparing.pairing import FACT, Unit
 from operators.metrics.estimates.bootstrap import (
@@ -50,7 +51,10 @@ FACTS = pl.Schema(
 )
 # What is true or false of a fact; McNemar's test is for these.
 OF_FACTS = ("coverage_oracle", "coverage_robust")
-SHARES = ("acc_at_1", "consist", "one_word_ratio", "coverage_maximum", *OF_FACTS)
+SHARES = (
+    *("acc_at_1", "consist", "one_word_ratio", "coverage_maximum", *OF_FACTS),
+    *(metric.name for metric in PREFERENCES),
+)
 # A run's best template is chosen on the same facts, so no test would keep its level.
 _UNTESTED = "coverage_maximum"
 _CELLS_PER_BLOCK = 2**21

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from operators.errors import InputError
+from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import higher_is_better
 
@@ -24,7 +25,7 @@ VERDICTS = pl.Schema(
         "reason": pl.String,
     }
 )
-HIGHER_IS_BETTER = higher_is_better(METRICS)
+HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
 
 

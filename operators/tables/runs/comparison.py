@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from operators.metrics.belief.knowledge_state import STATES
+from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import headings
 from operators.tables.shared.differences import interval, number, p_holm
@@ -16,7 +17,7 @@ from operators.tables.shared.relations import label_of, named
 from operators.tables.shared.series import SERIES
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_HEADINGS = headings(METRICS)
+_HEADINGS = headings((*METRICS, *PREFERENCES))
 _CHANGES = ("lost", "gained", "looser", "firmer")
 
 
