@@ -138,7 +138,8 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
     if "model" not in config:
         return config  # `build` says that it is missing
     known = {name: value for name, value in config["model"].items() if value is not None}
-    build(Config, {**config, "model": {**config["model"], **OPEN, **known}}, "")
+    stood_in = {name: value for name, value in OPEN.items() if name in config["model"]}
+    build(Config, {**config, "model": {**config["model"], **stood_in, **known}}, "")
     config["model"] = described(config["model"], config["cluster"])
     encoder = config["model"]["architecture"] == "encoder"
     if encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):

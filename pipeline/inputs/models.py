@@ -204,8 +204,10 @@ def tokenizer(weights: Weights) -> Any:
         f"the tokenizer of model {weights.model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
-        return AutoTokenizer.from_pretrained(
+        found = AutoTokenizer.from_pretrained(
             folder,
             revision=weights.revision if on_hub else None,
             trust_remote_code=weights.model.trust_remote_code,
         )
+        found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
+        return found

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -77,13 +78,10 @@ def _item(
 def _took(artifact: Artifact) -> Counter[str]:
     """The seconds of GPUs and cores that a complete artifact took, as far as they were noted."""
     found = Counter[str]()
-    try:
-        if not artifact.is_complete():
-            return found
-        for counts in artifact.counts(artifact.stage).values():
-            found.update(numbers(counts))
-        if not found["core_seconds"]:
-            found.update(numbers(timing.read(artifact)))
-    except (FileNotFoundError, DamagedFileError):
-        pass
+    with suppress(FileNotFoundError, DamagedFileError):  # `verify` names what is damaged
+        if artifact.is_complete():
+            for counts in artifact.counts(artifact.stage).values():
+                found.update(numbers(counts))
+            if not found["core_seconds"]:
+                found.update(numbers(timing.read(artifact)))
     return Counter({name: found[name] for name in ("gpu_seconds", "core_seconds")})

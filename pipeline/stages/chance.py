@@ -4,7 +4,7 @@ KaRR divides by it (operators/metrics/distractors/karr.py). It is asked of one p
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -14,7 +14,6 @@ from operators.prompts.chance import chances
 from operators.prompts.endings import ending_tokens
 from operators.prompts.label_trie import Labels, Name
 from operators.prompts.tokens import encode
-from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base
 from pipeline.stages.expand import relation_of, sets_of
 from pipeline.stages.question import Answered
@@ -62,7 +61,7 @@ class Chance:
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
         """What is asked for each prompt."""
         sets = sets_of(self.prompts, rows)
-        facts = replace(facts_stage.load(self.facts), knowledge_base=knowledge_base.load(self.base))
+        facts = knowledge_base.with_facts(self.facts, self.base)
         clozes = {
             pair_id: each
             for relation_id in {relation_of(each) for each in rows["template_id"].unique()}

@@ -9,7 +9,7 @@ candidate_sets/<of prompts>   the entities that are compared after the prompts o
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
@@ -19,7 +19,6 @@ from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts import expansion
 from operators.prompts.expansion import Expansion
-from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
@@ -54,10 +53,7 @@ class Expand:
 
     def source(self) -> Facts:
         """The published facts, with their knowledge base if they have one."""
-        facts = facts_stage.load(self.facts)
-        if self.base is None:
-            return facts
-        return replace(facts, knowledge_base=knowledge_base.load(self.base))
+        return knowledge_base.with_facts(self.facts, self.base)
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""

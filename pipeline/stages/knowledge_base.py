@@ -6,13 +6,14 @@ It is an artifact of its own, named after its files and not after the part of th
 measured: a large one is stored once, whatever is asked with it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from operators.datasets import entities
+from operators.datasets.facts import Facts
 from operators.datasets.readers import READERS
 from operators.errors import InputError
 from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
@@ -20,6 +21,7 @@ from pipeline.config.settings import Benchmark
 from pipeline.inputs import catalog
 from pipeline.inputs.catalog import Entry
 from pipeline.inputs.files import scan
+from pipeline.stages import facts as facts_stage
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
@@ -79,6 +81,12 @@ def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
 def load(artifact: Artifact) -> KnowledgeBase:
     """The published knowledge base."""
     return KnowledgeBase(*(artifact.read_all(table) for table in TABLES))
+
+
+def with_facts(facts: Artifact, base: Artifact | None) -> Facts:
+    """The published facts, with their knowledge base if they have one."""
+    found = facts_stage.load(facts)
+    return found if base is None else replace(found, knowledge_base=load(base))
 
 
 def _files(folder: str) -> list[Path]:

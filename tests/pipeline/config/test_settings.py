@@ -436,3 +436,9 @@ def test_load_name_that_is_unfit_names_the_field(field: str, name: str) -> None:
 def test_load_answers_whose_name_makes_no_run_name_is_refused() -> None:
     with pytest.raises(InputError, match=r"^run_name='\.hidden.* starts with '\.'; give another"):
         load(["answers=/tmp/.hidden"])
+
+
+@pytest.mark.parametrize("field", ["tensor_parallel", "max_model_len", "id"])
+def test_load_field_of_the_model_that_is_deleted_is_named(field: str) -> None:
+    with pytest.raises(InputError, match=rf"^model\.{field} is missing; give it a value\.$"):
+        load([f"~model.{field}"])
