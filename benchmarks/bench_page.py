@@ -21,7 +21,7 @@ from operators.matching.lemmas import key
 from operators.methods import METHODS
 from operators.methods.method import Result
 from operators.metrics.belief.belief import belief
-from operators.schemas import empty
+from operators.schemas import SCHEMAS, empty
 from pipeline.inputs import catalog
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
@@ -114,6 +114,7 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
         lemmas = pl.concat_list(pl.col("text").str.to_lowercase())
         matched = rows.with_columns(key=key(lemmas.alias("key")), n_lemmas=pl.lit(1, pl.UInt16))
         made["matched"].write("answers", relation, matched)
+        made["matched"].write("sampled", relation, empty("sampled"))
         parts.append(matched.sample(min(5_000, matched.height), seed=seed))
         for number in range(SHARDS_READ):
             shard = rows.slice(2 * number * ROWS_PER_SHARD, ROWS_PER_SHARD)
@@ -126,8 +127,7 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
     made["metrics"].write("metrics", "all", metrics)
     made["metrics"].write("bins", "all", empty("bins"))
     for artifact in made.values():
-        tables = ("relations", "templates", "pairs", "prompts", "generations", "answers", "metrics")
-        artifact.finish([table for table in tables if artifact.shards(table)])
+        artifact.finish([table for table in SCHEMAS if artifact.shards(table)])
     model = {"name": "made-up", "id": "made-up", "source": "none", "dtype": "float32"}
     run = {"model": model, "seed": 0, "decoding": {"engine": "none"}}
     record = {"run": run, "model_revision": "none", "commit": None, "versions": {}}

@@ -52,13 +52,25 @@ def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
 
 
 def _longest_word(cells: Sequence[str]) -> int:
-    return max(len(word) for cell in cells for word in (cell.split() or [""]))
+    return max(len(word) for cell in cells for word in (cell.split() or [" "]))
+
+
+def _widths(columns: Cells, width: int) -> list[int]:
+    """Each column's width: the widest give way first, down to their longest words."""
+    room = width - _EDGE - _BETWEEN * (len(columns) - 1)
+    least = [min(_longest_word(column), room // 2) for column in columns]
+    widths = [max(1, *map(len, column)) for column in columns]
+    while sum(widths) > room and widths != least:
+        spare = [w if w > at_least else 0 for w, at_least in zip(widths, least, strict=True)]
+        widths[spare.index(max(spare))] -= 1
+    return widths
 
 
 def _table(cells: Cells, width: int) -> Iterator[str]:
-    table = Table(box=box.MARKDOWN, width=None)
-    for column in zip(*cells, strict=True):
-        table.add_column(Text(column[0]), min_width=min(_longest_word(column), width // 2))
+    table = Table(box=box.MARKDOWN)
+    columns = [*zip(*cells, strict=True)]
+    for column, wide in zip(columns, _widths(columns, width), strict=True):
+        table.add_column(Text(column[0]), width=wide)
     for row in cells[1:]:
         table.add_row(*map(Text, row))
     console = Console(width=width, color_system=None, force_terminal=False)

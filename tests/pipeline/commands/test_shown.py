@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from operators.tables.formats.markdown import markdown
@@ -36,6 +36,7 @@ def test_table_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=12), max_size=8).map(" ".join)
 
 
+@example([("", "a" * 12, "a a aaaaaa", "a" * 12, "a" * 12)])
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS), min_size=1, max_size=4))
 def test_any_table_keeps_its_words(rows: list[tuple[str, ...]]) -> None:
     table = pl.DataFrame(rows, schema=["q", "r", "s", "t", "u"], orient="row")
