@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipeline.config.limits import Count, CountOrNone, Text
+from pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
 from pipeline.config.recipe import InRecipe, InTables, NoNumber
 from pipeline.config.sweep import Sweep
 
@@ -26,7 +26,7 @@ class Benchmark:
     pairs_per_relation: InRecipe[Count | None]
     names_per_subject: InRecipe[Count | None]
     max_tokens: Annotated[Count, _TAKEN]
-    stop: Annotated[tuple[Text, ...], _TAKEN]
+    stop: Annotated[tuple[NotEmpty, ...], _TAKEN]
     sampled_prompts: Annotated[CountOrNone, _TAKEN]
     canary_prompts: Annotated[CountOrNone, _TAKEN]
     paper: Annotated[

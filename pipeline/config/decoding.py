@@ -7,7 +7,7 @@ from pydantic import Field
 
 from operators.engines import ENGINES
 from operators.engines.kind import Ability, EngineKind
-from pipeline.config.limits import Count, CountOrNone, Share, Text
+from pipeline.config.limits import Count, CountOrNone, NotEmpty, Share, Text
 from pipeline.config.recipe import InRecipe, NoNumber
 
 
@@ -44,7 +44,7 @@ class Decoding:
     scorer: InRecipe[str]
     comparer: InRecipe[str]
     max_tokens: InRecipe[Count]
-    stop: InRecipe[tuple[Text, ...]]
+    stop: InRecipe[tuple[NotEmpty, ...]]
     samples: Samples
     baselines: Baselines
     canary_prompts: InRecipe[CountOrNone]

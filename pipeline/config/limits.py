@@ -9,7 +9,8 @@ from pydantic import Field
 
 # NUL ends a text for the operating system, and so changes what a name names.
 AnyText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
-Text = Annotated[AnyText, Field(min_length=1)]
+NotEmpty = Annotated[AnyText, Field(min_length=1)]  # a text to stop at may be a blank
+Text = Annotated[NotEmpty, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrNone = Annotated[int, Field(ge=0, le=10_000_000)]  # 0: none of them
 Share = Annotated[float, Field(ge=0, le=1)]

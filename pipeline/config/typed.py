@@ -43,7 +43,7 @@ _EXPECTED = {
     "union_tag_invalid": "one of {expected_tags}",
     "string_too_short": "text that is not empty",
     "string_too_long": "text of at most {max_length:,} characters",
-    "string_pattern_mismatch": "text without the character NUL",
+    "string_pattern_mismatch": "text of more than blanks, without the character NUL",
     "too_short": "a list that is not empty",
 }
 

@@ -361,14 +361,12 @@ def test_conf_has_numbers_in_every_group() -> None:
     assert len(NUMBERS) > 40
 
 
+BLANK = "it must be text of more than blanks, without the character NUL"
 ABSURD = [
-    ("run_name", "a\0b", "run_name='a\\x00b'; it must be text without the character NUL, or null."),
+    ("run_name", "a\0b", f"run_name='a\\x00b'; {BLANK}, or null."),
+    ("matching.pipeline", " ", f"matching.pipeline=' '; {BLANK}."),
     ("run_name", "x" * 5000, "it must be text of at most 4,096 characters, or null."),
-    (
-        "decoding.stop",
-        ["\0"],
-        "decoding.stop.0='\\x00'; it must be text without the character NUL.",
-    ),
+    ("decoding.stop", ["\0"], f"decoding.stop.0='\\x00'; {BLANK}."),
     ("cluster.rows_per_shard", 10**9, "it must be an integer from 1 to 10,000,000."),
     ("metrics.n_rounds", 10**9, "it must be an integer from 1 to 1,000,000."),
     ("metrics.n_bins", 10**4000, "it must be an integer from 1 to 1,000."),
