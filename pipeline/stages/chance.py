@@ -5,10 +5,12 @@ KaRR divides by it (operators/metrics/distractors/karr.py). It is asked of one p
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
+from operators.datasets.facts import Facts
 from operators.engines.preference import Preferred, PreferRequest, Preferrer
 from operators.prompts.chance import chances
 from operators.prompts.endings import ending_tokens
@@ -56,16 +58,22 @@ class Chance:
             if len(found[name]) == len(asked[name]):
                 yield _answered(name, found.pop(name))
 
+    @cached_property
+    def _with_base(self) -> Facts:
+        """The facts and their knowledge base, read once for all shards of an engine."""
+        return knowledge_base.with_facts(self.facts, self.base)
+
     def _asked(
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
         """What is asked for each prompt."""
         sets = sets_of(self.prompts, rows)
-        facts = knowledge_base.with_facts(self.facts, self.base)
         clozes = {
             pair_id: each
             for relation_id in {relation_of(each) for each in rows["template_id"].unique()}
-            for pair_id, each in chances(facts, relation_id, self.n, seed=self.seed).items()
+            for pair_id, each in chances(
+                self._with_base, relation_id, self.n, seed=self.seed
+            ).items()
         }
         ending = ending_tokens(tokenizer, "eos")  # which it is changes nothing
         for row in rows.iter_rows(named=True):

@@ -1,0 +1,50 @@
+"""Two engines compare candidates, one and then the driver are killed: the tables are the same.
+
+The engine is fake (sweep.py); its search over the trie of names is the real one.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.sweep import CHUNK, Sweep, kill
+
+pytestmark = pytest.mark.faults
+IN_FLIGHT = 2 * CHUNK  # of each engine: what is not in a chunk yet, and what it is handed ahead
+OVERRIDES = (
+    "benchmark=distractors-mini",
+    "benchmark.relations=[P37,P30,P1376]",
+    "benchmark.names_per_subject=null",
+    "prompt=temporal",
+    "decoding.baselines.others=1",
+    "cluster.rows_per_shard=50",
+)
+
+
+def test_two_engines_killed_and_resumed_give_the_same_tables(tmp_path: Path) -> None:
+    calm = Sweep(tmp_path / "calm", OVERRIDES)
+    done = calm.finish()
+    assert done.returncode == 0, done.stderr
+    once = calm.answered()
+    assert len(set(once)) == len(once) > 8 * CHUNK
+
+    sweep = Sweep(tmp_path / "killed", OVERRIDES, seconds_per_answer=0.01).start()
+    _wait(sweep, len(once) // 5)
+    kill(sweep.engines()[0])
+    _wait(sweep, len(once) // 2)
+    sweep.kill_driver()
+    assert sweep.finish().returncode == 0
+    assert sweep.tables() == calm.tables()
+    again = sweep.answered()
+    assert set(again) == set(once)
+    assert 0 < len(again) - len(once) <= 3 * IN_FLIGHT
+
+
+def _wait(sweep: Sweep, n: int) -> None:
+    end = time.monotonic() + 120
+    while len(sweep.answered()) < n:
+        assert time.monotonic() < end, "nothing is answered"
+        assert sweep.process is not None
+        assert sweep.process.poll() is None, "it ended"
+        time.sleep(0.05)
