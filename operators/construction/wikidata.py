@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from operators.construction.kamel import LABELS, TRIPLES
 from operators.datasets.kamel import DATE, NUMBER
 from operators.errors import InputError
 
+Line = TypeVar("Line", bound=str | bytes)
 _Triple = tuple[str, str, str, str | None]
 
 
@@ -51,7 +52,7 @@ def read(
     entity without a label in the languages is in no row of `labels`.
 
     Raises:
-        InputError: a line is no entity; the message has its number.
+        InputError: a line is no entity, or the last ones are missing; the message has its number.
 
     >>> line = (
     ...     '{"id": "Q142", "labels": {"en": {"value": "France"}}, "aliases": {}, "claims": {"P36":'
@@ -64,7 +65,7 @@ def read(
     >>> chunk.labels.row(0)
     ('Q142', ['France'])
     """
-    numbered = enumerate(lines, start=1)
+    numbered = enumerate(whole(lines), start=1)
     while some := list(islice(numbered, lines_per_chunk)):
         triples: list[_Triple] = []
         labels: list[tuple[str, list[str]]] = []
@@ -82,6 +83,24 @@ def read(
             pl.DataFrame(triples, schema=TRIPLES, orient="row"),
             pl.DataFrame(labels, schema=LABELS, orient="row"),
         )
+
+
+def whole(lines: Iterable[Line]) -> Iterator[Line]:
+    r"""The lines of a dump, whose array must be closed if it is opened.
+
+    Raises:
+        InputError: it was cut at the end of a line.
+
+    >>> len(list(whole(["[\n", '{"id": "Q1"},\n', "]\n"])))
+    3
+    """
+    first, last = b"", b""
+    for line in lines:
+        yield line
+        if said := (line.encode() if isinstance(line, str) else line).strip():
+            first, last = first or said, said
+    if first == b"[" and last != b"]":
+        raise InputError("the dump is cut: its last line is no ]; fetch it again.")
 
 
 def entities(

@@ -8,6 +8,8 @@ from pathlib import Path
 from operators.errors import InputError
 from pipeline.commands.arguments import Parser
 
+_MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
+
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb and its sets to the command line."""
@@ -188,9 +190,12 @@ def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
     if asked.data or asked.facts or asked.aliases:
         raise InputError("--dump is read alone; leave out --data, --facts and --aliases.")
     workers = asked.workers or os.cpu_count() or 1
-    for name, value in (("lines-per-part", asked.lines_per_part), ("workers", workers)):
-        if value < 1:
-            raise InputError(f"--{name} {value}; it must be at least 1.")
+    for name, value, most in (
+        ("lines-per-part", asked.lines_per_part, _MOST_LINES),
+        ("workers", workers, _MOST_WORKERS),
+    ):
+        if not 1 <= value <= most:
+            raise InputError(f"--{name} {value}; it must be from 1 to {most:,}.")
     return build_from_dump(
         asked.dump,
         asked.out,

@@ -4,6 +4,7 @@ What is tested here is what is stored, read, scheduled and reported, so the answ
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,14 +17,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from operators.engines.protocol import Engine
+from operators.methods.method import Report, Result
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
 from pipeline.execution.plan import Plan, planned
+from pipeline.execution.timing import timed
+from pipeline.results import report
+from pipeline.run import measured
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 
+_FEW = [
+    "model.max_model_len=235",  # some prompts do not fit
+    "decoding.max_failed_share=0.9",
+    "decoding.samples.n_answers=25",
+    "metrics.n_draws=20",
+    "metrics.n_rounds=5",
+    "artifacts=artifacts",
+    "results=results",
+]
 _PAIRS = {
     "P30": {
         "France": "Europe",
@@ -164,3 +178,59 @@ def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def ray_address(_ray: None) -> str:
     """Where that Ray is found by other processes."""
     return str(ray.get_runtime_context().gcs_address)
+
+
+def _all_that_is_read(_branch: object, result: Result) -> Report:
+    """Every table and every answer of a result, in place of tables and figures made of them."""
+    answers = {f"answers of {run.model}": found.all() for run, found in result.answers.items()}
+    return Report({**result.tables, **answers, "pairs": result.facts.pairs}, {})
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[None]:
+    """Results without pages and figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_shown", _all_that_is_read)
+        patch.setattr(report, "results_page", lambda *_: b"page")
+        patch.setattr(report, "index", lambda *_: "index")
+        patch.setattr(report, "report_files", lambda found: _table_files(found).items())
+        patch.setattr(report, "write_report", lambda store, found: None)
+        yield
+
+
+def _table_files(found: Report) -> dict[str, bytes]:
+    """The tables of a report as files, in one format."""
+    return {
+        f"tables/{name}": table.write_ipc(None).getvalue() for name, table in found.tables.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def two_runs(small: list[str], make_model: Callable[[str], Path]) -> dict[str, list[str]]:
+    """Two runs, of two models."""
+    twin = [f"model.id={make_model('twin')}", "model.name=twin"]
+    return {
+        "one": [*small, *_FEW, "run_name=one"],
+        "two": [*small, *_FEW, *twin, "run_name=two"],
+    }
+
+
+def _make_timed(plan: Plan) -> None:
+    """Make a plan, and note what each artifact took."""
+    make_here(plan)
+    for step in plan.steps:
+        with timed(step.artifact):
+            pass
+
+
+@pytest.fixture(scope="module")
+def sound(
+    two_runs: dict[str, list[str]], plain: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with the artifacts and the results of both runs."""
+    folder, here = tmp_path_factory.mktemp("sound"), Path.cwd()
+    os.chdir(folder)
+    for given in two_runs.values():
+        measured(load(given), _make_timed)
+    os.chdir(here)
+    return folder

@@ -6,7 +6,7 @@ The engine is fake and pages are left out: what is tested is what is read back.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +14,10 @@ import polars as pl
 import pytest
 
 from operators.errors import InputError
-from operators.methods.method import Report, Result
 from pipeline import api
 from pipeline.cli import main
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan, planned
-from pipeline.execution.timing import timed
-from pipeline.results import report
 from pipeline.results.verify import verify
 from pipeline.run import measured
 from pipeline.storage.damaged import set_aside
@@ -30,15 +27,6 @@ from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 STAGES = ("facts", "prompts", "admitted", "generations", "canary", "samples", "matched", "metrics")
-FEW = [
-    "model.max_model_len=235",  # some prompts do not fit
-    "decoding.max_failed_share=0.9",
-    "decoding.samples.n_answers=25",
-    "metrics.n_draws=20",
-    "metrics.n_rounds=5",
-    "artifacts=artifacts",
-    "results=results",
-]
 MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "300"))  # `make chaos`: 1,000
 VERBS = {
     "report": ["report"],
@@ -47,73 +35,17 @@ VERBS = {
 }
 
 
-def all_that_is_read(_branch: object, result: Result) -> Report:
-    """Every table and every answer of a result, in place of tables and figures made of them."""
-    answers = {f"answers of {run.model}": found.all() for run, found in result.answers.items()}
-    return Report({**result.tables, **answers, "pairs": result.facts.pairs}, {})
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[None]:
-    """Results without pages and figures."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_shown", all_that_is_read)
-        patch.setattr(report, "results_page", lambda *_: b"page")
-        patch.setattr(report, "index", lambda *_: "index")
-        patch.setattr(report, "report_files", lambda found: table_files(found).items())
-        patch.setattr(report, "write_report", lambda store, found: None)
-        yield
-
-
-def table_files(found: Report) -> dict[str, bytes]:
-    """The tables of a report as files, in one format."""
-    return {
-        f"tables/{name}": table.write_ipc(None).getvalue() for name, table in found.tables.items()
-    }
-
-
-@pytest.fixture(scope="module")
-def overrides(small: list[str], make_model: Callable[[str], Path]) -> dict[str, list[str]]:
-    """Two runs, of two models."""
-    twin = [f"model.id={make_model('twin')}", "model.name=twin"]
-    return {
-        "one": [*small, *FEW, "run_name=one"],
-        "two": [*small, *FEW, *twin, "run_name=two"],
-    }
-
-
-def make_timed(plan: Plan) -> None:
-    """Make a plan, and note what each artifact took."""
-    make_here(plan)
-    for step in plan.steps:
-        with timed(step.artifact):
-            pass
-
-
-@pytest.fixture(scope="module")
-def sound(
-    overrides: dict[str, list[str]], plain: None, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A folder with the artifacts and the results of both runs."""
-    folder, here = tmp_path_factory.mktemp("sound"), Path.cwd()
-    os.chdir(folder)
-    for given in overrides.values():
-        measured(load(given), make_timed)
-    os.chdir(here)
-    return folder
-
-
 @pytest.fixture
 def plan(
     sound: Path,
-    overrides: dict[str, list[str]],
+    two_runs: dict[str, list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Plan:
     """The first run in a copy of that folder, which may be harmed."""
     shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return planned(load(overrides["one"]))
+    return planned(load(two_runs["one"]))
 
 
 @pytest.fixture(scope="module")
@@ -256,13 +188,13 @@ def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame)
 
 
 def test_status_and_why_name_what_is_damaged(
-    plan: Plan, overrides: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+    plan: Plan, two_runs: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest, recipe = (
         first_file(plan, "matched", each) for each in ("manifest.json", "recipe.json")
     )
     manifest.write_text("{")
-    assert main(["status", *overrides["one"]]) == 0
+    assert main(["status", *two_runs["one"]]) == 0
     assert f"damaged: {manifest} is not whole JSON" in capsys.readouterr().out
     recipe.write_text("")
     assert main(["why", recipe.parent.name, recipe.parent.name]) == 2
@@ -333,7 +265,7 @@ def test_what_is_damaged_again_and_again_ends_the_run(
 )
 def test_any_mutation_gives_the_right_numbers_or_a_sentence(
     sound: Path,
-    overrides: dict[str, list[str]],
+    two_runs: dict[str, list[str]],
     right: pl.DataFrame,
     hundred: int,
     tmp_path: Path,
@@ -347,7 +279,7 @@ def test_any_mutation_gives_the_right_numbers_or_a_sentence(
         shutil.copytree(sound, folder)
         monkeypatch.chdir(folder)
         what = damage.mutated(folder, seed)
-        plan = planned(load(overrides["one"]))
+        plan = planned(load(two_runs["one"]))
         verb = [*VERBS.values()][seed % len(VERBS)]
         assert main(verb) in (0, 2), f"{seed}: {what}"
         if main(VERBS["export"]) == 0:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from operators.construction.wikidata import whole
 from operators.construction.wikidata_dump import read
 from operators.datasets.entities import from_names, knowledge_base
 from operators.errors import InputError
@@ -96,6 +97,9 @@ def build_from_dump(
         raise InputError(f"{dump}: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(dump, error) from error
+    if not _files(aside, "entities"):
+        shutil.rmtree(aside)
+        raise InputError(f"{dump} is empty; fetch it again.")
     n_unlabelled = sum(map(_n_unlabelled, _files(aside, "entities")))
     whole = out.with_name(f".{out.name}.new")
     whole.mkdir(exist_ok=True)
@@ -139,6 +143,7 @@ def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: i
     asked = {
         "dump": dump.name,
         "bytes": dump.stat().st_size,
+        "time": dump.stat().st_mtime_ns,
         "languages": list(languages),
         "lines_per_part": lines_per_part,
     }
@@ -146,8 +151,13 @@ def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: i
         (aside / table).mkdir(parents=True, exist_ok=True)
     path = aside / "settled.json"
     if not path.exists():
-        path.write_text(json.dumps(asked))
-    settled = json.loads(path.read_text())
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asked))
+        new.rename(path)
+    try:
+        settled = dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is damaged; remove {aside}, and run again.") from error
     for name, value in asked.items():
         if settled.get(name) != value:
             raise InputError(
@@ -208,7 +218,7 @@ def _pool(workers: int) -> Iterator[Callable[..., None]]:
 
 
 def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
-    lines = iter(stream)
+    lines = whole(stream)
     for number in count():
         some = list(islice(lines, lines_per_part))
         if not some:

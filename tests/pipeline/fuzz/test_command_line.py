@@ -4,118 +4,27 @@ Everything runs in this process, and no engine is asked: `plan` reads the config
 and the model, and `score` reads answers.
 """
 
-import contextlib
-import gzip
-import io
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cli import main
-from pipeline.config import folders
-from pipeline.config.compose import composed
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
-from tests.pipeline.fuzz import mutations
-from tests.pipeline.fuzz.mutations import ODD, as_text, damaged, mutated
+from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, tables
+from tests.pipeline.fuzz.mutations import damaged, mutated
 
 pytestmark = pytest.mark.timeout(600)
-fuzz = settings(suppress_health_check=list(HealthCheck), deadline=None)
 ROOT = Path(__file__).parents[3]
-KINDS = ("jsonl", "json", "csv", "tsv")
 Compute = Callable[..., Plan]
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def command(*arguments: str) -> Ended:
-    """Run a command in this process, with the environment as it was afterwards."""
-    out, err, before = io.StringIO(), io.StringIO(), os.environ.get(folders.VARIABLE)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(arguments)
-        except SystemExit as stopped:  # of argparse, which refuses options and verbs
-            code = int(stopped.code or 0)
-        finally:
-            os.environ.pop(folders.VARIABLE, None)
-            os.environ.update({} if before is None else {folders.VARIABLE: before})
-    return Ended(code, out.getvalue(), err.getvalue())
-
-
-def ends_well(*arguments: str) -> Ended:
-    """Run a command; it gives a result, or refuses in one sentence."""
-    ended = command(*arguments)
-    assert "Traceback" not in ended.err, ended.err
-    found = ended.out and arguments[0] in ("verify", "catalog")  # what they found is their result
-    if ended.code and not found and "usage: factsweep" not in ended.err:
-        assert ended.code in (1, 2), ended
-        first, *more = ended.err.splitlines()
-        assert first.startswith("factsweep: "), ended.err
-        assert first.endswith((".", "?")), ended.err
-        # A table may stand below the sentence: the columns that were expected and found.
-        assert not any(line.startswith("factsweep: ") for line in more), ended.err
-    return ended
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for what the examples write."""
-    return tmp_path_factory.mktemp("fuzz")
-
-
-@pytest.fixture(scope="module")
-def fresh(place: Path) -> Callable[[], Path]:
-    """Makes a new, empty folder for an example."""
-    numbers = iter(range(10**9))
-
-    def make() -> Path:
-        folder = place / str(next(numbers))
-        folder.mkdir()
-        return folder
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def base(small: list[str], place: Path) -> list[str]:
-    """The small run, greedy answers alone."""
-    return [
-        *small,
-        "decoding.samples.n_prompts=0",
-        "decoding.canary_prompts=0",
-        f"artifacts={place}/artifacts",
-        f"results={place}/results",
-    ]
-
-
-def names(values: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted names of all fields and groups of conf/."""
-    for name, value in values.items():
-        yield f"{prefix}{name}"
-        if isinstance(value, dict):
-            yield from names(value, f"{prefix}{name}.")
-
-
-NAMES = [*names(composed([])), "hydra", "defaults", "nope"]
-VALUES = ODD.map(lambda v: v if isinstance(v, str) else json.dumps(v)) | ODD.map(repr) | st.text()
-OVERRIDES = (
-    st.builds("{}={}".format, st.sampled_from(NAMES), VALUES)
-    | st.builds("{}{}={}".format, st.sampled_from("+~@"), st.sampled_from(NAMES), VALUES)
-    | st.text(max_size=10)
-)
 VERBS = ("plan", "status", "verify", "score", "model", "describe", "report", "export", "compare")
 
 
@@ -150,36 +59,6 @@ def test_any_rows_end_in_a_result_or_a_sentence(
         ends_well("describe", "myriadlama-mini", "--path", str(path))
     else:
         ends_well("plan", *base, f"benchmark.path={path}")
-
-
-class File(NamedTuple):
-    name: str
-    content: bytes
-
-    def written(self, folder: Path) -> Path:
-        """The path of the file, in a folder."""
-        path = folder / self.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.content)
-        return path
-
-
-def tables(rows: pl.DataFrame) -> st.SearchStrategy[File]:
-    """Files of rows that were changed before they were written, or damaged afterwards."""
-    plain, file = rows.to_dicts(), io.BytesIO()
-    rows.write_parquet(file)
-    zipped = gzip.compress(as_text(plain, "jsonl"))
-    return st.one_of(
-        *(mutated(plain).map(lambda found, k=kind: written(found, k)) for kind in KINDS),
-        *(damaged(as_text(plain, kind)).map(lambda c, k=kind: File(f"a.{k}", c)) for kind in KINDS),
-        damaged(file.getvalue()).map(lambda content: File("a.parquet", content)),
-        mutations.parquet(rows).map(lambda content: File("a.parquet", content)),
-        damaged(zipped).map(lambda content: File("a.jsonl.gz", content)),
-    )
-
-
-def written(found: Any, kind: str) -> File:
-    return File(f"a.{kind}", as_text(found if isinstance(found, list) else [], kind))
 
 
 @fuzz
@@ -295,7 +174,3 @@ def test_any_own_folder_ends_in_a_result_or_a_sentence(
     }
     chosen = f"{group}/{name}".replace("/", "=", 1)
     ends_well(*asked.get(group.parts[0], ["plan", *base, chosen]), "--config-dir", str(folder))
-
-
-def dumped(found: Any) -> bytes:
-    return str(yaml.safe_dump(found, allow_unicode=True)).encode()

@@ -160,12 +160,25 @@ def test_build_dump_parts_of_another_dump_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("[\n{]\n", "line 2 of the dump is no JSON"),
-        ('[\n{"id": 1}\n', "line 2 of the dump is no entity"),
-        ('[\n{"id": "Q1", "labels": {"en": {"value": "a"}}, "claims": {"P1": [1]}}', "line 2 of"),
+        ("{]", "line 2 of the dump is no JSON"),
+        ('{"id": 1}', "line 2 of the dump is no entity"),
+        ('{"id": "Q1", "labels": {"en": {"value": "a"}}, "claims": {"P1": [1]}}', "line 2 of"),
     ],
 )
 def test_build_dump_unfit_line_is_2_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, problem: str
+) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_text(f"[\n{content}\n]\n")
+    asked = ["--dump", str(dump), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert main(["build", "knowledge-base", *asked]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("", "dump.json is empty"), (DUMP[:-3], "its last line is no ]")]
+)
+def test_build_dump_that_is_cut_between_two_lines_is_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, problem: str
 ) -> None:
     dump = tmp_path / "dump.json"
@@ -173,6 +186,26 @@ def test_build_dump_unfit_line_is_2_and_named(
     asked = ["--dump", str(dump), "--out", str(tmp_path / "out"), "--workers", "1"]
     assert main(["build", "knowledge-base", *asked]) == 2
     assert problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '["a"]'])
+def test_build_dump_damaged_note_of_the_parts_is_named(tmp_path: Path, content: str) -> None:
+    dump, aside = tmp_path / "dump.json", tmp_path / ".out.parts"
+    dump.write_text(DUMP)
+    aside.mkdir()
+    (aside / "settled.json").write_text(content)
+    with pytest.raises(InputError, match=r"settled\.json is damaged; remove .*\.out\.parts, and"):
+        built(dump, tmp_path / "out")
+
+
+def test_build_dump_of_the_same_size_written_since_is_refused(tmp_path: Path) -> None:
+    dump, aside = tmp_path / "dump.json", tmp_path / ".out.parts"
+    dump.write_text(DUMP)
+    builder._settle(aside, dump, ["en"], 2)
+    dump.write_text(DUMP.replace("France", "Gaulle"))
+    with pytest.raises(InputError, match=r"has parts of time \d+, not \d+; give what was"):
+        built(dump, tmp_path / "out")
 
 
 def test_build_truncated_dump_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
