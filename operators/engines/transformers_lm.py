@@ -3,7 +3,7 @@
 from typing import Any
 
 from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.kind import EngineKind, Start, cpu_build, installed
+from operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
 from operators.engines.likelihood import Likelihood
 from operators.engines.masked_lm import MaskedLM
 
@@ -42,5 +42,6 @@ KIND = EngineKind(
     abilities=frozenset({"fill", "score", "prefer"}),
     install="install it with pip install transformers",
     gpus="one",
+    switches=precision,
     cpu_build=cpu_build,
 )

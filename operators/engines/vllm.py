@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from operators.engines.kind import EngineKind, Start, cpu_build, installed
+from operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
 from operators.engines.node_reader import Asked, preferences
 from operators.engines.preference import (
     Beams,
@@ -319,16 +319,17 @@ NO_ANSWER = {
 
 
 def switches(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of vLLM that are set and may change an answer.
+    """The variables of vLLM, and of what it multiplies with, that are set and may change an answer.
 
     >>> switches({"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_MLA_DISABLE": "1", "HOME": "/root"})
     {'VLLM_MLA_DISABLE': '1'}
     """
-    return {
+    own = {
         name: value
         for name, value in sorted(environment.items())
         if name.startswith("VLLM_") and not any(fnmatchcase(name, each) for each in NO_ANSWER)
     }
+    return own | precision(environment)
 
 
 KIND = EngineKind(

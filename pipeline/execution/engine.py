@@ -19,7 +19,7 @@ def load(run: Run, weights: Weights) -> Any:
     check_build(run)
     models.verify(weights)
     model = weights.model
-    return run.engine.load(
+    loaded = run.engine.load(
         Start(
             model=models.location(weights),
             revision=weights.revision if model.source == "hub" else None,
@@ -35,6 +35,8 @@ def load(run: Run, weights: Weights) -> Any:
             arguments=model.engine,
         )
     )
+    models.verify(weights)  # nothing changed while it was loaded
+    return loaded
 
 
 def _place() -> dict[str, Any]:

@@ -9,11 +9,14 @@ prompts; `further` is what is asked in addition (blocks of samples; what an enco
 content-free prompts); `again` are some of the answers made a second time.
 """
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from operators.errors import InputError
 from operators.methods.method import Asked
 from pipeline.config.settings import Run
 from pipeline.execution.cluster import device, hardware
@@ -36,6 +39,7 @@ from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.damaged import set_all_aside, set_aside
 from pipeline.storage.lease import Lease
+from pipeline.storage.recipe import differences
 from pipeline.storage.sealed import digest
 from pipeline.storage.store import Store
 
@@ -55,10 +59,15 @@ class Step:
     question: Question | None = None
 
     def run(self, lease: Lease | None = None) -> None:
-        """Make the artifact in this process, unless it is complete, and note what it took."""
+        """Make the artifact in this process, unless it is complete, and note what it took.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
+        """
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
             artifact = replace(self.artifact, lease=lease)
+            check_planned(self.stage.recipe.fields, artifact)
             check_inputs(artifact, [each.artifact for each in self.after])
             with timed(artifact):
                 self.stage.make(artifact)
@@ -336,6 +345,21 @@ def begin(branch: Branch, artifact: Artifact) -> None:
     """
     artifact.begin()
     check_inputs(artifact, [branch.prompts, branch.admitted])
+
+
+def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
+    """Refuse to make an artifact of what it is not named after: another machine may have others.
+
+    Raises:
+        InputError: it names what differs; `here` are fields of its recipe as they are here.
+    """
+    planned = {name: artifact.recipe.fields.get(name) for name in here}
+    for line in differences(planned, here):
+        raise InputError(
+            f"{socket.gethostname()} differs from the machine that planned "
+            f"{artifact.store.where(artifact.folder)} ({line}); install the same versions on every "
+            "machine, then run again."
+        )
 
 
 def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:

@@ -19,12 +19,13 @@ from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
 from pipeline.execution import cause, engine
 from pipeline.execution.cluster import placement
-from pipeline.execution.plan import Plan, begin, finish, leased, work
+from pipeline.execution.plan import Plan, begin, check_planned, finish, leased, work
 from pipeline.execution.watchdog import Watchdog
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.machine.secrets import hidden_traceback
 from pipeline.stages import decode, trial
+from pipeline.stages.answer import software
 from pipeline.stages.decode import Work
 from pipeline.storage.lease import Lease
 
@@ -118,8 +119,11 @@ class Decoder:
         if self._hopeless is not None:
             return self._hopeless
         try:
+            run = self._run
+            here = software(run.method.ask.ability, run.decoding)
+            check_planned({"software": here}, item.artifact)
             loaded, tokenizer = self._loaded
-            with self._watchdog.on_guard(self._run.cluster.stall_s):
+            with self._watchdog.on_guard(run.cluster.stall_s):
                 if not self._begin(item):
                     self._prove(item, loaded, tokenizer)
                     self._lives("asked", _shard(item))

@@ -209,6 +209,17 @@ def checksum(paths: Sequence[Path]) -> str:
     return digests.of_files({**named, **others})
 
 
+def check_unchanged(paths: Sequence[Path], expected: str) -> None:
+    """Refuse files that changed after an artifact was named after them, before they were read.
+
+    Raises:
+        InputError: they are others now.
+    """
+    if checksum(paths) != expected:
+        where = paths[0] if len(paths) == 1 else _common(paths)
+        raise InputError(f"{where} changed while it was read; run again when it is complete.")
+
+
 def _stands_in(path: Path) -> bool:
     return _TABLES in path.parents
 

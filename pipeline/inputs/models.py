@@ -1,6 +1,5 @@
 """Models: which weights exactly a name means, and a folder that engines can load them from."""
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -139,9 +138,17 @@ def _arguments(model: Model) -> dict[str, Any]:
     found = {
         name: digests.of_files(digests.below(Path(text)))
         for name, text in texts(in_recipe(model)["engine"], "engine")
-        if os.sep in text and Path(text).exists()
+        if _exists(text)
     }
     return {"arguments": found} if found else {}
+
+
+def _exists(text: str) -> bool:
+    """Whether a text names a file or a folder; some are too long to name any."""
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _hub_commit(model: Model) -> tuple[str, bool]:
@@ -195,7 +202,7 @@ def tokenizer(weights: Weights) -> Any:
     """The model's tokenizer.
 
     Raises:
-        InputError: the model has none, or one that cannot be loaded.
+        InputError: the model has none, one that cannot be loaded, or another than was planned with.
     """
     from transformers import AutoTokenizer
 
@@ -210,4 +217,5 @@ def tokenizer(weights: Weights) -> Any:
             trust_remote_code=weights.model.trust_remote_code,
         )
         found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
-        return found
+    verify(weights)  # what was read is what the plan names
+    return found

@@ -76,6 +76,28 @@ def history(nightly: str, results: str) -> list[Baseline]:
     return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(listed)]
 
 
+def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch]:
+    """The settings of an accepted run by name, as they were accepted.
+
+    Raises:
+        InputError: the run was run again since, and measured something else.
+    """
+    found = past.branches(results, [run])
+    now = {str(branch): branch.metrics.folder for branch in found}
+    start, end = f"{found[0].model}, ", f" on {found[0].benchmark}"
+    then = {
+        name: folder
+        for name, folder in accepted.metrics.items()
+        if name in now or (name.startswith(start) and name.endswith(end))
+    }
+    if then != now:
+        raise InputError(
+            f"{run} is not what {accepted.accepted_by} accepted at {accepted.accepted_at}: it was "
+            "run again, and measured something else; run it as it was, or accept another run."
+        )
+    return {branch.setting: branch for branch in found}
+
+
 def measured(model: str, benchmark: str) -> str:
     """What a run measured, by which the runs of two nights are paired."""
     return f"{model} on {benchmark}"

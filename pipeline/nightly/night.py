@@ -227,7 +227,8 @@ def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
     against = accepted[0].runs.get(measured) if accepted else None
     if against is None:
         return None
-    return _Pair(run, _settings(run.results, run.name), against, _settings(run.results, against))
+    before = baseline.settings(accepted[0], against, run.results)
+    return _Pair(run, _settings(run.results, run.name), against, before)
 
 
 def _settings(results: str, run: str) -> dict[str, PastBranch]:

@@ -41,7 +41,7 @@ from pipeline.inputs import catalog, models
 from pipeline.results import past
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
-from pipeline.results.record import METRICS, NAME, TAKEN, record, recorded, taken
+from pipeline.results.record import METRICS, NAME, TAKEN, read, record, recorded, taken
 from pipeline.results.together import by_setting, together
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.sealed import seal
@@ -74,11 +74,22 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         **dict(report_files(found)),
         PAGE: results_page(branches, result, found),
     }
+    earlier = _written(store)
     for name, file in files.items():
         _put(store, name, file)
+    for name in earlier - files.keys():  # what an earlier run of the same name had
+        _drop(store, name)
     checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
     _put(store, NAME, seal({**content, "files": checksums}, NAME))
     return metrics
+
+
+def _written(store: Store) -> set[str]:
+    """The files of the results that are there, as their run.json lists them."""
+    try:
+        return set(read(store).get("files", {}))
+    except (FileNotFoundError, DamagedFileError):
+        return set()
 
 
 def _put(store: Store, name: str, content: bytes) -> None:
@@ -88,6 +99,14 @@ def _put(store: Store, name: str, content: bytes) -> None:
     except DamagedFileError as error:
         _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
         store.put(name, content)
+
+
+def _drop(store: Store, name: str) -> None:
+    """Remove a file of the results; a folder that lies there is set aside."""
+    try:
+        store.drop(name)
+    except DamagedFileError as error:
+        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
 
 
 def folder(run: Run) -> Store:

@@ -36,7 +36,7 @@ class Answer:
         """The prompts, the model, the engine, and what is asked."""
         fields = {
             "model": _model(self.weights, self.decoding),
-            "software": _software(self.ability, self.decoding),
+            "software": software(self.ability, self.decoding),
             "determinism": self.decoding.determinism,
             **_environment(self.ability, self.decoding),
             **self.question.fields,
@@ -63,8 +63,8 @@ def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
     return found | ({"tensor_parallel": "any"} if decoding.mix_tensor_parallel else {})
 
 
-def _software(ability: Ability, decoding: Decoding) -> dict[str, str]:
-    """The engine that answers, and what it computes with, each with its version."""
+def software(ability: Ability, decoding: Decoding) -> dict[str, str]:
+    """The engine that answers, and what it computes with, each with its version on this machine."""
     engine = decoding.engine_for(ability.name).version()
     return {"engine": engine, **versions("torch", "transformers", "tokenizers")}
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import polars as pl
 
-from operators.errors import DecodingError, StoppedError
+from operators.errors import DecodingError, InputError, StoppedError
 from operators.schemas import empty
 from pipeline.machine import processor
 from pipeline.stages import trial
@@ -138,6 +138,7 @@ def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
     Raises:
         StoppedError: the report said so; what is finished is published.
         DecodingError: engines die of more prompts than can be by chance.
+        InputError: the model answers what is no number.
         ArtifactHeldError: another driver has taken the artifact over.
     """
     rows = todo(work)
@@ -157,6 +158,13 @@ def _answer(work: Work, rows: pl.DataFrame, engine: Any, tokenizer: Any, report:
         shard.narrow(left)
         group = shard.attempt(left)
         for row, counts in work.question.task.answered(group, engine, tokenizer):
+            if not _has_numbers(row):
+                shard.pause()
+                raise InputError(
+                    f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
+                    "its type overflows or its weights are damaged; check them, or give another "
+                    "model.dtype, such as float32."
+                )
             asked_to_stop = tally.count(counts)
             shard.keep(row)
             if asked_to_stop:
@@ -165,6 +173,15 @@ def _answer(work: Work, rows: pl.DataFrame, engine: Any, tokenizer: Any, report:
         shard.survived()
     tally.flush()
     shard.publish()
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether all numbers of an answer are some."""
+    if isinstance(value, dict):
+        return all(map(_has_numbers, value.values()))
+    if isinstance(value, list):
+        return all(map(_has_numbers, value))
+    return not (isinstance(value, float) and math.isnan(value))
 
 
 def _settle(work: Work, rows: pl.DataFrame) -> int:

@@ -46,6 +46,8 @@ class ReadFacts:
         """Read the files, check them, and publish the tables, each as one shard."""
         everything = catalog.read(self.entry, self.benchmark.path)
         found = catalog.contradictions(self.entry, self.benchmark.path, everything)
+        files = catalog.files(self.entry, self.benchmark.path)
+        catalog.check_unchanged(files, artifact.recipe.fields["sha256"])
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
         artifact.begin()
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}

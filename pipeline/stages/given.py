@@ -20,6 +20,9 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
 _LOG = logging.getLogger("factsweep")
+_LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
+_COUNTS = ("n_tokens", "entity_n_tokens")
+_ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 
 
@@ -90,6 +93,7 @@ class GivenAnswers:
         for problem, wrong in problems.items():
             for row, name in answers.filter(wrong).select("row", "prompt_id").head(1).iter_rows():
                 raise InputError(f"{self.path}, row {row} (counted from 0), {name!r}: {problem}.")
+        catalog.check_unchanged([self.path], self.recipe.fields["answers"])
         return answers.drop("row")
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
@@ -98,9 +102,11 @@ class GivenAnswers:
         further = [name for name in FURTHER if name in rows.collect_schema()]
         sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
         n = self.prompts.recipe.fields["setting"]["n"]
+        given = rows.select(*columns, *further).collect()
+        _check_numbers(self.path, given)
         try:
             return given_preferences(
-                rows.select(*columns, *further).drop_nulls("logprob").collect(),
+                given.drop_nulls("logprob"),
                 pl.concat(self.prompts.each("prompts")),
                 sets,
                 n,
@@ -114,12 +120,14 @@ class GivenAnswers:
         _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
         given = pl.col("setting") if several else pl.lit(self.setting.name)
         further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
-        return rows.select(
+        found = rows.select(
             pl.format("{}.{}", "candidate_id", given).alias("prompt_id"),
             "logprob",
             "n_tokens",
             *further,
         ).collect()
+        _check_numbers(self.path, found)
+        return found
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
@@ -183,6 +191,28 @@ class Unanswered:
 def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
     _check_columns(path, rows, {"prompt_id": "text", "text": "text"})
     return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+
+
+def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
+    """Refuse numbers that no model gives.
+
+    Raises:
+        InputError: it names the first.
+    """
+    for columns, most, what in (
+        (_LOGPROBS, _ROUNDING, "a log-probability is at most 0: give nats, no loss or perplexity"),
+        (_COUNTS, None, "a number of tokens is at least 0"),
+    ):
+        for column in (each for each in columns if each in rows.columns):
+            value = pl.col(column).cast(pl.Float64)
+            beyond = value < 0 if most is None else value > most
+            wrong = rows[column].cast(pl.Float64).to_frame().select(value.is_nan() | beyond)
+            if (place := wrong.to_series().fill_null(value=False).arg_true()).len():
+                row = place[0]
+                raise InputError(
+                    f"{path}, row {row} (counted from 0): its {column} is {rows[column][row]}; "
+                    f"{what}."
+                )
 
 
 def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> None:

@@ -41,19 +41,26 @@ class ReadKnowledgeBase:
     def recipe(self) -> Recipe:
         """The content of the files, and the reader of those of a data set."""
         if self.benchmark.knowledge_base is not None:
-            files = _files(self.benchmark.knowledge_base)
-            return Recipe("knowledge-base", VERSION, {"sha256": catalog.checksum(files)})
+            return Recipe("knowledge-base", VERSION, {"sha256": catalog.checksum(self._read)})
         fields = {
             "reader": f"{self.entry.reader} {READERS[self.entry.reader].version}",
             "columns": catalog.mapping(self.entry),
-            "sha256": catalog.checksum(catalog.files(self.entry, self.benchmark.path)),
+            "sha256": catalog.checksum(self._read),
             "relations": self.entry.relations,
         }
         return Recipe("knowledge-base", VERSION, fields)
 
+    @property
+    def _read(self) -> list[Path]:
+        """The files that it is made of."""
+        if self.benchmark.knowledge_base is not None:
+            return _files(self.benchmark.knowledge_base)
+        return catalog.files(self.entry, self.benchmark.path)
+
     def make(self, artifact: Artifact) -> None:
         """Read and check the knowledge base, and publish its tables in shards."""
         base = read(self.benchmark, self.entry)
+        catalog.check_unchanged(self._read, artifact.recipe.fields["sha256"])
         artifact.begin()
         for table in TABLES:
             rows: pl.DataFrame = getattr(base, table)

@@ -7,16 +7,35 @@ import matplotlib as mpl
 import polars as pl
 from matplotlib.figure import Figure
 
+from operators.errors import DamagedFileError
 from operators.methods.method import Report
 from operators.tables.formats.latex import latex
 from operators.tables.formats.markdown import markdown
+from pipeline.storage.sealed import seal, unseal
 from pipeline.storage.store import Store
+
+_LIST = "files.json"  # what a report wrote
 
 
 def write_report(store: Store, report: Report) -> None:
-    """Write a report's tables under tables/, its figures under figures/, the raw ones beside."""
-    for name, content in report_files(report):
+    """Write a report's tables under tables/, its figures under figures/, the raw ones beside.
+
+    What an earlier report wrote there, and this one lacks, is removed.
+    """
+    files = dict(report_files(report))
+    for name in _written(store) - files.keys():
+        store.drop(name)
+    for name, content in files.items():
         store.put(name, content)
+    store.put(_LIST, seal({"files": sorted(files)}, _LIST))
+
+
+def _written(store: Store) -> set[str]:
+    """The files that an earlier report noted; none where the note is lost."""
+    try:
+        return set(unseal(store.get(_LIST), _LIST, store.where(_LIST))["files"])
+    except (FileNotFoundError, DamagedFileError):
+        return set()
 
 
 def report_files(report: Report) -> Iterator[tuple[str, bytes]]:

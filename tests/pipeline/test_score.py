@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, DecodingError, InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned
 from pipeline.score import score
 
 Settings = Callable[..., Run]
@@ -140,6 +140,18 @@ def test_score_unfit_column_names_file_and_column(
     expected = rf"answers\.parquet: column {column} must be text, found {found}"
     with pytest.raises(InputError, match=expected):
         scored(changed)
+
+
+def test_score_answers_that_changed_since_the_plan_are_refused(
+    small_settings: Settings, answers: pl.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.parquet"
+    answers.write_parquet(path)
+    (branch,) = planned(small_settings(f"answers={path}")).branches
+    answers.with_columns(text=pl.lit("Paris")).write_parquet(path)
+    with pytest.raises(InputError, match=r"answers\.parquet changed while it was read"):
+        branch.step(branch.answers).run()
+    assert branch.answers.published("generations") == []
 
 
 def test_score_other_seed_does_not_fit_the_answers(answers: pl.DataFrame, scored: Scored) -> None:

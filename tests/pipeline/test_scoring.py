@@ -199,6 +199,30 @@ def test_score_without_the_setting_of_several_is_refused(
         score(scoring_settings("refused", f"answers={tmp_path}/scores.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "found"),
+    [
+        ("logprob", 2.5, r"2\.5; a log-probability is at most 0"),
+        ("logprob", float("nan"), "nan; a log-probability"),
+        ("entity_logprob", float("inf"), "inf; a log-probability"),
+        ("n_tokens", -1, "-1; a number of tokens is at least 0"),
+    ],
+)
+def test_score_number_that_no_model_gives_names_the_row(
+    scoring_settings: Settings,
+    branch: Branch,
+    tmp_path: Path,
+    column: str,
+    value: float,
+    found: str,
+) -> None:
+    rows = scores_of(branch)
+    third = pl.when(pl.int_range(pl.len()) == 2).then(value).otherwise(column).alias(column)
+    rows.with_columns(third).write_parquet(tmp_path / "scores.parquet")
+    with pytest.raises(InputError, match=rf"row 2 \(counted from 0\): its {column} is {found}"):
+        score(scoring_settings("absurd", f"answers={tmp_path}/scores.parquet"))
+
+
 def test_report_has_the_papers_tables(done: Plan) -> None:
     report.write(done, {"total": 0})
     folder = Path(done.run.results) / "done"

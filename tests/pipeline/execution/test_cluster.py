@@ -1,8 +1,10 @@
 """The cluster: what workers inherit, and what is refused before anything loads."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 import ray
@@ -13,6 +15,7 @@ from operators.errors import InputError
 from pipeline.config.settings import Run, load
 from pipeline.execution import cluster
 from pipeline.execution import engine as engine_of_run
+from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 
 Settings = Callable[..., Run]
@@ -77,6 +80,21 @@ def test_started_build_for_cpus_is_not_taken_for_gpus(
     with pytest.raises(InputError, match="install the CUDA build"):
         engine_of_run.load(run, Weights(run.model, "x"))
     cluster.check_build(load([*comparing, "cluster.device=cpu"]))
+
+
+def test_load_weights_that_change_meanwhile_are_refused(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(load(small).model.id, tmp_path / "model")
+    run = load([*small, f"model.id={tmp_path}/model"])
+    weights = models.resolve(run.model)
+
+    def loading(_: object) -> None:
+        (tmp_path / "model" / "model.safetensors").write_text("others")
+
+    monkeypatch.setitem(ENGINES, "fake", replace(ENGINES["fake"], load=loading))
+    with pytest.raises(InputError, match="are not those that the run was planned with"):
+        engine_of_run.load(run, weights)
 
 
 @pytest.mark.parametrize(

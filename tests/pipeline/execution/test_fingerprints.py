@@ -171,6 +171,38 @@ def test_fingerprints_part_of_a_recipe_changed_are_others(
     assert fingerprints(with_another(run, path)) != found
 
 
+# The first artifact of a branch that depends on a field; all that is made of it does, too.
+ROLES = ("facts", "prompts", "admitted", "answers", "matched", "metrics")
+FIRST = {
+    **dict.fromkeys(("model.name", "benchmark.name", "metrics"), "metrics"),
+    **{name: "facts" for name, _ in LEAVES if name.startswith("benchmark.")},
+    "seed": "prompts",
+    **dict.fromkeys(("model.id", "model.revision", "model.max_model_len"), "admitted"),
+    **dict.fromkeys(("model.chat_template", "model.trust_remote_code"), "admitted"),
+    "decoding.max_tokens": "admitted",
+    **dict.fromkeys(("model.source", "model.gguf_file", "model.dtype", "model.engine"), "answers"),
+    **dict.fromkeys(("model.tensor_parallel", "model.pipeline_parallel"), "answers"),
+    **dict.fromkeys(("decoding.engine", "decoding.repetition", "decoding.repeats"), "answers"),
+    **dict.fromkeys(("decoding.stop", "decoding.determinism"), "answers"),
+    "decoding.samples.n_prompts": "matched",
+    "matching.pipeline": "matched",
+}
+FIRST["benchmark.name"] = "metrics"
+
+
+@pytest.mark.parametrize(
+    ("ability", "path"), [each for each in PARTS if each[1] in FIRST and each[1] != "settings"]
+)
+def test_fingerprints_part_of_a_recipe_changed_are_others_from_its_first_stage_on(
+    ability: str, path: str, before: Before, fingerprints: Fingerprints
+) -> None:
+    run, _ = before[ability]
+    branches = [planned(each).branches[0] for each in (run, with_another(run, path))]
+    found = [{role: getattr(each, role).folder for role in ROLES} for each in branches]
+    others = {role for role in ROLES if found[0][role] != found[1][role]}
+    assert others >= set(ROLES[ROLES.index(FIRST[path]) :])
+
+
 @pytest.mark.parametrize("ability", RUNS)
 @pytest.mark.parametrize("path", OTHERS)
 def test_fingerprints_anything_else_changed_are_the_same(
@@ -198,6 +230,8 @@ def test_fingerprints_same_files_elsewhere_are_the_same(
         ("VLLM_NOBODY_KNOWS", "vllm", False),
         ("VLLM_LOGGING_LEVEL", "vllm", True),
         ("VLLM_CPU_INT4_W4A8", "fake", True),
+        ("NVIDIA_TF32_OVERRIDE", "vllm", False),
+        ("NVIDIA_TF32_OVERRIDE", "fake", True),
         ("FACTSWEEP_FAKE_ENGINE", "fake", True),
     ],
 )
@@ -213,6 +247,15 @@ def test_fingerprints_switch_of_the_engine_in_the_environment_gives_others(
     found = fingerprints(run)
     monkeypatch.setenv(variable, "{}")
     assert (fingerprints(run) == found) == same
+
+
+@pytest.mark.parametrize("ability", RUNS)
+def test_fingerprints_less_precision_by_the_environment_gives_others(
+    ability: str, before: Before, fingerprints: Fingerprints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, found = before[ability]
+    monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
+    assert fingerprints(run) != found
 
 
 SETTINGS = {

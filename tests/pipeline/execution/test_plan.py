@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from operators.errors import InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned, settled, work
+from pipeline.execution.plan import Plan, check_planned, planned, settled, work
 from pipeline.inputs.models import resolve
-from pipeline.storage.damaged import set_aside
+from pipeline.stages import answer, match
+from pipeline.storage.damaged import set_all_aside, set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -142,3 +144,22 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
 def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:
     run = small_settings("sweep.prompts=[zero-shot,4-template]")
     assert planned(run).weights == resolve(settled(run).model)
+
+
+def test_run_step_where_a_library_is_another_than_planned_is_refused(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (branch,) = finished.branches
+    set_all_aside(branch.matched)
+    monkeypatch.setattr(match, "versions", lambda *names: dict.fromkeys(names, "0.0"))
+    with pytest.raises(InputError, match=r"differs from the machine that planned .*versions\.pol"):
+        branch.step(branch.matched).run()
+    assert branch.matched.published("answers") == []
+
+
+def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> None:
+    (branch,) = finished.branches
+    here = answer.software(finished.run.method.ask.ability, finished.run.decoding)
+    check_planned({"software": here}, branch.answers)
+    with pytest.raises(InputError, match=r'software\.engine: "fake 1" → "fake 2"\); install the'):
+        check_planned({"software": {**here, "engine": "fake 2"}}, branch.answers)

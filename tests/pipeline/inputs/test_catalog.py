@@ -52,6 +52,26 @@ def test_entry_myriadlama_expects_the_papers_counts() -> None:
     assert len(REAL.relations) == TABLE_1["relations"]
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("probelm-2017-12", (46, 901, 9172)), ("probelm-2021-12", (45, 797, 8571))],
+)
+def test_entry_probelm_is_compared_with_the_sizes_of_the_authors_files(
+    name: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder = catalog.files(catalog.entry("probelm-mini"))[0].parent
+    shutil.copy(folder / "prompts.csv", tmp_path)
+    year, month = name.split("-")[1:]
+    shutil.copy(folder / "102020.json", tmp_path / f"{month}{year}.json")
+    entry = catalog.entry(name)
+    labels = catalog.entry("probelm-mini").relations
+    found = list(differences(replace(entry, relations=labels), str(tmp_path)))
+    expected = dict(zip(("relations", "groups", "candidates"), sizes, strict=True))
+    said = [f"{each}: expected {size:,}, found" for each, size in expected.items()]
+    assert [line for line in found for start in said if line.startswith(start)] == found
+    assert len(found) == len(said)
+
+
 def test_mini_entry_holds_counts_and_checksum() -> None:
     assert set(MINI.counts) >= set(TABLE_1)
     assert len(MINI.checksum or "") == 64

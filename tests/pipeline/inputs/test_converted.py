@@ -66,11 +66,17 @@ def test_conversion_of_changed_weights_is_another(package: Path) -> None:
     assert converted.content(MODEL, "1.0")["to"] != content["to"]
 
 
-def test_conversion_by_another_version_is_another(
-    package: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("library", ["gguf", "safetensors", "tokenizers", "torch", "transformers"])
+def test_conversion_by_another_version_of_a_library_is_another(
+    package: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     before, content = folder(), converted.content(MODEL, "1.0")
-    monkeypatch.setattr(converted, "versions", lambda *names: dict.fromkeys(names, "0.0"))
+    installed = converted.versions
+
+    def others(*names: str) -> dict[str, str]:
+        return {name: "0.0" if name == library else now for name, now in installed(*names).items()}
+
+    monkeypatch.setattr(converted, "versions", others)
     assert folder() != before
     assert converted.content(MODEL, "1.0")["by"] != content["by"]
 

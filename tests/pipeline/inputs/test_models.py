@@ -88,6 +88,31 @@ def test_resolve_file_that_an_argument_names_is_part_of_the_content(tmp_path: Pa
     assert contents[0] != contents[1]
 
 
+def test_resolve_folder_beside_us_that_an_argument_names_is_part_of_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_model: Callable[[str], Path]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adapter").mkdir()
+    model = replace(at(make_model("adapted")), engine={"config": "adapter", "mode": "x" * 5000})
+    found = []
+    for text in ("1", "2"):
+        (tmp_path / "adapter" / "config.json").write_text(text)
+        found.append(resolve(model).content["arguments"])
+    assert found[0].keys() == {"engine.config"}
+    assert found[0] != found[1]
+
+
+def test_tokenizer_that_changed_since_the_plan_is_refused(
+    make_model: Callable[[str], Path],
+) -> None:
+    folder = make_model("retokenised")
+    weights = resolve(at(folder))
+    path = folder / "tokenizer_config.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(InputError, match=r"are not those that the run was planned with"):
+        models.tokenizer(weights)
+
+
 def test_verify_files_changed_since_the_plan_are_refused(make_model: Callable[[str], Path]) -> None:
     folder = make_model("copied")
     weights = resolve(at(folder))

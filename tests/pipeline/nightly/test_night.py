@@ -117,6 +117,25 @@ def accept(tmp_path: Path) -> Callable[[str, str], int]:
 Act = Callable[..., int]
 
 
+def test_nightly_accepted_night_that_was_run_again_otherwise_is_no_baseline(
+    written: Nightly,
+    answers: Answers,
+    night: Act,
+    accept: Act,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given, right, wrong = written(5), answers(5), answers(5, damaged=DAMAGED)
+    assert night(given, right, 1) == 4
+    assert accept(given, "planted5-2026-11-01") == 0
+    capsys.readouterr()
+    for day in (1, 2):  # it would be compared with itself, and the next with it
+        assert night(given, wrong, day) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert "is not what " in said
+        assert "it was run again, and measured something else; run it as it was, or acc" in said
+    assert night(given, right, 1) in (0, 4)
+
+
 def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     written: Nightly,
     answers: Answers,

@@ -1,14 +1,20 @@
 """report: the results of a run, for people and for programs."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from operators.errors import InputError
+from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan
+from pipeline.results import report
 from pipeline.run import run
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
 
 
 @pytest.fixture
@@ -44,6 +50,21 @@ def test_report_record_holds_no_secret(finished: Plan, monkeypatch: pytest.Monke
     run(finished.run)
     for path in Path(finished.run.results).rglob("*"):
         assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
+
+
+def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    fewer = "decoding.samples.n_prompts=0"
+    for overrides in ((), (fewer,)):
+        plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
+        report.write(plan, {"total": 0})
+        top = Path(plan.run.results) / "mine"
+        there = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+        assert there == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
+        if not overrides:
+            first = there
+    assert there < first
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:

@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
+from operators.errors import InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned, work
 from pipeline.inputs.models import tokenizer
@@ -166,6 +167,19 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     assert open_shard not in [each.open_name for each in work(prepared)]
 
 
+def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
+    prepared: Plan,
+) -> None:
+    done, opened = [each for each in work(prepared) if each.table == "generations"][:2]
+    answer(prepared, done, FakeEngine())
+    for item in (done, opened):
+        condemned = trial.Trial(begun=2, condemned=(item.shard,))
+        trial.write(item.artifact, item.open_name, condemned)
+    trial.forget(done.artifact)
+    assert trial.begun(done.artifact, "generations") == {done.shard}
+    assert trial.read(opened.artifact, opened.open_name) == trial.Trial()
+
+
 def dying_at(table: str, publish: Callable[..., None]) -> Callable[..., None]:
     def dying(artifact: Artifact, name: str, *rest: object) -> None:
         if name.startswith(table):
@@ -173,6 +187,32 @@ def dying_at(table: str, publish: Callable[..., None]) -> Callable[..., None]:
         publish(artifact, name, *rest)
 
     return dying
+
+
+class Overflowing(FakeEngine):
+    """Its log-probabilities are no numbers from the fourth on."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for number, answer in enumerate(super().answers(requests)):
+            wrong = [replace(each, logprob=float("nan")) for each in answer.completions]
+            yield replace(answer, completions=tuple(wrong)) if number >= 3 else answer
+
+
+def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: Plan) -> None:
+    item = first(prepared, "canary")
+    with pytest.raises(InputError, match=r"says of prompt P\S+ what is no number \(NaN\)"):
+        answer(prepared, item, Overflowing())
+    (chunk,) = item.artifact.published(item.chunks)
+    assert item.artifact.read_chunk("canary", item.chunks, chunk)["logprob"].is_not_nan().all()
+    again = Recording()
+    answer(prepared, item, again)
+    assert len(again.ids()) == decode.todo(item).height - 3
+
+
+@pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])
+def test_numbers_deep_in_an_answer_are_looked_at(value: object) -> None:
+    assert not decode._has_numbers(value)
+    assert decode._has_numbers({"a": [0.5, None, "nan", -float("inf")]})
 
 
 def test_decode_open_shard_is_no_shard_yet(prepared: Plan) -> None:

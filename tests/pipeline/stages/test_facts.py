@@ -52,6 +52,18 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     assert "myriadlama-mini: 1 contradicting pair: rows of one pair name other" in caplog.text
 
 
+def test_make_file_that_changed_since_the_plan_is_refused(
+    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    small_rows.write_parquet(tmp_path / "rows.parquet")
+    run = small_settings(f"benchmark.path={tmp_path}/rows.parquet")
+    artifact = planned(run).branches[0].facts
+    small_rows[:-1].write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"rows\.parquet changed while it was read; run again"):
+        reading(run.benchmark).make(artifact)
+    assert not Path(artifact.store.where(artifact.folder)).exists()
+
+
 def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
     overrides = ("relations=[P36]", "pairs_per_relation=3", "names_per_subject=1")
     run = small_settings(*(f"benchmark.{override}" for override in overrides))

@@ -1,11 +1,14 @@
 """knowledge-base: an artifact of its own, of a data set or of a folder."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from operators.datasets.readers import READERS
 from operators.errors import InputError
 from operators.prompts.clozes import Distractors
 from pipeline.config.benchmark import Benchmark
@@ -83,6 +86,45 @@ def test_recipe_of_a_folder_follows_its_content(benchmark: Benchmark, folder: Pa
     rows = pl.read_parquet(folder / "entities.parquet")
     rows.head(2).write_parquet(folder / "entities.parquet")
     assert ReadKnowledgeBase(given, ENTRY).recipe.fingerprint != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"relations": {"P36": "seat"}},
+        {"columns": {"sub_ent": {"from": "subject"}}},
+        {"reader": "probing"},
+    ],
+)
+def test_recipe_of_a_set_follows_its_entry(benchmark: Benchmark, change: dict[str, Any]) -> None:
+    before = ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
+    assert ReadKnowledgeBase(benchmark, replace(ENTRY, **change)).recipe.fingerprint != before
+
+
+def test_recipe_of_a_set_follows_its_files_and_its_reader(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(catalog.files(ENTRY)[0].parent, tmp_path / "set")
+    given = replace(benchmark, path=str(tmp_path / "set"))
+    found = [ReadKnowledgeBase(given, ENTRY).recipe.fingerprint]
+    path = catalog.files(ENTRY, given.path)[0]
+    path.write_bytes(path.read_bytes() + b" ")
+    found.append(ReadKnowledgeBase(given, ENTRY).recipe.fingerprint)
+    reader = READERS[ENTRY.reader]
+    monkeypatch.setitem(READERS, ENTRY.reader, replace(reader, version=reader.version + 1))
+    found.append(ReadKnowledgeBase(given, ENTRY).recipe.fingerprint)
+    assert len(set(found)) == len(found)
+
+
+def test_make_of_files_that_changed_since_the_plan_is_refused(
+    benchmark: Benchmark, folder: Path, tmp_path: Path
+) -> None:
+    stage = ReadKnowledgeBase(replace(benchmark, knowledge_base=str(folder)), ENTRY)
+    artifact = Artifact(Store(str(tmp_path / "store")), stage.recipe)
+    pl.read_parquet(folder / "entities.parquet").head(2).write_parquet(folder / "entities.parquet")
+    with pytest.raises(InputError, match="changed while it was read; run again"):
+        stage.make(artifact)
+    assert artifact.published("entities") == []
 
 
 def test_expand_draws_from_the_folder_that_the_benchmark_names(

@@ -30,5 +30,16 @@ def test_write_report_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         for files in [sorted(path for path in (tmp_path / place).rglob("*") if path.is_file())]
     )
     assert sorted(one) == sorted(two)
-    assert {name.rpartition(".")[2] for name in one} == {"csv", "md", "tex", "png", "svg"}
+    assert {name.rpartition(".")[2] for name in one} == {"csv", "md", "tex", "png", "svg", "json"}
     assert [name for name in one if one[name] != two[name]] == []
+
+
+def test_write_report_over_an_earlier_one_leaves_nothing_of_that(tmp_path: Path) -> None:
+    store, table = Store(str(tmp_path)), pl.DataFrame({"value": [0.25]})
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/mine.csv").touch()
+    write_report(store, Report({"old": table, "both": table}, {"old": drawn()}))
+    write_report(store, Report({"both": table}, {}))
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
+    both = {f"tables/both.{suffix}" for suffix in ("csv", "md", "tex")}
+    assert kept == {"files.json", "tables/mine.csv", *both}
