@@ -1,0 +1,87 @@
+"""The notebook of docs/ runs, and its outputs are what a run gives."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import folders
+from tests.notebook import Cell, Output, outputs
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "docs/notebook.ipynb"
+NUMBER = re.compile(r"-?\d*\.\d+")
+# Of an answer or two: another processor rounds otherwise.
+TOLERANCE = 0.05
+
+
+def cells() -> list[Cell]:
+    found: list[Cell] = json.loads(NOTEBOOK.read_text())["cells"]
+    return found
+
+
+def code() -> list[Cell]:
+    return [each for each in cells() if each["cell_type"] == "code"]
+
+
+def texts(outputs: list[Output]) -> str:
+    """All that is text; the rule of a table is as wide as its numbers."""
+    parts = [each.get("text") or each["data"]["text/plain"] for each in outputs]
+    text = "".join(line for part in parts for line in part)
+    return re.sub(r"[ ─-]{2,}", " ", text)
+
+
+def test_notebook_has_outputs_that_are_small_and_of_its_last_run() -> None:
+    assert all(each["outputs"] for each in code())
+    assert [each["execution_count"] for each in code()] == list(range(1, len(code()) + 1))
+    assert NOTEBOOK.stat().st_size < 100_000
+    assert "/work/" not in NOTEBOOK.read_text()
+    assert "/tmp/" not in NOTEBOOK.read_text()
+    images = [each for cell in code() for each in cell["outputs"] if "image/png" in str(each)]
+    assert len(images) == 1
+
+
+def test_outputs_are_what_cells_print_and_what_they_end_with() -> None:
+    source: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": ["text"]},
+        {"cell_type": "code", "source": ["x = 1\n", "print(x)\n", "x + 1"]},
+        {"cell_type": "code", "source": ["y = x"]},
+    ]
+    (first, second) = outputs(source)
+    assert texts(first) == "1\n2"
+    assert second == []
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_notebook_gives_the_outputs_that_it_shows(tmp_path: Path) -> None:
+    marks = ("RAY_", "VLLM_", folders.VARIABLE)  # of this process
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(marks)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.notebook", str(NOTEBOOK)],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    given = json.loads(done.stdout.splitlines()[-1])
+    for cell, found in zip(code(), given, strict=True):
+        shown, tags = texts(cell["outputs"]), cell["metadata"].get("tags", [])
+        if "varies" in tags:  # times, and what was measured on this machine before
+            assert found
+        elif "measured" in tags:
+            assert NUMBER.sub("#", texts(found)) == NUMBER.sub("#", shown)
+            both = zip(NUMBER.findall(texts(found)), NUMBER.findall(shown), strict=True)
+            for now, then in both:
+                assert math.isclose(float(now), float(then), abs_tol=TOLERANCE), cell["source"]
+        else:
+            assert texts(found) == shown
