@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from operators.errors import FactsweepError, InputError, reason
 from pipeline.config import folders
-from pipeline.config.suggestion import suggestion
+from pipeline.config.suggestion import first_of, suggestion
 
 ANY_MODEL = "base/any"
 
@@ -97,7 +97,7 @@ def _named(override: str) -> list[str]:
         else ""
     )
     raise InputError(
-        f"there is no {group} {name!r} in conf/{group}/; it has {', '.join(known)}."
+        f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
         f"{suggestion(name, known)}{more}"
     )
 

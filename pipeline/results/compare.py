@@ -207,13 +207,25 @@ def _by_relation(
             )
         before, after = (method.evidence(each) for each in (first, second))
         changes.append(state_changes(before, after, thresholds))
-    total = Shared.total(found)
+    total = Shared.total([*found, *_alone(pair)])
     if not (total.prompts if unit == "prompt" else total.facts):
         raise InputError(
             f"{pair.first.run} and {pair.second.run} have no {unit} in common; compare runs over "
             "the same facts."
         )
     return pl.concat(terms), pl.concat(changes), total
+
+
+def _alone(pair: Pair) -> Iterator[Shared]:
+    """What only one of the runs has, of the relations that only it was asked."""
+    first, second = (
+        [artifact.read(METHODS[branch.method].measure.answers, each) for each in sorted(alone)]
+        for branch, artifact, alone in zip(
+            (pair.first, pair.second), pair.matched, pair.relations_alone, strict=True
+        )
+    )
+    yield from (shared(each, each.clear()) for each in first)
+    yield from (shared(each.clear(), each) for each in second)
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:

@@ -8,6 +8,7 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Compare
 from operators.metrics.comparing.pairing import Unit, unit_between
+from pipeline.config.suggestion import suggestion
 from pipeline.results import past
 from pipeline.results.past import PastBranch
 from pipeline.storage.artifact import Artifact
@@ -60,6 +61,12 @@ class Pair:
         return sorted(relations(self.first) & relations(self.second))
 
     @property
+    def relations_alone(self) -> tuple[set[str], set[str]]:
+        """The relations that only the first, and only the second, has answers of."""
+        one, other = relations(self.first), relations(self.second)
+        return one - other, other - one
+
+    @property
     def unit(self) -> Unit:
         """Prompts, as far as both have any and differ in more than the choice of templates."""
         table = METHODS[self.first.method].measure.answers
@@ -110,7 +117,8 @@ def _named(text: str, results: str) -> dict[str, PastBranch]:
     if not setting:
         return found
     if setting not in found:
-        raise InputError(f"{run} has no setting {setting}; it has {', '.join(found)}.")
+        meant = suggestion(setting, found)
+        raise InputError(f"{run} has no setting {setting}; it has {', '.join(found)}.{meant}")
     return {setting: found[setting]}
 
 

@@ -8,6 +8,7 @@ from operators.errors import DamagedFileError, InputError
 from operators.methods import METHODS
 from operators.names import check_apart, folded
 from operators.wording import listed
+from pipeline.config.suggestion import suggestion
 from pipeline.results.record import NAME, pins, read
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import misfits
@@ -122,7 +123,10 @@ def check_free(results: str, name: str) -> None:
 
 
 def _unknown(results: str, name: str) -> InputError:
-    return InputError(f"{results} has no run {name}; it has {listed(known(results))}.")
+    there = known(results)
+    return InputError(
+        f"{results} has no run {name}; it has {listed(there)}.{suggestion(name, there)}"
+    )
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:

@@ -12,6 +12,7 @@ from operators.errors import InputError
 from operators.methods import METHODS
 from operators.methods.method import Report
 from operators.tables.formats.markdown import markdown
+from operators.wording import count
 from pipeline.results import past, record
 from pipeline.results.answers import answers
 from pipeline.results.past import PastBranch, Record
@@ -116,9 +117,9 @@ def load(folder: str, artifacts: str | None = None) -> Results:
 def _part(benchmark: Record) -> str:
     """Say so, if only a part of the benchmark was measured."""
     limits = {
-        "relations": len(benchmark["relations"] or ()),
-        "pairs per relation": benchmark["pairs_per_relation"],
-        "names per subject": benchmark["names_per_subject"],
+        ("relation", ""): len(benchmark["relations"] or ()),
+        ("pair", " per relation"): benchmark["pairs_per_relation"],
+        ("name", " per subject"): benchmark["names_per_subject"],
     }
-    chosen = [f"{value} {name}" for name, value in limits.items() if value]
+    chosen = [f"{count(n, noun)}{of}" for (noun, of), n in limits.items() if n]
     return f", a slice: {', '.join(chosen)}" if chosen else ""

@@ -16,6 +16,7 @@ from pipeline.config import settings
 from pipeline.config.compose import composed
 from pipeline.config.folders import CONF
 from pipeline.config.settings import Config, Run, choices, load
+from pipeline.config.suggestion import first_of
 from pipeline.config.typed import fields_of, limits
 from pipeline.nightly.night import Nightly
 from pipeline.results.compare import Comparison
@@ -177,7 +178,7 @@ def test_load_sweep_with_prompt_is_refused() -> None:
 def test_load_unknown_choice_names_group_and_choices(group: str) -> None:
     with pytest.raises(InputError) as error:
         load([f"{group}=nope"])
-    known = ", ".join(choices(group))
+    known = first_of(choices(group))
     there = f"there is no {group} 'nope' in conf/{group}/; it has {known}."
     assert str(error.value).startswith(there)
 

@@ -92,6 +92,21 @@ def test_compared_other_facts_are_refused_and_marked_anyway(
     assert "not paired: 20 prompts of the first, 0 of the second" in found.paired
 
 
+def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
+    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+) -> None:
+    report.write(
+        compute_here(small_settings("benchmark.relations=[P30]", "run_name=p30")), {"total": 0}
+    )
+    few = settings({"min_facts": 1, "n_rounds": 20})
+    (found,) = compared("first", "p30", str(results), few, anyway=True)
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["facts"], row["first facts"], row["second facts"]) == (6, 7, 0)
+    assert (row["prompts"], row["first prompts"], row["second prompts"]) == (36, 36, 0)
+    (found,) = compared("p30", "first", str(results), few, anyway=True)
+    assert "not paired: 0 prompts of the first, 36 of the second" in found.paired
+
+
 def test_compared_ids_of_other_words_are_not_paired(
     results: Path,
     given: Comparison,
