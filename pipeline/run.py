@@ -22,6 +22,7 @@ from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
 from pipeline.results import journal, past, pulse, record, report
+from pipeline.results.live import LivePage
 from pipeline.stages import facts as facts_stage
 from pipeline.storage import lease, uses
 from pipeline.storage.uses import Use
@@ -128,14 +129,19 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat = pulse.Beat(plan.run)
+        beat, live = pulse.Beat(plan.run), LivePage(plan)
+        counts: dict[str, float] = {}
+        if live.where:
+            bar.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 writer.check()
-                start.check(_show(bar, beat, tally))
+                counts = _show(bar, beat, tally)
+                start.check(counts)
+                live.look(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
@@ -149,6 +155,7 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
             raise
         finally:
             bar.close()
+            live.close(counts)
             _keep_logs(plan.run, tally)
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from pipeline.execution.plan import Plan
 from pipeline.machine import logs
 from pipeline.machine.checkout import commit
 from pipeline.machine.secrets import hidden
-from pipeline.results import pulse, report
+from pipeline.results import live, pulse, report
 from pipeline.results.pulse import State
 from pipeline.storage.store import Store
 
@@ -42,7 +43,7 @@ def kept(run: Run) -> Iterator[None]:
         yield
         _end(run, "done")
     except BaseException as error:
-        logs.LOG.error("ended by %s: %s", type(error).__name__, error)
+        _log_end(handler, error)
         _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
@@ -55,12 +56,21 @@ def kept(run: Run) -> Iterator[None]:
         handler.close()
 
 
+def _log_end(own: logging.Handler, error: BaseException) -> None:
+    """Log how it ended; on a terminal in the file alone: there the sentence itself follows."""
+    said = "ended by %s: %s", (type(error).__name__, error)
+    record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *said, None)
+    taker = own if sys.stderr.isatty() else logs.LOG
+    taker.handle(record)
+
+
 def _end(run: Run, state: State, why: str | None = None) -> None:
     """Write how the run ended into its pulse, if this process has begun it."""
     last = pulse.read(run)
     if last is not None and last.state == "running" and last.pid == os.getpid():
         with suppress(InputError):  # the disk is full, say: the error itself says so
             pulse.write(run, state, why=why and hidden(why))
+            live.ended(run, state, why and hidden(why))
 
 
 def begin(plan: Plan) -> None:

@@ -22,6 +22,7 @@ from operators.pages.heat_map import heat_map
 from operators.pages.page import Browser, Page, Ran
 from operators.pages.ran import ran_rows
 from operators.tables.shared.best_and_worst import best_and_worst
+from operators.wording import count
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
@@ -38,9 +39,17 @@ _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
 
 def results_page(
-    branches: Sequence[PastBranch], result: Result, report: Report, notes: Sequence[str] = ()
+    branches: Sequence[PastBranch],
+    result: Result,
+    report: Report,
+    notes: Sequence[str] = (),
+    *,
+    partial: bool = False,
 ) -> bytes:
-    """The page of what was measured on one benchmark, by one run or several; `notes` warn of it."""
+    """The page of what was measured on one benchmark, by one run or several; `notes` warn of it.
+
+    `partial`: it is of a run that is not done.
+    """
     method = METHODS[branches[0].method]
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
@@ -72,6 +81,7 @@ def results_page(
         ],
         left_out=left_out,
         runs=list(_runs(branches)),
+        is_partial=partial,
     )
     return page.page(content).encode()
 
@@ -93,11 +103,13 @@ def _title(branches: Sequence[PastBranch]) -> str:
 def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) -> str:
     prompts = sum(sum(_rows(b.artifacts["prompts"], "prompts")) for b in branches)
     found = [each.facts["pair_id"] for each in asked]
-    n_facts = pl.concat(found).n_unique() if found else facts.pairs.height
+    pairs = facts.pairs
+    if found:
+        pairs = pairs.filter(pl.col("pair_id").is_in(pl.concat(found).implode()))
     settings = list(dict.fromkeys(branch.setting for branch in branches))
     return (
-        f"{facts.relations.height:,} relations, {n_facts:,} facts, {prompts:,} prompts; "
-        f"asked: {', '.join(settings)}."
+        f"{count(pairs['relation_id'].n_unique(), 'relation')}, {count(pairs.height, 'fact')}, "
+        f"{count(prompts, 'prompt')}; asked: {', '.join(settings)}."
     )
 
 

@@ -64,11 +64,11 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     store = folder(plan.run)
     content = record(plan, seconds, _taken(store, plan, seconds, known))
     branches = list(_branches(plan, json.loads(json.dumps(content))))
-    result = _result(branches)
+    result = measured(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
     metrics = result.tables["metrics"]
-    found = _with_cost(_shown(branches[0], result), branches[0].record)
+    found = _with_cost(shown(branches[0], result), branches[0].record)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
         **dict(report_files(found)),
@@ -156,8 +156,8 @@ def write_past(
     entries = []
     for each in together(past.branches(results, names)):
         store = Store(f"{out.rstrip('/')}/{each.folder}")
-        result = replace(_result(each.branches), parse=parse, encode=encode)
-        report = _shown(each.branches[0], result)
+        result = replace(measured(each.branches), parse=parse, encode=encode)
+        report = shown(each.branches[0], result)
         write_report(store, report)
         store.put(PAGE, results_page(each.branches, result, report, each.notes))
         runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
@@ -180,16 +180,16 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
         if store.exists(PAGE):
             continue
         branches = past.branches(results, [name])
-        store.put(PAGE, results_page(branches, _result(branches), reported(branches)))
+        store.put(PAGE, results_page(branches, measured(branches), reported(branches)))
         yield store.where(PAGE)
 
 
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _with_cost(_shown(branches[0], _result(branches)), branches[0].record)
+    return _with_cost(shown(branches[0], measured(branches)), branches[0].record)
 
 
-def _shown(branch: PastBranch, result: Result) -> Report:
+def shown(branch: PastBranch, result: Result) -> Report:
     """What the method of a branch shows of a result; means over seeds are marked as such."""
     report, metrics = METHODS[branch.method].show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
@@ -214,7 +214,7 @@ def _trusted(branch: PastBranch) -> str:
     return " (model.trust_remote_code=true)" if trusted else ""
 
 
-def _result(branches: Sequence[PastBranch]) -> Result:
+def measured(branches: Sequence[PastBranch]) -> Result:
     """What was measured; several seeds of a setting are one row of each table."""
     method = METHODS[branches[0].method]
     parameters = [

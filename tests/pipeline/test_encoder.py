@@ -1,6 +1,8 @@
 """Encoder models: through the same shards, artifacts and resume as the decoders, by a real BERT."""
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
 from operators.errors import InputError
 from operators.prompts.candidates import candidates, label_tokens
 from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Branch, Plan
+from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.results import report
+from pipeline.results.partial import Measuring
 from pipeline.results.verify import verify
 from pipeline.run import run
 from pipeline.stages import facts
@@ -191,3 +194,20 @@ def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
 def test_encoder_is_not_asked_for_sets_of_answers(encoder_settings: Settings) -> None:
     with pytest.raises(InputError, match="asks for answers that only decoders give"):
         encoder_settings("kamel", "benchmark=kamel-mini")
+
+
+def test_partial_page_of_an_encoder_lacks_relations_without_priors(
+    done: Plan, tmp_path: Path
+) -> None:
+    shutil.copytree(done.run.artifacts, tmp_path / "artifacts")
+    plan = planned(replace(done.run, artifacts=f"{tmp_path}/artifacts"))
+    (branch,) = plan.branches
+    (priors,) = branch.further
+    for artifact in (branch.metrics, branch.matched, priors):
+        (tmp_path / "artifacts" / artifact.folder / "manifest.json").unlink()
+    shard = priors.published("priors")[0]
+    priors.store.drop(f"{priors.folder}/priors/{shard}.parquet")
+    found = Measuring(planned(plan.run)).partial()
+    n = len(priors.published("priors"))
+    assert found.notes == (f"{branch.title}: {n} of {n + 1} relations.",)
+    assert found.page is not None

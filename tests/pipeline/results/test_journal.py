@@ -61,6 +61,34 @@ def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
     assert any(row["message"] == 'a "quoted"\nsentence, [redacted]' for row in rows)
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_journal_has_the_error_with_time_and_level(
+    small_settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    terminal: bool,
+) -> None:
+    def fail(_: Plan) -> None:
+        raise DecodingError(f"no engine was ready for {SECRET}.")
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    for form, name in (("text", "run.log"), ("json", "run.jsonl")):
+        settings = small_settings(f"log={form}", f"run_name={form}")
+        with pytest.raises(DecodingError):
+            measured(settings, fail)
+        line = (folder(settings) / name).read_text().splitlines()[-1]
+        said = "ended by DecodingError: no engine was ready for [redacted]."
+        if form == "text":
+            assert re.fullmatch(rf"{STAMP} ERROR {re.escape(said)}", line)
+        else:
+            row = json.loads(line)
+            assert (row["level"], row["message"]) == ("ERROR", said)
+            assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", row["time"])
+    elsewhere = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert len(elsewhere) == (0 if terminal else 2)  # a terminal gets the sentence of the command
+
+
 def test_journal_failed_run_says_where_things_lie(
     small: list[str],
     tmp_path: Path,

@@ -1,0 +1,136 @@
+"""What is measured of a run that is not done: whole relations, marked, as in the finished run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
+from pipeline.results import partial
+from pipeline.results.partial import Measuring
+from pipeline.results.past import PastBranch
+from pipeline.storage.artifact import Artifact
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+
+
+def undone(artifact: Artifact, table: str = "", shards: str = "") -> None:
+    """Take an artifact back to where some of its shards, and its manifest, were not published."""
+    folder = Path(artifact.store.root) / artifact.folder
+    (folder / "manifest.json").unlink()
+    for path in folder.glob(f"{table}/{shards}*") if table else ():
+        path.unlink()
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[PastBranch]]:
+    """The settings of each page that is made, as they stand on it."""
+    found: list[list[PastBranch]] = []
+    make = partial.results_page
+
+    def page(branches: list[PastBranch], *rest: object, **options: object) -> bytes:
+        found.append(list(branches))
+        return make(branches, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partial, "results_page", page)
+    return found
+
+
+def half_done(plan: Plan) -> Plan:
+    """The plan when one relation lacks a shard of answers."""
+    (branch,) = plan.branches
+    undone(branch.metrics)
+    undone(branch.matched)
+    undone(branch.answers, "generations", "P36.0001")
+    return planned(plan.run)
+
+
+def test_relation_that_is_whole_has_the_numbers_of_the_finished_run(
+    finished: Plan, measured: list[list[PastBranch]]
+) -> None:
+    whole = finished.branches[0].metrics.read_all("metrics").filter(slice="relation=P30")
+    found = Measuring(half_done(finished)).partial()
+    assert found.notes == ("4-template: 1 of 2 relations.",)
+    metrics = measured[0][0].metrics.read_all("metrics")
+    of_relation = metrics.filter(slice="relation=P30").drop("variant")
+    assert of_relation.equals(whole.drop("variant"))
+    everything = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")
+    assert everything["variant"].to_list() == ["relations=1/2"]
+    value = of_relation.filter(metric="acc_at_1")["value"].item()
+    assert everything["value"].item() == pytest.approx(value)
+    assert "4-template relations=1/2" in (found.page or "")
+    assert "1 relation, 6 facts" in (found.page or "")
+
+
+def test_run_all_of_whose_answers_are_there_has_its_numbers_unmarked(
+    finished: Plan, measured: list[list[PastBranch]]
+) -> None:
+    whole = finished.branches[0].metrics.read_all("metrics")
+    undone(finished.branches[0].metrics)
+    found = Measuring(planned(finished.run)).partial()
+    assert found.notes == ("4-template: 2 of 2 relations.",)
+    assert measured[0][0].metrics.read_all("metrics").equals(whole)
+
+
+def test_what_is_not_there_for_all_relations_is_named_and_left_out(
+    finished: Plan, measured: list[list[PastBranch]]
+) -> None:
+    (branch,) = finished.branches
+    undone(branch.further[0], "samples", "P30")
+    found = Measuring(planned(finished.run)).partial()
+    assert found.notes == ("4-template: 2 of 2 relations, without samples.",)
+    metrics = measured[0][0].metrics.read_all("metrics")
+    assert metrics.filter(metric="ece").is_empty()
+    assert metrics.filter(metric="flip_rate").height
+    assert metrics.filter(metric="acc_at_1")["n_failed"].sum() == 0
+
+
+def test_shard_that_is_not_settled_is_not_measured(finished: Plan) -> None:
+    (branch,) = finished.branches
+    undone(branch.answers)
+    trial = f"{branch.answers.folder}/trials/generations/P36.0000.json"
+    branch.answers.store.put(trial, b"{}")
+    assert Measuring(planned(finished.run)).partial().notes == ("4-template: 1 of 2 relations.",)
+
+
+def test_run_that_has_no_answers_has_no_page(small_settings: Settings) -> None:
+    plan = planned(small_settings())
+    found = Measuring(plan).partial()
+    assert found == partial.Partial(None, ("4-template: its prompts are not written yet.",))
+    for step in plan.steps:
+        if step.question is None and step.artifact.stage in ("facts", "prompts", "admitted"):
+            assert step.stage is not None
+            step.stage.make(step.artifact)
+    found = Measuring(plan).partial()
+    assert found == partial.Partial(None, ("4-template: 0 of 2 relations.",))
+
+
+def test_nothing_is_measured_again_where_nothing_was_added(
+    finished: Plan, measured: list[list[PastBranch]]
+) -> None:
+    measuring = Measuring(half_done(finished))
+    assert measuring.partial() is measuring.partial()
+    assert len(measured) == 1
+
+
+def test_settings_of_other_relations_are_not_compared(
+    small_settings: Settings, measured: list[list[PastBranch]]
+) -> None:
+    plan = planned(small_settings("sweep.prompts=[zero-shot,4-relation,4-template]"))
+    make_here(plan)
+    undone(plan.branches[1].metrics)
+    undone(plan.branches[1].answers, "generations", "P36.0001")
+    undone(plan.branches[1].matched)
+    found = Measuring(planned(plan.run)).partial()
+    assert [each.setting for each in measured[0]] == [
+        "zero-shot",
+        "4-relation relations=1/2",
+        "4-template",
+    ]
+    assert found.page is not None
+    compared = found.page.partition('id="comparisons"')[2].partition("</section>")[0]
+    assert "4-template" in compared
+    assert "4-relation" not in compared
