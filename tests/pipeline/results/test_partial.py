@@ -5,12 +5,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from transformers import PreTrainedTokenizerFast
 
-from pipeline.config.settings import Run
+from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan, planned
 from pipeline.results import partial
 from pipeline.results.partial import Measuring
 from pipeline.results.past import PastBranch
+from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact
 from tests.pipeline.here import make_here
 
@@ -134,3 +136,48 @@ def test_settings_of_other_relations_are_not_compared(
     compared = found.page.partition('id="comparisons"')[2].partition("</section>")[0]
     assert "4-template" in compared
     assert "4-relation" not in compared
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "prompt"),
+    [
+        ("kamel-mini", "1-shot"),
+        ("probelm-mini", "plausibility"),
+        ("distractors-mini", "random"),
+    ],
+)
+def test_every_method_has_a_page_of_whole_relations(
+    benchmark: str,
+    prompt: str,
+    small: list[str],
+    make_model: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    model = make_model(benchmark)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+    tokenizer.eos_token = "</s>"  # an ending of a name
+    tokenizer.save_pretrained(model)
+    left_out = ("benchmark.path", "decoding.samples", "metrics", "model.id")
+    plan = planned(
+        load(
+            [
+                *(each for each in small if not each.startswith(left_out)),
+                *(f"benchmark={benchmark}", f"prompt={prompt}", f"model.id={model}"),
+                "benchmark.pairs_per_relation=5",
+                "metrics.n_rounds=20",
+                f"artifacts={tmp_path}/artifacts",
+            ]
+        )
+    )
+    make_here(plan)
+    (branch,) = plan.branches
+    table = branch.answers.stage
+    shards = branch.answers.shards(table)
+    relations = {relation_of(shard) for shard in shards}
+    undone(branch.metrics)
+    undone(branch.matched)
+    undone(branch.answers, table, shards[0])
+    found = Measuring(planned(plan.run)).partial()
+    n = f"{len(relations) - 1} of {len(relations)} relations"
+    assert found.notes[0].startswith(f"{branch.title}: {n}")
+    assert f"relations={len(relations) - 1}/{len(relations)}" in (found.page or "")
