@@ -8,6 +8,7 @@ from types import MappingProxyType
 import polars as pl
 
 DASH = "–"  # a number that is undefined
+_SURE = 12  # digits after the point
 _ZERO = re.compile(r"^([+-]?)0\.")
 
 
@@ -29,10 +30,13 @@ class Number:
         ('.1575', '-.0131', '–')
         >>> COUNT.text(6492800), MEGABYTES.text(4_200_000), percent(2).text(0.1762)
         ('6,492,800', '4.20', '17.62%')
+        >>> SHARE.text(0.86875), SHARE.text(0.8687499999999999)
+        ('.8688', '.8688')
         """
         if value is None:
             return DASH
-        text = format(self.factor * value, f"{'+' * signed}{self.spec}")
+        # Two ways to add the same numbers up may differ in the last bit: not in what is printed.
+        text = format(round(self.factor * value, _SURE), f"{'+' * signed}{self.spec}")
         return _ZERO.sub(r"\1.", text) if self.bare else text
 
     def column(self, number: pl.Expr, *, signed: bool = False) -> pl.Expr:
