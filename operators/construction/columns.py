@@ -17,3 +17,16 @@ def check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
         found = table.schema.get(column)
         if found not in (dtype, pl.Null):
             raise InputError(f"{name}: column {column} must be {dtype}, found {found}; repair it.")
+
+
+def fitted(table: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
+    """The table, whose columns of the schema have its types, also where all of one is null.
+
+    Raises:
+        InputError: as `check_columns`.
+
+    >>> fitted(pl.DataFrame({"value": [None]}), pl.Schema({"value": pl.String}), "triples").schema
+    Schema({'value': String})
+    """
+    check_columns(table, schema, name)
+    return table.with_columns(pl.col(column).cast(dtype) for column, dtype in schema.items())

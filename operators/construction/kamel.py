@@ -10,7 +10,7 @@ import polars as pl
 
 from operators import seeds
 from operators.construction import left_out
-from operators.construction.columns import check_columns
+from operators.construction.columns import fitted
 from operators.datasets.facts import Facts, checked
 from operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
 from operators.errors import InputError
@@ -72,8 +72,7 @@ def build(
     Raises:
         InputError: a missing column, or no relation is left.
     """
-    check_columns(triples, TRIPLES, "triples")
-    check_columns(labels, LABELS, "labels")
+    triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
     named = _with_reasons(_named(asked, labels))
     queries = _with_query_reasons(_queries(named), sizes, max_answers, seed)

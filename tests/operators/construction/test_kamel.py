@@ -71,6 +71,13 @@ def test_build_entity_that_stands_twice_in_labels_has_the_names_of_both() -> Non
     assert reasons(built) == []
 
 
+def test_build_triples_without_any_literal_may_have_a_value_of_no_type() -> None:
+    plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
+    untyped = plain.with_columns(value=pl.lit(None))
+    found = [build(each, labels(), QUESTIONS, seed=1, sizes=SIZES) for each in (plain, untyped)]
+    assert found[0].facts.pairs.equals(found[1].facts.pairs)
+
+
 def test_build_draws_each_split_and_counts_the_rest() -> None:
     built = made(("P1", "S4", "O1", None), ("P1", "S5", "O1", None))
     assert dict(built.facts.pairs["split"].value_counts().iter_rows()) == {
