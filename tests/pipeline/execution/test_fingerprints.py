@@ -31,7 +31,11 @@ RUNS = {
     "generate": ["benchmark=myriadlama-mini"],
     "score": ["benchmark=probelm-mini"],
     "fill": ["benchmark=myriadlama-mini", "model=bert-base-uncased"],
-    "prefer": ["benchmark=distractors-mini", "decoding.baselines.beams=2"],
+    "prefer": [
+        "benchmark=distractors-mini",
+        "decoding.baselines.beams=2",
+        "decoding.baselines.others=1",
+    ],
 }
 # A repetition, without which `repeats` says nothing; fewer samples than the canary has prompts.
 COMMON = [
