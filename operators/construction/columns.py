@@ -25,8 +25,8 @@ def fitted(table: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
     Raises:
         InputError: as `check_columns`.
 
-    >>> fitted(pl.DataFrame({"value": [None]}), pl.Schema({"value": pl.String}), "triples").schema
-    Schema({'value': String})
+    >>> fitted(pl.DataFrame({"value": [None]}), pl.Schema({"value": pl.String}), "triples").dtypes
+    [String]
     """
     check_columns(table, schema, name)
     return table.with_columns(pl.col(column).cast(dtype) for column, dtype in schema.items())
