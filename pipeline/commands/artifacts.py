@@ -71,7 +71,8 @@ def _prune(asked: argparse.Namespace) -> int:
     items = inventory(store, where["results"])
     chosen = unneeded(items, unfinished=asked.unfinished)
     if not chosen:
-        print(f"nothing to remove: {_sum(items, 'all needed')}")
+        what = f"all of {_sum(items, 'are needed')}" if items else "there are no artifacts"
+        print(f"nothing to remove: {what}")
         return 0
     if not asked.yes:
         print(shown(_table(chosen)))
