@@ -190,7 +190,7 @@ def _all_that_is_read(_branch: object, result: Result) -> Report:
 def plain() -> Iterator[None]:
     """Results without pages and figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_shown", _all_that_is_read)
+        patch.setattr(report, "shown", _all_that_is_read)
         patch.setattr(report, "results_page", lambda *_: b"page")
         patch.setattr(report, "index", lambda *_: "index")
         patch.setattr(report, "report_files", lambda found: _table_files(found).items())
