@@ -28,6 +28,7 @@ SPENT: Mapping[str, pl.DataType] = {
     "output_tokens": pl.Int64(),
     "seconds": pl.Float64(),
     "core_seconds": pl.Float64(),
+    "cost": pl.Float64(),
     "bytes": pl.Int64(),
     "date": pl.String(),
     "commit": pl.String(),
@@ -56,14 +57,15 @@ class Place:
     """Where work is to be done: an engine's hardware, and the processor of the other stages.
 
     `engine` is a part of the hardware's name, or all of it; an engine holds so many `gpus`, if it
-    is on any; null cores match any number. The model computes in `dtype`.
+    is on any; null cores match any number. The model computes in `dtype`, null where only a server
+    knows it.
     """
 
     engine: str
     gpus: int
     cores: int | None
     cpu: str
-    dtype: str
+    dtype: str | None
 
 
 def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFrame:
@@ -117,7 +119,7 @@ def _fits(model: str | None, place: Place) -> pl.Expr:
         return pl.col("model").is_null() & (pl.col("hardware") == place.cpu)
     named = pl.col("hardware").str.to_lowercase().str.contains(place.engine.lower(), literal=True)
     cores = True if place.cores is None else pl.col("cores") == place.cores
-    same = (pl.col("model") == model) & (pl.col("dtype") == place.dtype)
+    same = (pl.col("model") == model) & pl.col("dtype").eq_missing(place.dtype)
     return named & same & pl.col("gpus").is_in([0, place.gpus]) & cores
 
 
@@ -132,4 +134,5 @@ def _basis(timed: pl.DataFrame, model: str | None) -> str:
     on = " and ".join(sorted(set(timed["hardware"])))
     if model is None:
         return f"{rate:,.0f}/s on {on}"
-    return f"{rate:,.1f} answers/s of an engine in {timed['dtype'][0]} on {on}"
+    computed = f" in {timed['dtype'][0]}" if timed["dtype"][0] is not None else ""
+    return f"{rate:,.1f} answers/s of an engine{computed} on {on}"

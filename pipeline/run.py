@@ -24,7 +24,9 @@ from pipeline.machine.meter import Meter
 from pipeline.results import journal, past, pulse, record, report
 from pipeline.results.live import LivePage
 from pipeline.stages import facts as facts_stage
+from pipeline.stages.generate import SERVED
 from pipeline.storage import lease, uses
+from pipeline.storage.shard import numbers
 from pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
@@ -75,6 +77,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
             if settings.answers is None:
                 rates.publish(plan)
             say_contradictions(plan)
+            say_served(plan)
             metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
             _note_end(plan, use)
             if known is not None:
@@ -90,6 +93,37 @@ def _note_end(plan: Plan, use: Use) -> None:
         uses.note(plan.store, uses.ended(use))
     except InputError as error:
         _LOG.warning("%s So `factsweep prune` does not know of this run.", error)
+
+
+def say_served(plan: Plan) -> None:
+    """Say when a server answered with more than one model, and what it may do without a word."""
+    if plan.run.engine.name != "endpoint" or plan.run.answers is not None:
+        return
+    versions = served(plan)
+    if len(versions) > 1:
+        listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
+        _LOG.warning(
+            "%s changed while it answered: %s. To keep one of them apart, give model.revision=<its "
+            "model or fingerprint>; the answers are then others.",
+            plan.run.model.name,
+            listed,
+        )
+    if any(artifact.stage == "samples" for b in plan.branches for artifact in b.further):
+        _LOG.warning(
+            "%s: a server may ignore seeds, so its samples need not come out the same again.",
+            plan.run.model.name,
+        )
+
+
+def served(plan: Plan) -> dict[str, float]:
+    """What a server said that it answered with, and how many prompts with each."""
+    found = Counter[str]()
+    for artifact in {each.folder: each for b in plan.branches for each in b.answered()}.values():
+        for counts in artifact.counts(artifact.stage).values():
+            found.update(
+                {name: n for name, n in numbers(counts).items() if name.startswith(SERVED)}
+            )
+    return {name.removeprefix(SERVED): n for name, n in sorted(found.items())}
 
 
 def say_contradictions(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from operators.engines import (
+    endpoint,
     fake,
     transformers_lm,
     vllm,
@@ -14,6 +15,7 @@ ENGINES: Mapping[str, EngineKind] = {
     for kind in (
         vllm.KIND,
         transformers_lm.KIND,
+        endpoint.KIND,
         fake.KIND,
     )
 }

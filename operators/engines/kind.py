@@ -10,11 +10,28 @@ NOT_INSTALLED = "none"
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """A server that has a model: its address, and how it is asked.
+
+    `key` names the environment variable of the key (`openai_client.key`). A request has
+    `timeout_s`, a prompt with all its retries `give_up_s`. With `chat` a prompt is the user's turn.
+    """
+
+    url: str
+    key: str
+    timeout_s: float
+    give_up_s: float
+    max_concurrent: int
+    chat: bool
+
+
+@dataclass(frozen=True)
 class Start:
     """What an engine is started with: a model on a device, and what is asked of it.
 
     `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine;
-    `arguments` are further ones, by the names that the engine has for them.
+    `arguments` are further ones, by the names that the engine has for them. With an `endpoint`,
+    `model` is the name that the server has for it, at `revision` if it must say that it is.
     """
 
     model: str
@@ -30,6 +47,7 @@ class Start:
     seed: int = 0
     place: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: Endpoint | None = None
 
 
 @dataclass(frozen=True)

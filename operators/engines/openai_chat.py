@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from operators.engines.openai_client import refusal, without
 from operators.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class OpenAIChat:
             )
         except (OpenAIError, ValueError) as error:  # the latter where an answer is no JSON
             # Not `from error`: a server may repeat the key in what it says.
-            raise InputError(self._sentence(error)) from None
+            said = without(self.api_key, error)
+            raise refusal(self.model, self.base_url, said) from None
         # Servers that only resemble OpenAI's may leave out what its client takes for granted.
         choices = getattr(answer, "choices", None)
         text = choices[0].message.content if choices else None
@@ -64,11 +66,4 @@ class OpenAIChat:
             api_key=self.api_key or "none",
             timeout=self.timeout_s,
             max_retries=self.max_retries,
-        )
-
-    def _sentence(self, error: Exception) -> str:
-        said = str(error).replace(self.api_key, "<key>") if self.api_key else str(error)
-        return (
-            f"model {self.model} at {self.base_url} did not answer ({said}); "
-            "correct the address, the model's name or the key, or try again later."
         )

@@ -20,12 +20,18 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt as token ids. `seed` is null for greedy decoding."""
+    """A prompt as token ids, and as text. `seed` is null for greedy decoding."""
 
     request_id: str
     token_ids: list[int]
     sampling: Sampling
     seed: int | None = None
+    text: str = ""
+
+    @property
+    def most_output_tokens(self) -> int:
+        """How many tokens the answers have at most."""
+        return self.sampling.n * self.sampling.max_tokens
 
 
 @dataclass(frozen=True)
@@ -44,19 +50,36 @@ class Completion:
 
 @dataclass(frozen=True)
 class Answer:
-    """The n completions of a request, and how many of its prompt's tokens came from the cache."""
+    """The n completions of a request, and how many of its prompt's tokens came from the cache.
+
+    `n_output_tokens` are those that a server counts, null where the completions' are all there are;
+    `served` is what a server says it answered with.
+    """
 
     request_id: str
     completions: tuple[Completion, ...]
     n_prompt_tokens: int
     n_cached_tokens: int
+    n_output_tokens: int | None = None
+    served: str | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request that gets no answer, why, and the tokens that it cost all the same."""
+
+    request_id: str
+    reason: str
+    detail: str
+    n_prompt_tokens: int = 0
+    n_output_tokens: int = 0
 
 
 class Engine(Protocol):
     """Answers requests as they come, in any order, keeping the hardware full between them."""
 
-    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """One answer for each request, in the order they are finished."""
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
+        """One answer for each request, in the order they are finished; or why there is none."""
         ...
 
 

@@ -1,6 +1,5 @@
 """Distractors: whether a model prefers the right answer of a cloze to plausible wrong ones."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from operators.datasets.single_objects import sliced
 from operators.engines.bert_score import BertScore
 from operators.engines.judge import Judge
 from operators.engines.openai_chat import OpenAIChat
+from operators.engines.openai_client import key
 from operators.errors import InputError
 from operators.matching.preferred import preferred
 from operators.methods.ability import PREFER
@@ -96,8 +96,7 @@ class Options:
         """The judge, if one is named."""
         if self.judge_url is None or self.judge_model is None:
             return None
-        key = os.environ.get("OPENAI_API_KEY", "")
-        return Judge(OpenAIChat(self.judge_url, self.judge_model, key, temperature=0.0))
+        return Judge(OpenAIChat(self.judge_url, self.judge_model, key(), temperature=0.0))
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:

@@ -24,9 +24,12 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
         "factsweep commit": record["commit"] or "unknown",
         "versions": ", ".join(f"{k} {v}" for k, v in record["versions"].items()),
     }
+    if model.get("endpoint"):
+        rows |= {"model": f"{model['id']} at {model['endpoint']}"}
+        del rows["computed in"], rows["trust_remote_code"]
     if run.get("answers"):  # no engine of ours gave them
         rows |= {"model": model["name"], "engine": "none: answers of another system"}
-        del rows["computed in"]
+        rows.pop("computed in", None)
     return rows
 
 
@@ -54,6 +57,8 @@ def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
         name: sum(each.get(name, 0) for each in cost.values())
         for name in ("prompt_tokens", "output_tokens", "cached_tokens")
     }
+    if any("cost" in each for each in cost.values()):
+        rows["spent"] = f"{sum(each.get('cost', 0) for each in cost.values()):,.4f}"
     if tokens["prompt_tokens"]:
         rows["tokens"] = f"{tokens['prompt_tokens']:,} in, {tokens['output_tokens']:,} out"
         rows["cached"] = f"{tokens['cached_tokens'] / tokens['prompt_tokens']:.0%} of the tokens in"

@@ -135,6 +135,7 @@ def _kamel(asked: argparse.Namespace) -> Iterator[str]:
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     from operators.engines.openai_chat import OpenAIChat
+    from operators.engines.openai_client import key
     from pipeline.inputs.builders.asking import Model
     from pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
     from pipeline.inputs.builders.one_token import one_token
@@ -150,7 +151,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     model = None
     if asked.endpoint:
         hints = dict(texts_by_relation(asked.hints, "hint")) if asked.hints else {}
-        ask = OpenAIChat(asked.endpoint, asked.model, os.environ.get("OPENAI_API_KEY", ""))
+        ask = OpenAIChat(asked.endpoint, asked.model, key())
         model = Model(asked.model, ask, asked.n, asked.rounds, hints)
     files = (asked.facts, asked.templates, asked.labels, asked.knowledge, asked.dump)
     sources = Sources(*files, languages=tuple(asked.languages))

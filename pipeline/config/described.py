@@ -72,10 +72,11 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         InputError: the model's files cannot be read, or do not tell; it names the field to give.
     """
     found = dict(model)
+    if found["source"] == "endpoint":
+        return _named(found)
     if found["source"] is None:
         found["source"] = "path" if Path(found["id"]).is_absolute() else "hub"
-    if found["name"] is None:
-        found["name"] = re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
+    found = _named(found)
     if found["source"] != "package" and any(found[name] is None for name in _READ):
         with refusing(
             f"what model={found['id']} says of itself in its config.json", f"repair it, or {_GIVE}"
@@ -86,6 +87,12 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         weights = (found["billions_of_parameters"] or 0) * 1e9 * width
         found["tensor_parallel"] = fit.tensor_parallel(found, cluster, Need(weights, 0.0))
     return found
+
+
+def _named(found: dict[str, Any]) -> dict[str, Any]:
+    """The fields with a name: the last part of the id, where none is given."""
+    name = found["name"] or re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
+    return {**found, "name": name}
 
 
 def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline.config.limits import AnyText, Text
-from pipeline.config.recipe import InRecipe, InTables, NoNumber, Part
+from pipeline.config.limits import AnyText, Seconds, Text
+from pipeline.config.recipe import InRecipe, InRecipeIfGiven, InTables, NoNumber, Part
 
 _HOW_MANY = NoNumber("it says how many engines share the work, not what any of them computes")
 Replica = Annotated[int, Field(ge=1, le=10_000), _HOW_MANY]
@@ -21,6 +21,11 @@ _NO_ANSWER = {
     "disable_log_stats": "what is printed",
 }
 Parallel = Annotated[int, Field(ge=1, le=1024)]
+_CLIENT = NoNumber("it says how a server is asked, not what it answers")
+# Per million tokens, in the currency of whoever sends the bill.
+Price = Annotated[
+    Annotated[float, Field(ge=0, le=1_000_000)] | None, NoNumber("it is what an answer costs")
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,20 @@ class Replicas:
 
 
 @dataclass(frozen=True)
+class Client:
+    """How a model behind an endpoint is asked.
+
+    `key_variable` names the environment variable that holds the key. The variable of that name with
+    `_FILE` behind it may hold the path of a file with the key instead.
+    """
+
+    key_variable: Annotated[Text, _CLIENT]
+    timeout_s: Annotated[Seconds, _CLIENT]
+    give_up_s: Annotated[Seconds, _CLIENT]
+    max_concurrent: Annotated[int, Field(ge=1, le=10_000), _CLIENT]
+
+
+@dataclass(frozen=True)
 class Model:
     """A model, and what an engine needs to load it (conf/model/)."""
 
@@ -41,13 +60,17 @@ class Model:
         Literal["decoder", "encoder"],
         NoNumber("it chooses the benchmark's method, which is part of a recipe"),
     ]
-    source: InRecipe[Literal["hub", "package", "path"]]
+    source: InRecipe[Literal["hub", "package", "path", "endpoint"]]
     id: InRecipe[Text]
     revision: InRecipe[AnyText]
+    endpoint: InRecipeIfGiven[Text]
+    tokenizer: InRecipeIfGiven[Text]
+    client: Client
+    price_in: Price
+    price_out: Price
     gguf_file: InRecipe[Text | None]
     billions_of_parameters: Annotated[
-        float,
-        Field(gt=0, le=1_000_000),
+        Annotated[float, Field(gt=0, le=1_000_000)] | None,
         NoNumber("tables show it; the settings that a sweep chooses by it are parts of recipes"),
     ]
     instruction_tuned: Annotated[

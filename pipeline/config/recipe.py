@@ -18,11 +18,12 @@ T = TypeVar("T")
 class Part:
     """A field that can change a number, and so is part of a recipe.
 
-    `but` are the keys of a mapping that cannot.
+    `but` are the keys of a mapping that cannot. With `if_given`, a null is left out of the recipe.
     """
 
     of: Literal["answers", "tables"]
     but: tuple[str, ...] = ()
+    if_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class NoNumber:
 
 
 InRecipe = Annotated[T, Part("answers")]
+InRecipeIfGiven = Annotated[T | None, Part("answers", if_given=True)]
 InTables = Annotated[T, Part("tables")]
 
 
@@ -60,6 +62,8 @@ def in_recipe(thing: Any) -> dict[str, Any]:
     for name, declared in declarations(type(thing)).items():
         value = getattr(thing, name)
         if isinstance(declared, Part) and declared.of == "answers":
+            if value is None and declared.if_given:
+                continue
             left = [key for key in value if key not in declared.but] if declared.but else []
             found[name] = {key: value[key] for key in left} if declared.but else _plain(value)
         elif declared is None and is_dataclass(value):

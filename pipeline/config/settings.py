@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ from operators.methods import METHODS
 from operators.methods.ability import FILL
 from operators.methods.method import Asked, Method
 from operators.names import check, check_run
-from operators.redact import is_secret, texts
+from operators.redact import is_secret, redactor, texts
 from pipeline.config.benchmark import Benchmark
 from pipeline.config.cluster import Cluster
 from pipeline.config.compose import choices, composed
@@ -46,6 +47,10 @@ Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
 _WHERE = NoNumber("it says where files are, not what is in them")
 Where = Annotated[Text, _WHERE]
 Answers = Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
+MaxCost = Annotated[
+    Annotated[float, Field(gt=0, le=1_000_000_000)] | None,
+    NoNumber("it says when to stop asking, not what is answered"),
+]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 MASKED = "prompt=masked"  # how an encoder is asked
@@ -67,6 +72,7 @@ class Run:
     artifacts: Where
     results: Where
     answers: Answers
+    max_cost: MaxCost
     log: Log
 
     @property
@@ -97,6 +103,7 @@ class Config:
     artifacts: Where
     results: Where
     answers: Answers
+    max_cost: MaxCost
     log: Log
 
 
@@ -123,8 +130,11 @@ def load(overrides: Sequence[str]) -> Run:
         artifacts=given.artifacts,
         results=given.results,
         answers=given.answers,
+        max_cost=given.max_cost,
         log=given.log,
     )
+    if run.model.source == "endpoint":
+        run = replace(run, decoding=_at_endpoint(run.decoding))
     _check(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
@@ -163,6 +173,13 @@ def _filling(decoding: Decoding) -> Decoding:
     """What is left of the decoding where one token is predicted, and nothing sampled."""
     samples = replace(decoding.samples, n_prompts=0)
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
+
+
+def _at_endpoint(decoding: Decoding) -> Decoding:
+    """The decoding of a model that a server has: there, and nowhere here; the fake engine stays."""
+    if decoding.engine == "fake":
+        return decoding
+    return replace(decoding, engine="endpoint")
 
 
 def _benchmark(given: Config) -> Benchmark:
@@ -257,6 +274,58 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
             )
 
 
+def _check_endpoint(run: Run) -> None:
+    model, served = run.model, run.model.source == "endpoint"
+    if served and (model.endpoint in (None, "???") or model.id == "???"):
+        raise InputError(
+            "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
+        )
+    if not served and (model.endpoint is not None or run.decoding.engine == "endpoint"):
+        raise InputError(
+            f"model={model.name} is loaded here; a server is asked with model=endpoint "
+            "model.id=<its name there> model.endpoint=<URL>."
+        )
+    if run.max_cost is not None and model.price_in is None:
+        raise InputError(
+            "max_cost needs the prices of a model behind an endpoint: model.price_in and "
+            "model.price_out, per million tokens."
+        )
+    if served:
+        _check_address(model)
+        _check_asked(run)
+
+
+def _check_address(model: Model) -> None:
+    url = urlsplit(str(model.endpoint))
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise InputError("model.endpoint is no URL; give one such as https://host/v1.")
+    if url.username or url.password or url.query or redactor()(url.geturl()) != url.geturl():
+        raise InputError(
+            "model.endpoint holds more than an address, such as a key, which others could read; "
+            f"put the key into the environment as {model.client.key_variable}."
+        )
+    if (model.price_in is None) != (model.price_out is None):
+        raise InputError("model.price_in and model.price_out go together; give both.")
+    if not is_secret(model.client.key_variable):
+        raise InputError(
+            f"model.client.key_variable={model.client.key_variable!r} is no name of a secret, so "
+            "its value would not be kept out of logs; name the variable such as MY_API_KEY."
+        )
+
+
+def _check_asked(run: Run) -> None:
+    """Refuse to ask an endpoint what none offers."""
+    if run.model.architecture != "decoder":
+        raise InputError("a model behind an endpoint continues texts; model.architecture=decoder.")
+    asked = run.method.ask.ability.name
+    if run.answers is None and asked not in ENGINES[run.decoding.engine].abilities:
+        what = "scores given texts" if asked == "score" else "compares entities token by token"
+        raise InputError(
+            f"benchmark={run.benchmark.name} {what}, which is not asked of an endpoint; run it "
+            "with a model that is loaded here, or give answers to `factsweep score`."
+        )
+
+
 def _check(run: Run) -> None:
     """Refuse values that do not go with each other.
 
@@ -267,6 +336,7 @@ def _check(run: Run) -> None:
     check(run.benchmark.name, "benchmark.name")
     check_run(run.name)
     _check_engines(run.decoding)
+    _check_endpoint(run)
     _check_arguments(run.model, run.engine)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
     if samples.n_answers % samples.block_size:
@@ -274,6 +344,8 @@ def _check(run: Run) -> None:
             f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
             f"decoding.samples.block_size={samples.block_size}; make it one."
         )
+    if model.billions_of_parameters is None and model.source != "endpoint":
+        raise InputError("model.billions_of_parameters is missing; give it a value.")
     if model.replicas.max < model.replicas.min:
         raise InputError(
             f"model.replicas.max={model.replicas.max}; it must be at least model.replicas.min="

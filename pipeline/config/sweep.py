@@ -33,5 +33,5 @@ class Sweep(Settings):
         """The settings for a model of this kind and size."""
         if self.encoders and model.architecture == "encoder":
             return self.encoders
-        large = model.billions_of_parameters > _LARGE
+        large = (model.billions_of_parameters or 0) > _LARGE
         return self.over_8b if self.over_8b and large else self

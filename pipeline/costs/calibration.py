@@ -115,7 +115,7 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
     began = time.monotonic()
     # As a run does it, a shard at a time: an engine is never handed more at once than there.
     each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
-    for _, counts in chain.from_iterable(each):
+    for _, counts, _ in chain.from_iterable(each):
         sums.update(counts)
         if time.monotonic() - began > limit_s:
             break
@@ -125,7 +125,7 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
         "stage": job.stage,
         "setting": job.branch.title,
         "model": plan.run.model.name,
-        "dtype": plan.run.model.dtype,
+        "dtype": None if plan.run.model.endpoint else plan.run.model.dtype,
         "hardware": held.name,
         "gpus": held.gpus,
         "cores": held.cores,

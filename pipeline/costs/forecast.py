@@ -13,8 +13,10 @@ from operators.prompts.expansion import Expansion
 from operators.prompts.prefixes import n_shared
 from operators.tables.formats.markdown import markdown
 from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
-from pipeline.config.settings import Run
+from pipeline.config.settings import Model, Run
 from pipeline.costs import rates
+from pipeline.execution import cluster
+from pipeline.execution.budget import paid
 from pipeline.execution.cluster import gpus_per_engine, hardware
 from pipeline.execution.plan import Branch, Plan, planned, slow_dtype
 from pipeline.execution.progress import clock
@@ -41,8 +43,8 @@ class Forecast:
 
     `anew` says in what earlier answers differ, if there are some that differ in little.
 
-    `asked` counts the prompts that an engine is asked, by stage; `left` the answers that are not
-    there yet, or what another stage has to go through.
+    `asked` counts the prompts that an engine is asked, by stage, `asked_tokens` their tokens;
+    `left` the answers that are not there yet, or what another stage has to go through.
     """
 
     branch: Branch
@@ -56,6 +58,7 @@ class Forecast:
     shards: int = 0
     anew: list[str] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
+    asked_tokens: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
 
 
@@ -114,6 +117,9 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
                 whole = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
             fits = pl.Series([len(each) <= room(plan.run) for each in whole], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
+            figures.asked_tokens[question.table] += sum(
+                len(each) for each, fit in zip(ids, fits, strict=True) if fit
+            )
             if question.table == plan.run.method.ask.ability.answers:
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
@@ -162,7 +168,8 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The plan in words and figures."""
     run = plan.run
     model = f"{run.model.name} ({plan.weights.revision})"
-    yield f"{run.name}: {model} on {run.benchmark.name} in {run.model.dtype}"
+    computed = "" if run.model.endpoint else f" in {run.model.dtype}"
+    yield f"{run.name}: {model} on {run.benchmark.name}{computed}"
     yield _model_line(run)
     if slow := slow_dtype(run):
         yield f"warning: {slow}"
@@ -170,17 +177,30 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield ""
         yield from _setting_lines(figures)
     yield ""
+    yield from _price_lines(plan, forecasts)
     yield from _cost_lines(plan, forecasts)
 
 
 def _model_line(run: Run) -> str:
     """What the model is, and what one engine of it holds."""
+    if run.model.endpoint is not None:
+        return _endpoint_line(run.model)
     model, gpus = run.model, gpus_per_engine(run)
     held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
     return (
-        f"model           {model.architecture}, {model.billions_of_parameters:g} billion "
+        f"model           {model.architecture}, {model.billions_of_parameters or 0:g} billion "
         f"parameters, at most {model.max_model_len:,} tokens, {held} "
         f"(model.tensor_parallel={model.tensor_parallel})"
+    )
+
+
+def _endpoint_line(model: Model) -> str:
+    """What is asked, where, and what is known of it beforehand."""
+    way = "as the user's turn of a chat" if model.chat_template else "as raw text"
+    tokens = f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
+    return (
+        f"model           {model.id} at {model.endpoint}, asked {way}, at most "
+        f"{model.max_model_len:,} tokens, {tokens}"
     )
 
 
@@ -202,6 +222,43 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
         yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
     if why := figures.anew:
         yield f"  decoded anew because: {'; '.join(why)}"
+
+
+def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """What a server will charge: tokens of prompts as counted, of answers the most there may be."""
+    run, model = plan.run, plan.run.model
+    if run.engine.name != "endpoint":
+        return
+    prices = cluster.prices(model)
+    if prices is None:
+        yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
+        return
+    prompt, output = _tokens_left(plan, forecasts)
+    cost = [prices.of(prompt, 0), prices.of(0, output)]
+    counted = f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
+    yield (
+        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({counted}), at most "
+        f"{cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
+    )
+    spent = paid(plan)
+    if run.max_cost is not None:
+        enough = "is enough" if spent + sum(cost) <= run.max_cost else "may end the run before"
+        yield f"                {spent:,.4f} is spent; max_cost={run.max_cost:g} {enough}"
+
+
+def _tokens_left(plan: Plan, forecasts: list[Forecast]) -> tuple[int, int]:
+    """Tokens of the prompts that are not answered, and the most that answers to them may have.
+
+    Where some are answered, those that are left count as long as all are in the mean.
+    """
+    prompt, output = 0.0, 0
+    for figures in forecasts:
+        for question in {q.table: q for _, q in figures.branch.asked()}.values():
+            n, left = figures.asked[question.table], figures.left[question.table]
+            requests = left / question.task.answers_per_prompt
+            prompt += requests * figures.asked_tokens[question.table] / max(1, n)
+            output += left * plan.run.decoding.max_tokens
+    return round(prompt), output
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
@@ -264,9 +321,10 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     if engines.is_empty():
         return "time            nothing is left to decode; what is left needs no engine"
     known = engines.drop_nulls("seconds")
+    computed = "" if run.model.endpoint else f" in {run.model.dtype}"
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = (
-        f"{', '.join(never)} of {run.model.name} in {run.model.dtype} were never measured on "
+        f"{', '.join(never)} of {run.model.name}{computed} were never measured on "
         f"{rates.place(run).engine}; "
         "measure a minute of them with `factsweep plan --calibrate`, or give "
         "cluster.answers_per_s=<of one replica>"

@@ -69,6 +69,7 @@ def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
         **{name: int(sums[name]) for name in tokens},
         "seconds": sums["seconds"],
         "core_seconds": sums["core_seconds"],
+        "cost": sums.get("cost"),
     }
 
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from operators.engines.kind import NOT_INSTALLED
+from operators.engines.prices import Prices
 from operators.errors import InputError, reason
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.machine import processor
@@ -55,11 +58,21 @@ def sets_of_gpus(run: Run, replicas: int) -> int:
 
 
 def hardware(run: Run) -> Hardware:
-    """What one replica of the model is paid for: its GPUs, or else the cores."""
+    """What one replica of the model is paid for: its GPUs, or else the cores; a server's, none."""
+    if run.model.endpoint is not None and run.engine.name == "endpoint":
+        name = f"endpoint {urlsplit(run.model.endpoint).netloc}"
+        return Hardware(0, 0, 1, name, prices=prices(run.model))
     gpus = gpus_per_engine(run)
     cores = 0 if gpus else _cores(run.cluster)
     shared = run.model.replicas.per_gpu if gpus else 1
     return Hardware(gpus, cores, run.model.tensor_parallel, run.engine.hardware, shared)
+
+
+def prices(model: Model) -> Prices | None:
+    """What a server charges for its tokens, if that is known."""
+    if model.price_in is None or model.price_out is None:
+        return None
+    return Prices(model.price_in, model.price_out)
 
 
 def _cores(cluster: Cluster) -> int:
@@ -93,6 +106,8 @@ def _cpu_engine(run: Run) -> dict[str, str]:
 
 def _is_offline(model: Model) -> bool:
     """A model on this machine needs no hub, and must not wait for one."""
+    if model.source == "endpoint" and model.tokenizer is not None:
+        return Path(model.tokenizer).is_dir() or os.environ.get("HF_HUB_OFFLINE") == "1"
     return model.source != "hub" or os.environ.get("HF_HUB_OFFLINE") == "1"
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from operators.engines.kind import Start
-from pipeline.config.settings import Run
+from operators.engines.kind import Endpoint, Start
+from pipeline.config.settings import Model, Run
 from pipeline.execution.cluster import check_build, device
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
@@ -22,7 +22,7 @@ def load(run: Run, weights: Weights) -> Any:
     loaded = run.engine.load(
         Start(
             model=models.location(weights),
-            revision=weights.revision if model.source == "hub" else None,
+            revision=weights.revision if model.source in ("hub", "endpoint") else None,
             dtype=model.dtype,
             max_model_len=model.max_model_len,
             ability=run.method.ask.ability.name,
@@ -33,10 +33,26 @@ def load(run: Run, weights: Weights) -> Any:
             trust_remote_code=model.trust_remote_code,
             place=_place(),
             arguments=model.engine,
+            endpoint=_endpoint(model),
         )
     )
     models.verify(weights)  # nothing changed while it was loaded
     return loaded
+
+
+def _endpoint(model: Model) -> Endpoint | None:
+    """The server that has the model, if it is not loaded here."""
+    if model.endpoint is None:
+        return None
+    client = model.client
+    return Endpoint(
+        url=model.endpoint,
+        key=client.key_variable,
+        timeout_s=client.timeout_s,
+        give_up_s=client.give_up_s,
+        max_concurrent=client.max_concurrent,
+        chat=model.chat_template,
+    )
 
 
 def _place() -> dict[str, Any]:

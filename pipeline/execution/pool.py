@@ -18,6 +18,7 @@ from operators.errors import DecodingError, FactsweepError, StoppedError
 from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
 from pipeline.execution import cause, engine
+from pipeline.execution.budget import TallyPurse, paid
 from pipeline.execution.cluster import placement
 from pipeline.execution.plan import Plan, begin, check_planned, finish, leased, work
 from pipeline.execution.watchdog import Watchdog
@@ -39,6 +40,8 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
     items = work(plan, leases)
     if items:
         _announce(plan, items, tally)
+        if plan.run.max_cost is not None:
+            ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
         _decode(plan, items, tally)
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
@@ -87,9 +90,21 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         ),
         **placement(run),
     )
+    broke = False
     for row in done.iter_rows():
-        if row["error"] is not None:
+        if isinstance(row["error"], StoppedError):
+            broke = True  # the others are to end what is under way
+        elif row["error"] is not None:
             raise row["error"]
+    if broke:
+        raise _broke(run, ray.get(tally.spent.remote()))
+
+
+def _broke(run: Run, spent: float) -> StoppedError:
+    return StoppedError(
+        f"stopped at {spent:.4g} spent, before max_cost={run.max_cost:g} is exceeded; what is "
+        "answered is kept, and a run with a higher max_cost resumes from it."
+    )
 
 
 class Decoder:
@@ -105,6 +120,7 @@ class Decoder:
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
         self._hopeless: DecodingError | None = None
+        self._purse = None if run.max_cost is None else TallyPurse(tally)
         if lost := self._lives("born", context.get_node_id(), str(cause.own_log())):
             self._hopeless = self._died(cause.of_log(Path(lost)))
 
@@ -127,9 +143,12 @@ class Decoder:
                 if not self._begin(item):
                     self._prove(item, loaded, tokenizer)
                     self._lives("asked", _shard(item))
-                    decode.decode(item, loaded, tokenizer, self._report)
+                    decode.decode(item, loaded, tokenizer, self._report, self._purse)
                     self._tally.end.remote(self._name)
-        except StoppedError:
+        except StoppedError as error:
+            if str(error) == decode.BROKE:
+                self._tally.stop.remote()  # the others have no more than this one
+                return error
             # Where the user stops the run, the other engines need the time to publish theirs.
             if self._stopping:
                 self._lives("ended")

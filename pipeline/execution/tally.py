@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from operators.engines.prices import Purse
 from pipeline.config.settings import Cluster
 from pipeline.execution.cluster import beside_driver
 from pipeline.execution.lives import Lives
@@ -32,10 +33,27 @@ class Tally:
         self._seen: dict[str, float] = {}
         self._notes: list[str] = []
         self._stopping = False
+        self._purse = Purse(math.inf)
 
     def stop(self) -> None:
         """Ask all engines to stop at their next report."""
         self._stopping = True
+
+    def fund(self, limit: float, spent: float) -> None:
+        """Say what may be spent in all, and what is spent already."""
+        self._purse = Purse(limit, spent)
+
+    def reserve(self, cost: float) -> bool:
+        """Set aside what something may cost, if there is so much left."""
+        return self._purse.reserve(cost)
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._purse.settle(reserved, cost)
+
+    def spent(self) -> float:
+        """What is spent."""
+        return self._purse.spent
 
     def announce(self, left: Mapping[str, int]) -> None:
         """Say how many answers each shard lacks."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.errors import InputError, refusing
+from operators.prompts.estimate import Estimate
 from operators.redact import texts
 from pipeline.config.recipe import in_recipe
 from pipeline.config.settings import Model
@@ -45,7 +46,7 @@ def settled(model: Model, device: str) -> Model:
     Raises:
         InputError: the GPU is old, and the model's configuration cannot be read.
     """
-    if model.dtype != dtype.AUTO:
+    if model.dtype != dtype.AUTO or model.source == "endpoint":
         return model
     if model.architecture == "encoder":
         return replace(model, dtype="float32")
@@ -77,9 +78,23 @@ def resolve(model: Model) -> Weights:
         InputError: there is no such model, it cannot be seen from here, a file of it is damaged, or
             code of another repository is to run.
     """
-    sources = {"hub": _on_hub, "package": _packaged, "path": _at_path}
+    sources = {"hub": _on_hub, "package": _packaged, "path": _at_path, "endpoint": _served}
     found = sources[model.source](model)
     return replace(found, content={**found.content, **_arguments(model)})
+
+
+def _served(model: Model) -> Weights:
+    """What a server has: nobody is asked, since it may say another thing at every answer."""
+    if model.tokenizer is None:
+        return Weights(model, model.revision)
+    return Weights(model, model.revision, {"tokenizer": _tokenizer_revision(model.tokenizer)})
+
+
+def _tokenizer_revision(name: str) -> str:
+    """The digest of the files of a folder, or the commit of a model of the hub."""
+    if Path(name).is_dir():
+        return digests.of_files({each.name: each for each in Path(name).glob("*token*")})
+    return _hub_commit(name, "main")[0]
 
 
 def commit(model: Model) -> str:
@@ -88,7 +103,7 @@ def commit(model: Model) -> str:
     Raises:
         InputError: there is no such model, or it cannot be seen from here.
     """
-    return _hub_commit(model)[0]
+    return _hub_commit(model.id, model.revision)[0]
 
 
 def verify(weights: Weights) -> None:
@@ -111,7 +126,7 @@ def verify(weights: Weights) -> None:
 
 
 def _on_hub(model: Model) -> Weights:
-    commit, offline = _hub_commit(model)
+    commit, offline = _hub_commit(model.id, model.revision)
     remote_code.check_own(model, commit)
     return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)), offline)
 
@@ -151,27 +166,27 @@ def _exists(text: str) -> bool:
         return False
 
 
-def _hub_commit(model: Model) -> tuple[str, bool]:
+def _hub_commit(name: str, revision: str) -> tuple[str, bool]:
     """The commit, and whether only the cache knows it, since the hub did not answer."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return str(HfApi().model_info(model.id, revision=model.revision).sha), False
+        return str(HfApi().model_info(name, revision=revision).sha), False
     except HFValidationError as error:
-        raise InputError(f"model.id={model.id} is no id of the hub: {error}") from error
+        raise InputError(f"model.id={name} is no id of the hub: {error}") from error
     except hub.errors() as error:
         fix = "and it is not in the local cache; check model.id, the network, and HF_TOKEN"
         try:
             # A snapshot is whole without the weights in other formats, which `prefetch` leaves out.
             cached = snapshot_download(
-                model.id,
-                revision=model.revision,
+                name,
+                revision=revision,
                 local_files_only=True,
                 allow_patterns="config.json",
             )
         except LocalEntryNotFoundError:
-            raise InputError(hub.refusal(error, model.id, model.revision, fix)) from error
+            raise InputError(hub.refusal(error, name, revision, fix)) from error
         return Path(cached).name, True
 
 
@@ -199,22 +214,31 @@ def location(weights: Weights) -> str:
 
 @lru_cache(maxsize=2)
 def tokenizer(weights: Weights) -> Any:
-    """The model's tokenizer.
+    """The model's tokenizer; an estimate, where a server keeps it to itself.
 
     Raises:
         InputError: the model has none, one that cannot be loaded, or another than was planned with.
     """
+    model = weights.model
+    if model.source != "endpoint":
+        revision = weights.revision if model.source == "hub" else None
+        return _loaded_tokenizer(weights, location(weights), revision)
+    if model.tokenizer is None:
+        return Estimate()
+    revision = None if Path(model.tokenizer).is_dir() else weights.content["tokenizer"]
+    return _loaded_tokenizer(weights, model.tokenizer, revision)
+
+
+def _loaded_tokenizer(weights: Weights, folder: str, revision: str | None) -> Any:
     from transformers import AutoTokenizer
 
-    on_hub, folder = weights.model.source == "hub", location(weights)
+    model = weights.model
     with refusing(
-        f"the tokenizer of model {weights.model.name} in {folder}",
+        f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
         found = AutoTokenizer.from_pretrained(
-            folder,
-            revision=weights.revision if on_hub else None,
-            trust_remote_code=weights.model.trust_remote_code,
+            folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
         found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
     verify(weights)  # what was read is what the plan names

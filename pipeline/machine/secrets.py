@@ -23,6 +23,9 @@ def known() -> frozenset[str]:
 
 def _given() -> Iterator[str]:
     yield from (value for name, value in os.environ.items() if is_secret(name))
+    for name in os.environ:  # OPENAI_API_KEY_FILE names a file with what OPENAI_API_KEY would hold
+        if name.endswith("_FILE") and is_secret(name.removesuffix("_FILE")):
+            yield _text(name, "")
     hub = os.environ.get("HF_HOME", "~/.cache/huggingface")
     yield _text("HF_TOKEN_PATH", f"{hub}/token")
     profiles = ConfigParser(interpolation=None)

@@ -30,7 +30,7 @@ class PastBranch:
     benchmark: str
     method: str
     setting: str
-    billions_of_parameters: float
+    billions_of_parameters: float | None
     training_cutoff: str | None
     artifacts: dict[str, Artifact]
     record: Mapping[str, Any]

@@ -220,6 +220,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
     parameters = [
         {"model": model, "metric": "billions_of_parameters", "value": billions}
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
+        if billions is not None
     ]
     seeds = list(by_setting(branches).values())
     costs = [[_cost_row(_runtime(branch)) for branch in each] for each in seeds]

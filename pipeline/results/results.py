@@ -84,7 +84,7 @@ class Results:
     def __str__(self) -> str:
         run, page = self.record["run"], Store(self.folder).where(PAGE)
         model = run["model"]
-        computed = "" if run["answers"] else f" in {model['dtype']}"
+        computed = "" if run["answers"] or model.get("endpoint") else f" in {model['dtype']}"
         trusted = f"model.trust_remote_code=true: code of {model['id']} was allowed to run\n"
         return (
             f"{model['name']} on {self._benchmark['name']}{computed}{_part(self._benchmark)}\n\n"

@@ -4,10 +4,12 @@ They are found here, where a sentence says so, and not on the GPU.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from operators.methods.ability import PREFER, Ability
+from operators.prompts.estimate import ESTIMATE
 from operators.prompts.expansion import longest_text
 from operators.prompts.tokens import too_long
 from pipeline.inputs import models
@@ -20,6 +22,13 @@ from pipeline.storage.recipe import Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
 VERSION = 2
+
+
+def _tokenizer(weights: Weights) -> dict[str, Any]:
+    """What counts the tokens; an estimate, where a server's tokenizer is not known."""
+    if weights.model.source != "endpoint":
+        return {"tokenizer": weights.model.id, **weights.fields}
+    return {"tokenizer": weights.model.tokenizer or ESTIMATE, **weights.content}
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,7 @@ class Admit:
     def recipe(self) -> Recipe:
         """The prompts, the tokenizer and the room that is left for them."""
         fields = {
-            "tokenizer": self.weights.model.id,
-            **self.weights.fields,
+            **_tokenizer(self.weights),
             "software": versions("transformers", "tokenizers"),
             "chat_template": self.weights.model.chat_template,
             "trust_remote_code": self.weights.model.trust_remote_code,

@@ -19,6 +19,11 @@ from pipeline.storage.recipe import Recipe
 # 2: the recipes of all abilities hold the same fields of model and engine.
 # 3: every byte of the weights counts, and the tokenizers' version.
 VERSION = 3
+# Fields of a model that say how it is loaded.
+LOADED = (
+    *("dtype", "gguf_file", "tensor_parallel", "pipeline_parallel", "trust_remote_code"),
+    *("tokenizer", "content"),  # they count tokens, and are part of the recipe of `admitted`
+)
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,17 @@ def questions(
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
     """The weights, and how they are loaded."""
     found = {**in_recipe(weights.model), **weights.fields}
+    if weights.model.source == "endpoint":  # how a server loads it, only the server knows
+        return {name: value for name, value in found.items() if name not in LOADED}
     return found | ({"tensor_parallel": "any"} if decoding.mix_tensor_parallel else {})
 
 
 def software(ability: Ability, decoding: Decoding) -> dict[str, str]:
     """The engine that answers, and what it computes with, each with its version on this machine."""
-    engine = decoding.engine_for(ability.name).version()
-    return {"engine": engine, **versions("torch", "transformers", "tokenizers")}
+    engine = decoding.engine_for(ability.name)
+    if engine.gpus == "none":  # nothing is computed here
+        return {"engine": engine.version()}
+    return {"engine": engine.version(), **versions("torch", "transformers", "tokenizers")}
 
 
 def _environment(ability: Ability, decoding: Decoding) -> dict[str, dict[str, str]]:

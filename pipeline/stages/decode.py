@@ -8,14 +8,16 @@ asks before it begins and before it publishes.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
 import polars as pl
 
-from operators.errors import DecodingError, InputError, StoppedError
+from operators.engines.prices import Prices, Purse
+from operators.errors import DecodingError, FactsweepError, InputError, StoppedError
 from operators.schemas import empty
 from pipeline.machine import processor
 from pipeline.stages import trial
@@ -25,8 +27,10 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.shard import Counts, Footer, numbers
 
 _REPORT_EVERY_S = 0.5
+_PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
 
+BROKE = "the next request might exceed max_cost"
 # Told what was done since the last time; says whether to stop.
 Report = Callable[[dict[str, float]], bool]
 
@@ -43,6 +47,7 @@ class Hardware:
     tensor_parallel: int
     named: str | None = None
     per_gpu: int = 1
+    prices: Prices | None = None  # of a server that counts tokens instead
 
     @property
     def name(self) -> str:
@@ -85,6 +90,11 @@ class Work:
         """The table that the shard's finished chunks lie in, while it is open."""
         return f"chunks/{self.open_name}"
 
+    @property
+    def refusals(self) -> str:
+        """The table that those prompts lie in meanwhile that were refused an answer."""
+        return f"chunks/errors/{self.shard}"
+
 
 def todo(work: Work) -> pl.DataFrame:
     """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
@@ -120,11 +130,29 @@ def n_left(work: Work) -> int:
         n = int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
     chunks = work.artifact.published(work.chunks)
     # Two engines that were cut off from each other may have answered the same prompts.
-    return max(0, n - sum(_chunk(work, each).rows for each in chunks))
+    done = sum(_chunk(work, each).rows for each in chunks) + _refused(work).height
+    return max(0, n - done)
+
+
+def _refused(work: Work) -> pl.DataFrame:
+    """The error rows of the prompts that were refused an answer, while the shard is open."""
+    read = work.artifact.read_chunk
+    names = work.artifact.published(work.refusals)
+    found = [read("errors", work.refusals, each) for each in names]
+    return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
 
 
 def _chunk(work: Work, name: str) -> Footer:
     return work.artifact.footer(work.table, name, work.chunks)
+
+
+def open_counts(artifact: Artifact) -> Iterator[Counts]:
+    """What the finished chunks of an artifact's open shards took."""
+    table = artifact.stage
+    for shard in artifact.store.folders(f"{artifact.folder}/chunks/{table}"):
+        folder = f"chunks/{table}/{shard}"
+        for chunk in artifact.published(folder):
+            yield artifact.footer(table, chunk, folder).counts
 
 
 def is_published(work: Work) -> bool:
@@ -132,56 +160,139 @@ def is_published(work: Work) -> bool:
     return work.artifact.has(work.table, work.shard)
 
 
-def decode(work: Work, engine: Any, tokenizer: Any, report: Report) -> None:
+def decode(
+    work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
+) -> None:
     """Answer the prompts of a shard that have no answer yet, and publish it.
 
+    What a server charges is paid from the purse, if there is one.
+
     Raises:
-        StoppedError: the report said so; what is finished is published.
+        InputError: a server answers nothing, or a model what is no number; what is finished is
+            published, as in all cases.
+        StoppedError: the report said so, or the purse is empty.
         DecodingError: engines die of more prompts than can be by chance.
-        InputError: the model answers what is no number.
         ArtifactHeldError: another driver has taken the artifact over.
     """
     rows = todo(work)
     if not is_published(work):
         try:
-            _answer(work, rows, engine, tokenizer, report)
+            _answer(work, rows, Feed(engine, work, purse), tokenizer, report)
         except FileNotFoundError:
             if not is_published(work):  # else another engine has, and clears its chunks away
                 raise
     report({"shards": 1, "errors": _settle(work, rows)})
 
 
-def _answer(work: Work, rows: pl.DataFrame, engine: Any, tokenizer: Any, report: Report) -> None:
+def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report: Report) -> None:
     tally = _Tally(report, work.hardware)
-    shard = _OpenShard(work, rows, tally)
+    shard = _OpenShard(work, rows, tally, feed.chunk(work.rows_per_chunk))
     while not (left := shard.left()).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
-        for row, counts in work.question.task.answered(group, engine, tokenizer):
-            if not _has_numbers(row):
-                shard.pause()
-                raise InputError(
-                    f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
-                    "its type overflows or its weights are damaged; check them, or give another "
-                    "model.dtype, such as float32."
-                )
-            asked_to_stop = tally.count(counts)
-            shard.keep(row)
-            if asked_to_stop:
-                shard.pause()
-                raise StoppedError("stopped; the next run resumes from what is published.")
+        try:
+            for row, counts, error in work.question.task.answered(group, feed.engine, tokenizer):
+                _check_numbers(work, row)
+                if tally.count(counts):
+                    feed.close()
+                shard.keep(row, error)
+                if not feed.drains:
+                    break
+        except FactsweepError:
+            shard.pause()
+            raise
+        if feed.closed:
+            shard.pause()
+            raise StoppedError("stopped; the next run resumes from what is published.")
+        if feed.is_broke():
+            shard.pause()
+            raise StoppedError(BROKE)
         shard.survived()
     tally.flush()
     shard.publish()
 
 
+def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
+    """Refuse an answer that is no number."""
+    if not _has_numbers(row):
+        raise InputError(
+            f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
+            "its type overflows or its weights are damaged; check them, or give another "
+            "model.dtype, such as float32."
+        )
+
+
 def _has_numbers(value: Any) -> bool:
     """Whether all numbers of an answer are some."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return all(map(_has_numbers, value.values()))
     if isinstance(value, list):
         return all(map(_has_numbers, value))
     return not (isinstance(value, float) and math.isnan(value))
+
+
+class Feed:
+    """Hands an engine its requests until it is closed.
+
+    What a server has under way is paid for: its answers are waited for when the run is to stop.
+    Those of an engine of our own are dropped.
+    """
+
+    def __init__(self, engine: Any, work: Work, purse: Purse | None) -> None:
+        self._engine = engine
+        self._is_paid = bool(getattr(engine, "is_paid", False))
+        self._prices = work.hardware.prices
+        self._purse = purse if self._is_paid and self._prices else None
+        self._reserved: dict[str, float] = {}
+        self._refused, self._admitted = False, 0
+        self.closed = False
+
+    @property
+    def engine(self) -> Any:
+        """What is asked in place of the engine."""
+        return self if self._is_paid else self._engine
+
+    @property
+    def drains(self) -> bool:
+        """Whether answers are still to be taken."""
+        return self._is_paid or not self.closed
+
+    def chunk(self, rows: int) -> int:
+        """How many answers are kept together, of the number that was asked for."""
+        return min(rows, _PAID_CHUNK) if self._is_paid else rows
+
+    def close(self) -> None:
+        """Hand out no more."""
+        self.closed = True
+
+    def is_broke(self) -> bool:
+        """Whether there was no money for a single request more."""
+        return self._refused and not self._admitted
+
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's answers."""
+        self._refused, self._admitted = False, 0
+        for answer in self._engine.answers(takewhile(self._may_go, requests)):
+            if self._purse is not None:
+                self._purse.settle(self._reserved.pop(answer.request_id), self._cost(answer))
+            yield answer
+
+    def _may_go(self, request: Any) -> bool:
+        """Whether a request may be sent: not when it is to end, nor without the money for it."""
+        if self.closed:
+            return False
+        if self._purse is not None and self._prices is not None:
+            most = self._prices.at_most(request.text, request.most_output_tokens)
+            if not self._purse.reserve(most):
+                self._refused = True
+                return False
+            self._reserved[request.request_id] = most
+        self._admitted += 1
+        return True
+
+    def _cost(self, answer: Any) -> float:
+        assert self._prices is not None
+        return self._prices.of(answer.n_prompt_tokens, answer.n_output_tokens or 0)
 
 
 def _settle(work: Work, rows: pl.DataFrame) -> int:
@@ -194,26 +305,32 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
     errors = _errors(work, asked.join(answers, on="prompt_id", how="anti", maintain_order="left"))
     if not errors.is_empty():
         work.artifact.write("errors", work.shard, errors)
-    for chunk in work.artifact.shards(work.chunks):
-        work.artifact.drop(f"{work.chunks}/{chunk}.parquet")
+    for folder in (work.chunks, work.refusals):
+        for chunk in work.artifact.shards(folder):
+            work.artifact.drop(f"{folder}/{chunk}.parquet")
     trial.drop(work.artifact, work.open_name)
     return errors.height
 
 
-def _errors(work: Work, condemned: pl.DataFrame) -> pl.DataFrame:
-    return condemned.select(
+def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
+    """Why each has no answer: it was refused one, or engines died of it."""
+    died = unanswered.select(
         "prompt_id",
         stage=pl.lit("decode"),
         reason=pl.lit("engine_died"),
         detail=pl.lit(f"{work.max_deaths} engines died while they answered it alone"),
     )
+    return died.update(_refused(work), on="prompt_id", how="left")
 
 
 class _OpenShard:
     """A shard while it is decoded: its answers so far, its chunks and its trial."""
 
-    def __init__(self, work: Work, rows: pl.DataFrame, tally: "_Tally") -> None:
+    def __init__(
+        self, work: Work, rows: pl.DataFrame, tally: "_Tally", rows_per_chunk: int
+    ) -> None:
         self._work = work
+        self._rows_per_chunk = rows_per_chunk
         self._rows = rows
         self._tally = tally
         chunks = work.artifact.published(work.chunks)
@@ -222,15 +339,19 @@ class _OpenShard:
         # Two engines that were cut off from each other may have answered the same prompts.
         self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
+        self._refused = _refused(work)
+        self._refusals: list[dict[str, Any]] = []
         self._trial = trial.read(work.artifact, work.open_name)
 
     def left(self) -> pl.DataFrame:
-        """The prompts that have no answer and are not condemned."""
+        """The prompts that have no answer, were not refused one, and are not condemned."""
+        refused = pl.concat([self._refused, _frame("errors", self._refusals)])
         rows = self._rows.join(self._answers(), on="prompt_id", how="anti", maintain_order="left")
+        rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
         return rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
 
     def _answers(self) -> pl.DataFrame:
-        return pl.concat([self._kept, _frame(self._work, self._buffer)])
+        return pl.concat([self._kept, _frame(self._work.table, self._buffer)])
 
     def narrow(self, left: pl.DataFrame) -> None:
         """Suspect fewer prompts, if the current ones have seen too many engines die."""
@@ -253,16 +374,27 @@ class _OpenShard:
         """The attempt is over, and the engine lives."""
         self._trial = self._trial.survived()
 
-    def keep(self, row: dict[str, Any]) -> None:
-        """Keep an answer; a full buffer is published as a chunk."""
-        self._buffer.append(row)
-        if len(self._buffer) == self._work.rows_per_chunk:
+    def keep(self, row: dict[str, Any], error: Mapping[str, str] | None = None) -> None:
+        """Keep an answer, or why there is none; a full buffer is published as a chunk."""
+        if error is None:
+            self._buffer.append(row)
+        else:
+            self._refusals.append({**error, "stage": "decode"})
+        if len(self._buffer) + len(self._refusals) == self._rows_per_chunk:
             self.flush()
 
     def flush(self) -> None:
-        """Publish what is finished as a chunk, under a name that no other engine uses."""
-        if self._buffer:
-            frame = _frame(self._work, self._buffer)
+        """Publish what is finished as a chunk, under a name that no other engine uses.
+
+        What was refused goes first: the counts, which are the answers' chunk's, cover both.
+        """
+        if self._refusals:
+            frame = _frame("errors", self._refusals)
+            self._work.artifact.write_chunk("errors", self._work.refusals, uuid4().hex, frame)
+            self._refused = pl.concat([self._refused, frame])
+        if self._buffer or self._refusals:
+            self._refusals = []
+            frame = _frame(self._work.table, self._buffer)
             counts = self._take()
             self._work.artifact.write_chunk(
                 self._work.table, self._work.chunks, uuid4().hex, frame, counts
@@ -281,6 +413,8 @@ class _OpenShard:
 
         Its counts are those of its chunks, whichever run decoded them.
         """
+        if self._refusals:
+            self.flush()  # error rows are made of what is published
         work = self._work
         answered = self._rows.select("prompt_id").join(
             self._answers(), on="prompt_id", maintain_order="left"
@@ -300,8 +434,8 @@ class _OpenShard:
         return {**sums, "model": self._work.model, "hardware": " + ".join(names)}
 
 
-def _frame(work: Work, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=empty(work.table).schema)
+def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=empty(table).schema)
 
 
 class _Tally:
@@ -325,6 +459,13 @@ class _Tally:
         self._reported = time.monotonic()
         return self._report(dict(pending))
 
+    def _cost(self, taken: Mapping[str, float]) -> dict[str, float]:
+        """What the tokens cost, where somebody charges them."""
+        prices = self._hardware.prices
+        if prices is None:
+            return {}
+        return {"cost": prices.of(taken["prompt_tokens"], taken["output_tokens"])}
+
     def take(self) -> dict[str, float]:
         """What was counted since the last taking, and what it cost."""
         now = time.monotonic()
@@ -332,6 +473,7 @@ class _Tally:
         taken, self._taken = self._taken, Counter()
         return {
             **taken,
+            **self._cost(taken),
             "seconds": seconds,
             "gpu_seconds": seconds * self._hardware.gpus / self._hardware.per_gpu,
             "core_seconds": seconds * self._hardware.cores,

@@ -7,10 +7,12 @@ from typing import Any
 import polars as pl
 
 from operators import seeds
-from operators.engines.protocol import Answer, Engine, Request, Sampling
+from operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
 from operators.prompts.tokens import encode
 from pipeline.config.settings import Run
 from pipeline.stages.question import Answered, Question, Questions
+
+SERVED = "prompts answered by "  # in counts: what a server said that it is
 
 
 def questions(run: Run) -> Questions:
@@ -76,17 +78,22 @@ class Generate:
     def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row, in the order in which they are finished."""
         for answer in engine.answers(self._requests(rows, tokenizer)):
-            yield Answered(self._row(answer), _counts(answer))
+            if isinstance(answer, Refused):
+                yield refused(answer)
+            else:
+                yield Answered(self._row(answer), _counts(answer))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
         for part in rows.iter_slices(1024):
             ids = self.token_ids(tokenizer, part["text"].to_list())
-            for prompt_id, token_ids in zip(part["prompt_id"], ids, strict=True):
+            for prompt_id, text, token_ids in zip(
+                part["prompt_id"], part["text"], ids, strict=True
+            ):
                 # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
                 seed = (
                     None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
                 )
-                yield Request(prompt_id, token_ids, self.sampling, seed)
+                yield Request(prompt_id, token_ids, self.sampling, seed, text)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:
@@ -96,11 +103,27 @@ class Generate:
         return {"prompt_id": answer.request_id, **asdict(completion)}
 
 
+def refused(request: Refused) -> Answered:
+    """A request without an answer, with what it cost."""
+    tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
+    error = {
+        "prompt_id": request.request_id,
+        "reason": request.reason,
+        "detail": request.detail,
+    }
+    return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
+
+
 def _counts(answer: Answer) -> dict[str, float]:
+    n_output = answer.n_output_tokens
+    if n_output is None:
+        n_output = sum(each.n_tokens for each in answer.completions)
+    served = {f"{SERVED}{answer.served}": 1} if answer.served else {}
     return {
         "prompts": 1,
         "answers": len(answer.completions),
         "prompt_tokens": answer.n_prompt_tokens,
         "cached_tokens": answer.n_cached_tokens,
-        "output_tokens": sum(each.n_tokens for each in answer.completions),
+        "output_tokens": n_output,
+        **served,
     }

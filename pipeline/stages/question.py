@@ -14,10 +14,14 @@ from pipeline.config.settings import Run
 
 
 class Answered(NamedTuple):
-    """A row of the table that is written, and what it counts for."""
+    """A row of the table that is written, and what it counts for.
+
+    With an `error` (prompt_id, reason and detail) there is no answer, and the row is empty.
+    """
 
     row: dict[str, Any]
     counts: Mapping[str, float]
+    error: Mapping[str, str] | None = None
 
 
 class Task(Protocol):

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, percent
+from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 
 _PERCENT = percent(1)
 _SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
@@ -12,7 +12,8 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     """One row per stage and setting: prompts, tokens, hours and bytes, with what was predicted.
 
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
-    else of cores; engine-hours count an engine once, however many of them it holds.
+    else of cores; engine-hours count an engine once, however many of them it holds. What a server
+    charged is `spent`.
 
     >>> spent = pl.DataFrame({
     ...     "stage": ["generations"], "setting": ["zero-shot"], "prompts": [90], "answers": [90],
@@ -28,7 +29,9 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     ('+25.0%', '4.20', '4.00')
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
-    summed = [_sum(name) for name in (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "bytes")]
+    charged = ["cost"] if "cost" in rows and rows["cost"].count() else []
+    sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "bytes", *charged)
+    summed = [_sum(name) for name in sums]
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
@@ -42,6 +45,7 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
         COUNT.column(pl.col("prompt_tokens")).alias("prompt tokens"),
         COUNT.column(pl.col("output_tokens")).alias("output tokens"),
         _PERCENT.column(_finite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias("cached"),
+        *(MONEY.column(pl.col(name)).alias("spent") for name in charged),
         HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
         HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
         HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),

@@ -24,7 +24,9 @@ from pipeline.results.compare import Comparison
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
 GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
 MODELS = {
-    name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text()) for name in choices("model")
+    name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text())
+    for name in choices("model")
+    if name != "endpoint"  # any model at any address
 }
 # Of these no more than the id is written down; the rest is read from the hub.
 READ = {name for name, model in MODELS.items() if "base/any@_here_" in model["defaults"]}
@@ -33,6 +35,11 @@ ENCODERS = [name for name, model in MODELS.items() if "base/encoder@_here_" in m
 DECODERS = sorted({*MODELS} - {*ENCODERS} - READ)
 RETRIEVALS = ("random", "semantic", "temporal", "optimal", "exact")
 SET_OF = {
+    "model=endpoint": [
+        "model.name=endpoint",
+        "model.id=some-model",
+        "model.endpoint=http://127.0.0.1:8000/v1",
+    ],
     "prompt=masked": ["model=bert-base-uncased"],
     "prompt=plausibility": ["benchmark=probelm-mini"],
     **{f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)},
@@ -216,7 +223,7 @@ WRONG = {
     "decoding.max_tokens=0": "decoding.max_tokens=0; it must be an integer from 1 to 10,000,000.",
     "decoding.stop=x": "decoding.stop='x'; it must be a list.",
     "decoding.stop=[a,'']": "decoding.stop.1=''; it must be text that is not empty.",
-    "decoding.engine=nope": "decoding.engine='nope'; it must be vllm or fake.",
+    "decoding.engine=nope": "decoding.engine='nope'; it must be vllm or endpoint or fake.",
     "decoding.samples.n_prompts=-1": "decoding.samples.n_prompts=-1; "
     "it must be an integer from 0 to 10,000,000.",
     "decoding.samples.n_answers=-25": "decoding.samples.n_answers=-25; "

@@ -1,0 +1,490 @@
+"""A model behind an endpoint as an engine: any server that speaks OpenAI's protocol.
+
+Many requests are under way at once; how many is learned (`Limit`). The client (`openai`) sends a
+request again after what passes by itself. What does not (no such model, no credit, a wrong key)
+ends the run with one sentence; what is wrong with a prompt alone makes it a row with the reason.
+"""
+
+import asyncio
+import json
+import math
+import re
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
+from operators.engines.limit import Limit
+from operators.engines.openai_client import key, refusal, without
+from operators.engines.protocol import Answer, Completion, Refused, Request
+from operators.errors import InputError
+from operators.prompts.estimate import Estimate
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+T = TypeVar("T")
+
+ANY = "any"  # a revision: whatever the server has
+_TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
+_NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
+_FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
+_TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGNORECASE)
+_OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
+_TRIES = 1_000  # of a request; `give_up_s` ends it long before
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PROBE = "The capital of France is"
+
+
+class _NoAnswerError(Exception):
+    """An answer that is none: why, what is said of it, and what it cost."""
+
+    def __init__(self, reason: str, detail: str, usage: "_Usage") -> None:
+        super().__init__(detail)
+        self.reason, self.usage = reason, usage
+
+
+class _Usage(NamedTuple):
+    """Tokens as the server counts them."""
+
+    prompt: int
+    output: int
+    cached: int = 0
+
+    def __add__(self, other: Any) -> "_Usage":
+        return _Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class EndpointEngine:
+    """Asks a server; whatever is said of a prompt is yielded as soon as it is there."""
+
+    is_paid = True  # what is under way is waited for, and kept soon
+
+    def __init__(self, start: Start) -> None:
+        assert start.endpoint is not None, "settings see to it"
+        self._start, self._endpoint = start, start.endpoint
+        self._key = key(start.endpoint.key)
+        self._limit = Limit(max=start.endpoint.max_concurrent)
+        self._left_out: set[str] = set()
+        self._max_tokens = "max_tokens"
+        self._answered_at, self._is_dead = -math.inf, False
+        self._estimate = Estimate()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
+        """One answer for each request, or why there is none, in the order they are finished.
+
+        Raises:
+            InputError: the server answers nothing, whatever it is asked.
+        """
+        yield from self._each(requests, self._answer)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._loop.is_running():
+            if "_client" in self.__dict__:
+                asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _each(
+        self, requests: Iterable[Request], ask: Callable[[Request], Awaitable[T]]
+    ) -> Iterator[T]:
+        """Ask for each request, as many at once as are allowed.
+
+        Where one ends the run, those that are under way are waited for: they are paid for.
+        """
+        waiting, more, fatal = iter(requests), True, list[InputError]()
+        done, running = SimpleQueue[Future[T]](), set[Future[T]]()
+        try:
+            while more or running:
+                while more and len(running) < self._limit.allowed:
+                    request = next(waiting, None)
+                    if request is None:
+                        more = False
+                        break
+                    future = asyncio.run_coroutine_threadsafe(_awaited(ask(request)), self._loop)
+                    running.add(future)
+                    future.add_done_callback(done.put)
+                if running:
+                    future = done.get()
+                    running.remove(future)
+                    try:
+                        answer = future.result()
+                    except InputError as error:
+                        more, fatal = False, [*fatal, error]
+                    else:
+                        yield answer
+        finally:
+            for future in running:
+                future.cancel()
+        if fatal:
+            raise fatal[0]
+
+    async def _answer(self, request: Request) -> Answer | Refused:
+        from openai import OpenAIError
+
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._endpoint.give_up_s):
+                answer = self._read(request, await self._said(request))
+        except (OpenAIError, TimeoutError, ValueError, _NoAnswerError) as error:
+            return await self._explained(request, error, began)
+        self._answered_at = time.monotonic()
+        return answer
+
+    async def _said(self, request: Request) -> Any:
+        """What the server says, asked without what it does not know."""
+        from openai import BadRequestError, UnprocessableEntityError
+
+        while True:
+            asked = self._parameters(request)
+            try:
+                return await self._create(asked)
+            except (BadRequestError, UnprocessableEntityError) as error:
+                if not self._can_do_without(str(error), asked):
+                    raise
+
+    async def _create(self, asked: Mapping[str, Any]) -> Any:
+        client, extra = self._client, dict(self._start.arguments)
+        of = client.chat.completions if self._endpoint.chat else client.completions
+        return await of.create(**asked, extra_body=extra)
+
+    def _parameters(self, request: Request) -> dict[str, Any]:
+        """What is asked; nothing that says what a server does anyway."""
+        sampling = request.sampling
+        asked: dict[str, Any] = {
+            "model": self._start.model,
+            self._max_tokens: sampling.max_tokens,
+            "temperature": sampling.temperature,
+        }
+        if self._endpoint.chat:
+            asked["messages"] = [{"role": "user", "content": request.text}]
+        else:
+            asked["prompt"] = request.text
+        if sampling.stop:
+            asked["stop"] = list(sampling.stop)
+        if sampling.n > 1:
+            asked["n"] = sampling.n
+        if sampling.top_p < 1:
+            asked["top_p"] = sampling.top_p
+        if sampling.logprobs:
+            asked["logprobs"] = True if self._endpoint.chat else 1
+        if request.seed is not None:
+            asked["seed"] = request.seed
+        return {name: value for name, value in asked.items() if name not in self._left_out}
+
+    def _can_do_without(self, said: str, asked: Mapping[str, Any]) -> bool:
+        """Whether what the server does not take can be left out, or has another name."""
+        if "max_completion_tokens" in said and "max_tokens" in asked:
+            self._max_tokens = "max_completion_tokens"
+            return True
+        for name in _OPTIONAL:
+            if name in asked and re.search(rf"\b{name}\b", said):
+                if name not in self._left_out:
+                    self._left_out.add(name)
+                    sys.stderr.write(f"{self._start.model} takes no {name}: none are asked for.\n")
+                return True
+        return False
+
+    def _read(self, request: Request, said: Any) -> Answer:
+        """The answer in what the server said.
+
+        Raises:
+            _NoAnswerError: there is none in it.
+        """
+        usage, n = self._usage(request, said), request.sampling.n
+        served = self._served(said, usage)
+        if len(said.choices) != n:
+            detail = f"{len(said.choices)} answers in place of {n}"
+            raise _NoAnswerError("bad_answer", detail, usage)
+        completions = tuple(
+            _completion(request, each, usage, chat=self._endpoint.chat) for each in said.choices
+        )
+        return Answer(
+            request.request_id, completions, usage.prompt, usage.cached, usage.output, served
+        )
+
+    def _usage(self, request: Request, said: Any) -> _Usage:
+        """What the server counts; an estimate, where it counts nothing."""
+        usage = getattr(said, "usage", None)
+        if usage is None or usage.prompt_tokens is None:
+            texts = [_text(each, chat=self._endpoint.chat) or "" for each in said.choices]
+            counted = self._estimate([request.text, *texts]).input_ids
+            return _Usage(len(counted[0]), sum(map(len, counted[1:])))
+        details = getattr(usage, "prompt_tokens_details", None)
+        cached = (details and details.cached_tokens) or 0
+        return _Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+
+    def _served(self, said: Any, usage: _Usage) -> str:
+        """What the server says it answered with: a model, and its fingerprint if it tells one.
+
+        Raises:
+            _NoAnswerError: it is not what was asked for.
+        """
+        model = str(getattr(said, "model", None) or self._start.model)
+        fingerprint = getattr(said, "system_fingerprint", None)
+        asked, wanted = self._start.model, self._start.revision or ANY
+        right = is_same(asked, model) if wanted == ANY else wanted in (model, fingerprint)
+        if not right:
+            named = asked if wanted == ANY else wanted
+            found = " ".join(filter(None, (model, fingerprint)))
+            raise _NoAnswerError("other_model", f"{found} answered in place of {named}", usage)
+        return " ".join(filter(None, (model, fingerprint)))
+
+    async def _explained(self, request: Request, error: Exception, began: float) -> Refused:
+        """Why a prompt has no answer, if that is about the prompt.
+
+        Raises:
+            InputError: it is about the server, or about who asks.
+        """
+        from openai import APIStatusError
+
+        said = without(self._key, getattr(error, "message", error)) or type(error).__name__
+        usage = _Usage(0, 0)
+        if isinstance(error, _NoAnswerError):
+            usage, reason = error.usage, error.reason
+            if reason != "other_model":
+                return Refused(request.request_id, reason, said, usage.prompt, usage.output)
+        elif isinstance(error, APIStatusError):
+            status, whole = error.status_code, f"{error.code} {error.body} {error}"
+            if status in (401, 402, 403, 404) or (status == 429 and _NO_CREDIT.search(whole)):
+                raise self._refusal(said) from None
+            reason = _reason(status, whole)
+            if reason in ("content_filter", "prompt_too_long"):
+                return Refused(request.request_id, reason, said)
+        else:
+            reason = "endpoint_failed"
+        usage += await self._probed(request, said, since=_since(reason, began))
+        return Refused(request.request_id, reason, said, usage.prompt, usage.output)
+
+    async def _probed(self, request: Request, said: str, since: float) -> _Usage:
+        """Tell a bad prompt from a server that answers nobody; returns what that took.
+
+        Raises:
+            InputError: it answers nothing.
+        """
+        from openai import OpenAIError
+
+        async with self._probing:
+            if self._answered_at >= since:
+                return _Usage(0, 0)
+            if self._is_dead:
+                raise self._refusal(said) from None
+            self._is_dead = True  # unless the probe is answered
+            probe = replace(request, request_id="", text=_PROBE)
+            try:
+                async with asyncio.timeout(self._endpoint.give_up_s):
+                    answer = self._read(probe, await self._said(probe))
+            except _NoAnswerError as error:
+                if error.reason != "other_model":
+                    self._is_dead = False
+                    return error.usage
+                raise self._refusal(said) from None
+            except (OpenAIError, TimeoutError, ValueError):
+                raise self._refusal(said) from None
+            self._answered_at, self._is_dead = time.monotonic(), False
+            return _Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+
+    def _refusal(self, said: str) -> InputError:
+        return refusal(self._start.model, self._endpoint.url, said)
+
+    @cached_property
+    def _probing(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
+    def _client(self) -> "AsyncOpenAI":
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(
+            base_url=self._endpoint.url,
+            api_key=self._key or "none",  # a server of one's own may need none
+            timeout=self._endpoint.timeout_s,
+            max_retries=_TRIES,
+            http_client=_watched(self._limit, self._endpoint.timeout_s),
+        )
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer
+
+
+def _since(reason: str, began: float) -> float:
+    """From when on an answer shows that a server is not to blame."""
+    return began if reason == "endpoint_failed" else 0.0
+
+
+def _reason(status: int, said: str) -> str:
+    """What a status means for a prompt."""
+    if status == 429 or status >= 500 or status in (408, 409):
+        return "endpoint_failed"
+    if _FILTERED.search(said):
+        return "content_filter"
+    return "prompt_too_long" if _TOO_LONG.search(said) else "bad_request"
+
+
+def is_same(asked: str, found: str) -> bool:
+    """Whether a server that names a model means the one that was asked for.
+
+    Servers add a version, or leave out who made the model.
+
+    >>> is_same("gpt-4o", "gpt-4o-2024-08-06"), is_same("meta/llama-3", "llama-3")
+    (True, True)
+    >>> is_same("gpt-4o", "gpt-4o-mini"), is_same("gpt-4o", "gpt-3.5-turbo")
+    (False, False)
+    """
+    mine, theirs = (name.rstrip("/").rpartition("/")[2].lower() for name in (asked, found))
+    version = re.compile(re.escape(mine) + r"(?:[-@:]v?\d[\d.\-]*(?:-\w+)?)?")
+    return version.fullmatch(theirs) is not None
+
+
+def _text(choice: Any, *, chat: bool) -> str | None:
+    text = choice.message.content if chat else choice.text
+    return None if text is None else str(text)
+
+
+def _completion(request: Request, choice: Any, usage: _Usage, *, chat: bool) -> Completion:
+    """An answer as an engine of ours would give it: without what ended it.
+
+    Raises:
+        _NoAnswerError: the server, or the model, will not say.
+    """
+    sampling, finish = request.sampling, str(choice.finish_reason)
+    if finish == "content_filter":
+        raise _NoAnswerError("content_filter", "the server's filter ended the answer", usage)
+    if chat and (refusal := getattr(choice.message, "refusal", None)):
+        raise _NoAnswerError("refused", str(refusal), usage)
+    text = _text(choice, chat=chat) or ""
+    for stop in sampling.stop:
+        text = text.partition(stop)[0]  # not all servers see to it
+    n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
+    logprobs = _logprobs(choice, chat=chat) if sampling.logprobs else None
+    logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
+    return Completion(text, n_tokens, logprob, finish)
+
+
+def _logprobs(choice: Any, *, chat: bool) -> list[float] | None:
+    """The log-probability of each token, where the server gives them."""
+    if (found := getattr(choice, "logprobs", None)) is None:
+        return None
+    if chat:
+        return None if found.content is None else [each.logprob for each in found.content]
+    return None if found.token_logprobs is None else list(found.token_logprobs)
+
+
+def _watched(limit: Limit, timeout_s: float) -> Any:
+    """An HTTP client that learns from all that happens, and waits when the server says so."""
+    import httpx2
+    from openai import DefaultAsyncHttpxClient
+
+    class Watched(DefaultAsyncHttpxClient):
+        async def send(self, request: Any, **options: Any) -> Any:
+            await _turn(limit)
+            sent = time.monotonic()
+            try:
+                response = await super().send(request, **options)
+            except httpx2.TransportError:
+                limit.refused(time.monotonic(), sent=sent)
+                raise
+            now, status = time.monotonic(), response.status_code
+            if status in _TOO_MUCH:
+                if status == 429 and _NO_CREDIT.search(response.text):
+                    response.headers["x-should-retry"] = "false"
+                else:
+                    limit.refused(now, sent=sent, retry_after=waits_s(response.headers))
+            elif status == 200:
+                if not _is_whole(response.content):
+                    raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
+                limit.answered(now)
+                limit.pause(now + exhausted_s(response.headers))
+            return response
+
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    return Watched(timeout=timeout_s, limits=limits)
+
+
+async def _turn(limit: Limit) -> None:
+    """Wait while nothing may be sent; not all that wait are to come back at the same moment."""
+    while (wait_s := limit.closed_until - time.monotonic()) > 0:
+        await asyncio.sleep(wait_s * (1 + 0.25 * secrets.randbelow(1000) / 1000))
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether a body is an answer, and not a page, a fragment or an error that calls itself one."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return False
+    if not isinstance(found, dict) or not isinstance(found.get("choices"), list):
+        return False
+    choices = found["choices"]
+    return bool(choices) and all(isinstance(each, dict) for each in choices)
+
+
+def waits_s(headers: Mapping[str, str]) -> float:
+    """How long a server says to wait before anything is sent again: seconds, or a date.
+
+    >>> waits_s({"retry-after": "2"}), waits_s({"retry-after-ms": "30"}), waits_s({})
+    (2.0, 0.03, 0.0)
+    """
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        with suppress(ValueError):
+            seconds = float(text) * unit_s
+            return seconds if 0 < seconds < math.inf else 0.0
+        with suppress(ValueError):
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return 0.0
+
+
+def exhausted_s(headers: Mapping[str, str]) -> float:
+    """How long nothing is left of a quota of requests or tokens, as the headers of an answer say.
+
+    >>> exhausted_s({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m2s"})
+    62.0
+    >>> exhausted_s({"x-ratelimit-remaining-tokens": "90", "x-ratelimit-reset-tokens": "1s"})
+    0.0
+    """
+    waits = [0.0]
+    for quota in ("requests", "tokens"):
+        if headers.get(f"x-ratelimit-remaining-{quota}") == "0":
+            found = _DURATION.findall(headers.get(f"x-ratelimit-reset-{quota}", ""))
+            waits.append(sum(float(number) * _UNITS_S[unit] for number, unit in found))
+    return max(waits)
+
+
+KIND = EngineKind(
+    name="endpoint",
+    version=lambda: NOT_INSTALLED if installed("openai") == NOT_INSTALLED else "endpoint 1",
+    load=EndpointEngine,
+    abilities=frozenset({"generate"}),
+    install="install it with pip install openai",
+    gpus="none",
+    arguments=lambda: None,
+    fields={
+        "model": "model.id",
+        "prompt": "prompt",
+        "messages": "prompt",
+        "max_tokens": "decoding.max_tokens",
+        "max_completion_tokens": "decoding.max_tokens",
+        "stop": "decoding.stop",
+        "n": "decoding.samples.block_size",
+        "temperature": "decoding.samples.temperature",
+        "top_p": "decoding.samples.top_p",
+        "seed": "seed",
+    },
+)

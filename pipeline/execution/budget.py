@@ -1,0 +1,40 @@
+"""What the answers of a server may cost, and have cost."""
+
+import math
+from typing import Any
+
+from operators.engines.prices import Purse
+from pipeline.execution.plan import Plan
+from pipeline.stages import decode
+
+
+def paid(plan: Plan) -> float:
+    """What the answers of a plan have cost so far, whichever run paid for them."""
+    artifacts = {each.folder: each for branch in plan.branches for each in branch.answered()}
+    return sum(
+        float(counts.get("cost", 0))
+        for artifact in artifacts.values()
+        for counts in (*artifact.counts(artifact.stage).values(), *decode.open_counts(artifact))
+    )
+
+
+class TallyPurse(Purse):
+    """The purse that all clients of a run pay from: the tally's."""
+
+    def __init__(self, tally: Any) -> None:
+        super().__init__(math.inf)
+        self._tally = tally
+
+    def reserve(self, cost: float) -> bool:
+        """Set something aside; returns whether there is so much left."""
+        return _got(self._tally.reserve.remote(cost))
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._tally.settle.remote(reserved, cost)
+
+
+def _got(reserved: Any) -> bool:
+    import ray
+
+    return bool(ray.get(reserved))

@@ -1,0 +1,437 @@
+"""A model behind an endpoint, against a server on a real socket that is as bad as the test says."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from operators.engines.endpoint import EndpointEngine
+from operators.engines.kind import Endpoint, Start
+from operators.engines.protocol import Answer, Refused, Request, Sampling
+from operators.errors import InputError
+from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
+
+KEY = "sk-of-the-endpoint-4711"
+GREEDY = Sampling(max_tokens=10, stop=("\n",))
+Says = Callable[[dict[str, Any]], Said]
+
+
+def prompt_of(asked: dict[str, Any]) -> str:
+    return str(asked.get("prompt") or asked["messages"][-1]["content"])
+
+
+def body(asked: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """An answer that repeats the prompt, with as many tokens as it has words."""
+    text, n = f" re {prompt_of(asked)}", asked.get("n", 1)
+    said: dict[str, Any] = {"finish_reason": "stop"}
+    if "messages" in asked:
+        said |= {"message": {"role": "assistant", "content": text}}
+    else:
+        said |= {"text": text}
+    usage = {"prompt_tokens": len(prompt_of(asked).split()), "completion_tokens": 3 * n}
+    return {
+        "id": "1",
+        "object": "text_completion",
+        "created": 0,
+        "model": asked["model"],
+        "system_fingerprint": "fp_1",
+        "choices": [{"index": i, **said, **changed.pop("choice", {})} for i in range(n)],
+        "usage": {**usage, "total_tokens": sum(usage.values())},
+        **changed,
+    }
+
+
+def well(asked: dict[str, Any]) -> Said:
+    return 200, body(asked)
+
+
+def error(status: int, message: str, code: str | None = None) -> Said:
+    return status, {"error": {"message": message, "code": code}}
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", KEY)
+
+
+@contextmanager
+def engine(
+    server: ChatServer,
+    *,
+    revision: str = "any",
+    arguments: dict[str, Any] | None = None,
+    **how: Any,
+) -> Iterator[EndpointEngine]:
+    client: dict[str, Any] = {
+        "timeout_s": 5.0,
+        "give_up_s": 20.0,
+        "max_concurrent": 16,
+        "chat": False,
+    }
+    endpoint = Endpoint(server.url, "MY_API_KEY", **{**client, **how})
+    start = Start(
+        "some-model", revision, "auto", 4096, endpoint=endpoint, arguments=arguments or {}
+    )
+    found = EndpointEngine(start)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def requests(n: int, sampling: Sampling = GREEDY) -> list[Request]:
+    return [Request(f"p{i}", [], sampling, text=f"prompt number {i}") for i in range(n)]
+
+
+def asked(says: Says, n: int = 1, sampling: Sampling = GREEDY, **how: Any) -> list[Any]:
+    """What an engine says of n prompts, in their order."""
+    with serving(says) as server, engine(server, **how) as found:
+        answers = list(found.answers(requests(n, sampling)))
+    return sorted(answers, key=lambda answer: int(answer.request_id[1:]))
+
+
+def refused(says: Says, **how: Any) -> Refused:
+    """Why the second prompt has no answer, where the first has one."""
+    first, second = asked(lambda a: says(a) if "1" in prompt_of(a) else well(a), 2, **how)
+    assert isinstance(first, Answer)
+    assert isinstance(second, Refused)
+    return second
+
+
+def stopped(says: Says, **how: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        asked(says, 3, **how)
+    return str(caught.value)
+
+
+def test_endpoint_answers_every_prompt_once_with_its_tokens() -> None:
+    with serving(well) as server, engine(server) as found:
+        answers = {each.request_id: each for each in found.answers(requests(50))}
+    assert len(server.requests) == len(answers) == 50
+    first = answers["p7"]
+    assert isinstance(first, Answer)
+    assert [each.text for each in first.completions] == [" re prompt number 7"]
+    assert (first.n_prompt_tokens, first.n_output_tokens) == (3, 3)
+    assert first.completions[0].n_tokens == 2  # without the one that ended it
+    assert first.served == "some-model fp_1"
+    assert {*server.paths} == {"/v1/completions"}
+    assert {*server.keys} == {f"Bearer {KEY}"}
+
+
+def test_endpoint_greedy_request_asks_for_nothing_more() -> None:
+    with serving(well) as server, engine(server) as found:
+        list(found.answers(requests(1)))
+    assert server.requests == [
+        {
+            "model": "some-model",
+            "max_tokens": 10,
+            "temperature": 0.0,
+            "prompt": "prompt number 0",
+            "stop": ["\n"],
+        }
+    ]
+
+
+def test_endpoint_chat_has_one_turn_of_the_user() -> None:
+    with serving(well) as server, engine(server, chat=True) as found:
+        (answer,) = found.answers(requests(1))
+    assert isinstance(answer, Answer)
+    assert answer.completions[0].text == " re prompt number 0"
+    assert server.requests[0]["messages"] == [{"role": "user", "content": "prompt number 0"}]
+    assert server.paths == ["/v1/chat/completions"]
+
+
+def test_endpoint_samples_are_drawn_in_one_request() -> None:
+    sampling = Sampling(10, ("\n",), n=4, temperature=1.0, top_p=0.9)
+    with serving(well) as server, engine(server) as found:
+        asked = replace(requests(1, sampling)[0], seed=99)
+        (answer,) = found.answers([asked])
+    assert isinstance(answer, Answer)
+    assert (len(answer.completions), answer.n_output_tokens) == (4, 12)
+    sent = server.requests[0]
+    assert (sent["n"], sent["seed"], sent["temperature"], sent["top_p"]) == (4, 99, 1.0, 0.9)
+
+
+def test_endpoint_further_fields_are_sent() -> None:
+    with serving(well) as server, engine(server, arguments={"reasoning_effort": "low"}) as found:
+        list(found.answers(requests(1)))
+    assert server.requests[0]["reasoning_effort"] == "low"
+
+
+def test_endpoint_answer_ends_where_a_server_does_not_see_to_it() -> None:
+    (answer,) = asked(lambda a: (200, body(a, choice={"text": " Paris\nQ: And"})))
+    assert answer.completions[0].text == " Paris"
+
+
+def test_endpoint_log_probabilities_leave_out_the_last_token() -> None:
+    logprobs = {"token_logprobs": [-0.5, -0.25, -9.0], "tokens": list("abc")}
+    sampling = replace(GREEDY, logprobs=True)
+    (answer,) = asked(lambda a: (200, body(a, choice={"logprobs": logprobs})), sampling=sampling)
+    assert answer.completions[0].logprob == -0.75
+
+
+@pytest.mark.parametrize("name", ["logprobs", "seed"])
+def test_endpoint_does_without_what_a_server_does_not_take(name: str) -> None:
+    def says(asked: dict[str, Any]) -> Said:
+        if name in asked:
+            return error(400, f"Unsupported parameter: '{name}' is not supported with this model.")
+        return well(asked)
+
+    sampling = replace(GREEDY, logprobs=True)
+    with serving(says) as server, engine(server) as found:
+        answers = list(found.answers(replace(each, seed=7) for each in requests(20, sampling)))
+    assert all(isinstance(each, Answer) for each in answers)
+    assert len(server.requests) < 40  # it learns
+
+
+def test_endpoint_max_tokens_has_the_name_that_a_server_takes() -> None:
+    def says(asked: dict[str, Any]) -> Said:
+        if "max_tokens" in asked:
+            return error(400, "'max_tokens' is not supported; use 'max_completion_tokens' instead.")
+        return well(asked)
+
+    (answer,) = asked(says, chat=True)
+    assert isinstance(answer, Answer)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        (429, {"error": {"message": "slow down"}}),
+        (500, b"<html>oops"),
+        (503, {}),
+        (HANG_UP, ""),
+        (CUT, {"choices": [{"text": "half an answer"}]}),
+        (200, b"<html>"),
+        (200, b'{"choices": [{"text": '),
+        (200, {"choices": []}),
+        (200, {"error": "not really"}),
+    ],
+)
+def test_endpoint_passing_trouble_is_tried_again(trouble: Said) -> None:
+    left = [trouble] * 2
+    (answer,) = asked(lambda a: left.pop() if left else well(a))
+    assert isinstance(answer, Answer)
+
+
+def test_endpoint_hanging_server_is_asked_again() -> None:
+    seen = Counter[str]()
+
+    def says(asked: dict[str, Any]) -> Said:
+        seen[prompt_of(asked)] += 1
+        if seen[prompt_of(asked)] == 1:
+            time.sleep(1.5)
+        return well(asked)
+
+    answers = asked(says, 3, timeout_s=1.0)
+    assert all(isinstance(each, Answer) for each in answers)
+
+
+def test_endpoint_waits_as_long_as_the_server_says() -> None:
+    times: list[float] = []
+
+    def says(asked: dict[str, Any]) -> Said:
+        times.append(time.monotonic())
+        return (429, {}, {"Retry-After": "1"}) if len(times) == 1 else well(asked)
+
+    asked(says, 5, max_concurrent=1)
+    assert times[1] - times[0] >= 1
+    assert len(times) == 6
+
+
+def test_endpoint_waits_while_a_quota_is_exhausted() -> None:
+    times: list[float] = []
+    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "700ms"}
+
+    def says(asked: dict[str, Any]) -> Said:
+        times.append(time.monotonic())
+        return 200, body(asked), spent
+
+    asked(says, 2, max_concurrent=1)
+    assert times[1] - times[0] >= 0.7
+
+
+def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs() -> None:
+    filtered = refused(lambda a: (200, body(a, choice={"finish_reason": "content_filter"})))
+    assert filtered.reason == "content_filter"
+    assert (filtered.n_prompt_tokens, filtered.n_output_tokens) == (3, 3)
+    beforehand = refused(lambda _: error(400, "The response was filtered", "content_filter"))
+    assert (beforehand.reason, beforehand.n_prompt_tokens) == ("content_filter", 0)
+
+
+def test_endpoint_refusal_of_the_model_is_a_reason_of_its_own() -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I cannot say."}
+    found = refused(lambda a: (200, body(a, choice={"message": message})), chat=True)
+    assert (found.reason, found.detail) == ("refused", "I cannot say")
+
+
+def test_endpoint_long_prompt_is_a_reason_of_its_own() -> None:
+    said = "This model's maximum context length is 10 tokens."
+    assert refused(lambda _: error(400, said)).reason == "prompt_too_long"
+
+
+def test_endpoint_bad_request_for_one_prompt_is_its_row() -> None:
+    found = refused(lambda _: error(400, f"odd text, {KEY}"))
+    assert found.reason == "bad_request"
+    assert "odd text, <key>" in found.detail
+
+
+def test_endpoint_prompt_that_always_fails_is_its_row() -> None:
+    found = refused(lambda _: error(500, "boom"), give_up_s=2.0)
+    assert found.reason == "endpoint_failed"
+
+
+def test_endpoint_answer_of_another_model_is_its_row() -> None:
+    found = refused(lambda a: (200, body(a, model="cheaper-model")))
+    assert found.reason == "other_model"
+    assert found.detail == "cheaper-model fp_1 answered in place of some-model"
+    assert found.n_output_tokens == 3
+
+
+def test_endpoint_revision_must_be_what_the_server_says() -> None:
+    assert "fp_1 answered in place of fp_2" in stopped(well, revision="fp_2")
+    (answer,) = asked(well, revision="fp_1")
+    assert isinstance(answer, Answer)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error(401, f"Incorrect API key provided: {KEY}"),
+        error(403, "not allowed"),
+        error(402, "pay first"),
+        error(404, "no model some-model"),
+        error(429, "You exceeded your current quota", "insufficient_quota"),
+        error(400, "temperature must be 1"),
+    ],
+)
+def test_endpoint_that_answers_nobody_ends_the_run_with_one_sentence(trouble: Said) -> None:
+    calls: list[float] = []
+
+    def says(_: dict[str, Any]) -> Said:
+        calls.append(time.monotonic())
+        return trouble
+
+    message = stopped(says)
+    assert message.startswith("model some-model at http://127.0.0.1:")
+    assert message.count(". ") == 0
+    assert KEY not in message
+    assert (
+        len(calls) <= 4
+    )  # none was sent again; one more prompt may ask whether others fare better
+
+
+def test_endpoint_that_lies_about_its_model_ends_the_run() -> None:
+    message = stopped(lambda a: (200, body(a, model="other")))
+    assert "other fp_1 answered in place of some-model" in message
+
+
+def test_endpoint_that_is_not_there_ends_the_run() -> None:
+    nowhere = ChatServer(well, url="http://127.0.0.1:9/v1")
+    with engine(nowhere, give_up_s=1.0) as found:
+        answers = found.answers(requests(2))
+        with pytest.raises(InputError, match=r"at http://127\.0\.0\.1:9/v1 did not answer"):
+            next(answers)
+
+
+def test_endpoint_without_usage_estimates_tokens() -> None:
+    (answer,) = asked(lambda a: (200, body(a, usage=None)))
+    assert answer.n_prompt_tokens == 4  # prompt, number and 0 with its blank
+    assert answer.n_output_tokens > 0
+
+
+def test_endpoint_has_no_more_requests_at_once_than_allowed() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def says(asked: dict[str, Any]) -> Said:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+        return well(asked)
+
+    asked(says, 100, max_concurrent=5)
+    assert 2 <= most <= 5
+
+
+def test_endpoint_hostile_server_every_prompt_is_answered_or_explained_once() -> None:
+    """Any of all faults at a third of the requests; tokens are counted to the last."""
+    draws, lock = Random(0), threading.Lock()
+    given, spent = Counter[str](), Counter[str]()
+    faults: list[Says] = [
+        lambda _: (429, {}, {"Retry-After-Ms": "30"}),
+        lambda _: (500, b"<html>"),
+        lambda _: (HANG_UP, ""),
+        lambda a: (CUT, body(a)),
+        lambda _: (200, b'{"choices": [{"te'),
+        lambda a: (200, body(a, choice={"finish_reason": "content_filter"})),
+        lambda a: (200, body(a, model="another-model")),
+        lambda _: error(400, "content_filter", "content_filter"),
+        lambda a: (time.sleep(0.6), well(a))[1],  # longer than is waited
+    ]
+
+    def says(asked: dict[str, Any]) -> Said:
+        with lock:
+            fault = draws.choice(faults) if draws.random() < 0.33 else None
+        said = well(asked) if fault is None else fault(asked)
+        is_told = said[0] == 200 and isinstance(said[1], dict) and fault is not faults[-1]
+        with lock:
+            if is_told:
+                given[prompt_of(asked)] += 1
+                spent["prompt"] += said[1]["usage"]["prompt_tokens"]
+                spent["output"] += said[1]["usage"]["completion_tokens"]
+        return said
+
+    n = 300
+    found = asked(says, n, timeout_s=0.5)
+    assert [each.request_id for each in found] == [f"p{i}" for i in range(n)]
+    assert max(given.values()) == 1
+    reasons = Counter(each.reason for each in found if isinstance(each, Refused))
+    assert {*reasons} == {"content_filter", "other_model"}
+    assert sum(each.n_prompt_tokens for each in found) == spent["prompt"]
+    assert sum(each.n_output_tokens or 0 for each in found) == spent["output"]
+
+
+def test_endpoint_two_clients_share_a_limit_and_neither_starves() -> None:
+    """Five requests a second for both; the rest is turned away."""
+    lock, bucket, last = threading.Lock(), 5.0, time.monotonic()
+
+    def says(asked: dict[str, Any]) -> Said:
+        nonlocal bucket, last
+        with lock:
+            now = time.monotonic()
+            bucket, last = min(5.0, bucket + 5 * (now - last)), now
+            if bucket < 1:
+                return 429, {"error": {"message": "slow down"}}, {"Retry-After-Ms": "200"}
+            bucket -= 1
+        return well(asked)
+
+    n, done = 20, {0: list[Any](), 1: list[Any]()}
+    first_is_ready, at_that_time = threading.Event(), dict[int, int]()
+
+    def client(number: int, server: ChatServer) -> None:
+        with engine(server) as found:
+            for answer in found.answers(requests(n)):
+                done[number].append(answer)
+        if not first_is_ready.is_set():
+            first_is_ready.set()
+            at_that_time.update({each: len(answers) for each, answers in done.items()})
+
+    with serving(says) as server:
+        threads = [threading.Thread(target=client, args=(each, server)) for each in done]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [len(each) for each in done.values()] == [n, n]
+    assert all(isinstance(answer, Answer) for each in done.values() for answer in each)
+    assert min(at_that_time.values()) >= n / 4

@@ -1,0 +1,105 @@
+"""A model behind an endpoint: what is known of it beforehand, and what is refused."""
+
+import pytest
+
+from operators.errors import InputError
+from pipeline.config.settings import Run, load
+from pipeline.execution.cluster import hardware
+from pipeline.execution.plan import planned
+from pipeline.inputs import models
+
+SERVED = ["model=endpoint", "model.id=maker/some-model", "model.endpoint=https://host:8000/v1"]
+
+
+def served(*overrides: str) -> Run:
+    return load([*SERVED, *overrides])
+
+
+def refused(*overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load(list(overrides))
+    return str(caught.value)
+
+
+def test_endpoint_model_is_named_after_the_last_part_of_its_id() -> None:
+    assert served().name == "some-model-myriadlama-mini-4-template"
+
+
+def test_endpoint_model_is_asked_by_the_client_and_not_by_an_engine_here() -> None:
+    assert served().engine.name == "endpoint"
+    assert load([*SERVED, "decoding.engine=fake"]).engine.name == "fake"
+
+
+def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> None:
+    (branch,) = planned(served()).branches
+    fields = branch.answers.recipe.fields
+    assert fields["software"] == {"engine": "endpoint 1"}
+    assert fields["model"] == {
+        "source": "endpoint",
+        "id": "maker/some-model",
+        "revision": "any",
+        "endpoint": "https://host:8000/v1",
+        "chat_template": False,
+        "max_model_len": 4096,
+        "engine": {},
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "model.endpoint=https://other/v1",
+        "model.revision=fp_1",
+        "model.chat_template=true",
+        "model.engine.reasoning_effort=low",
+    ],
+)
+def test_endpoint_what_may_change_an_answer_makes_other_answers(other: str) -> None:
+    (mine,), (others,) = planned(served()).branches, planned(served(other)).branches
+    assert mine.answers.fingerprint != others.answers.fingerprint
+
+
+@pytest.mark.parametrize(
+    "same", ["model.replicas.max=4", "model.client.timeout_s=9", "model.dtype=float16"]
+)
+def test_endpoint_what_changes_no_answer_makes_no_others(same: str) -> None:
+    (mine,), (others,) = planned(served()).branches, planned(served(same)).branches
+    assert mine.answers.fingerprint == others.answers.fingerprint
+
+
+def test_endpoint_models_of_this_machine_have_the_recipes_that_they_had() -> None:
+    (branch,) = planned(load(["model.dtype=float32"])).branches
+    assert not {"endpoint", "tokenizer"} & branch.answers.recipe.fields["model"].keys()
+
+
+def test_endpoint_holds_no_hardware_here() -> None:
+    found = hardware(served())
+    assert (found.gpus, found.cores, found.name) == (0, 0, "endpoint host:8000")
+
+
+def test_endpoint_tokens_are_estimated_where_no_tokenizer_is_known() -> None:
+    found = models.tokenizer(models.resolve(served().model))
+    assert found(["Paris is in France."]).input_ids == [[0, 1, 2, 3, 4]]
+
+
+def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
+    for url in ("https://me:hunter22@host/v1", "https://host/v1?api_key=hunter22"):
+        message = refused(*SERVED[:2], f"model.endpoint='{url}'")
+        assert "OPENAI_API_KEY" in message
+        assert "hunter22" not in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["model=endpoint"], "needs model.id=<its name there> and model.endpoint=<URL>"),
+        ([*SERVED[:2], "model.endpoint=host"], "is no URL"),
+        ([*SERVED, "model.client.key_variable=mine"], "no name of a secret"),
+        ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token"),
+        (["decoding.engine=endpoint"], "a server is asked with model=endpoint"),
+        (["model.endpoint=http://host/v1"], "a server is asked with model=endpoint"),
+        ([*SERVED, "model.engine.max_tokens=3"], "is what decoding.max_tokens says"),
+    ],
+)
+def test_endpoint_half_a_model_is_refused(overrides: list[str], said: str) -> None:
+    assert said in refused(*overrides)

@@ -1,0 +1,191 @@
+"""Answers of a server as shards: what was refused has a row, and nothing is asked twice."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.engines.endpoint import EndpointEngine
+from operators.engines.prices import Purse
+from operators.errors import InputError, StoppedError
+from pipeline.config.settings import Run, load
+from pipeline.execution import engine as engines
+from pipeline.execution.budget import paid
+from pipeline.execution.plan import Plan, planned, work
+from pipeline.inputs.models import tokenizer
+from pipeline.run import say_served, served
+from pipeline.stages import decode
+from pipeline.stages.decode import Work
+from tests.chat_server import ChatServer, Said, serving
+from tests.pipeline.here import make_here
+
+SERVED = "prompts answered by some-model"
+
+
+class Server:
+    """Answers each prompt, or does what it is told to do for those that contain a text."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+        self.odd: Callable[[str], Said | None] = lambda _: None
+        self.fingerprint: Callable[[], str | None] = lambda: None
+
+    def __call__(self, asked: dict[str, Any]) -> Said:
+        prompt = str(asked["prompt"])
+        if (odd := self.odd(prompt)) is not None:
+            return odd
+        self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
+        n = asked.get("n", 1)
+        choice = {"text": " Paris", "finish_reason": "stop"}
+        return 200, {
+            "id": "1",
+            "object": "text_completion",
+            "created": 0,
+            "model": asked["model"],
+            "system_fingerprint": self.fingerprint(),
+            "choices": [{"index": i, **choice} for i in range(n)],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 2 * n, "total_tokens": 7 + 2 * n},
+        }
+
+
+@pytest.fixture
+def says() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def server(says: Server) -> Iterator[ChatServer]:
+    with serving(says) as started:
+        yield started
+
+
+@pytest.fixture
+def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
+    kept = [each for each in small if not each.startswith(("model.", "decoding.engine"))]
+    at = ["model=endpoint", "model.id=some-model", f"model.endpoint={server.url}"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    return load([*kept, *at, *folders])
+
+
+@pytest.fixture
+def engine(run: Run) -> Iterator[EndpointEngine]:
+    found: EndpointEngine = engines.load(run, planned(run).weights)
+    yield found
+    found.close()
+
+
+def ready(plan: Plan) -> Work:
+    """The first shard of greedy answers, when the prompts are there."""
+    (branch,) = plan.branches
+    for step in plan.steps:
+        if step.artifact in (branch.facts, branch.prompts, branch.admitted):
+            assert step.stage is not None
+            step.stage.make(step.artifact)
+    return work(plan)[0]
+
+
+def of_japan(prompt: str) -> bool:
+    return "Japan" in prompt.splitlines()[-2]
+
+
+def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
+    run: Run, engine: EndpointEngine, says: Server, server: ChatServer
+) -> None:
+    filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
+    says.odd = lambda prompt: filtered if of_japan(prompt) else None
+    plan = planned(run)
+    make_here(plan, engine)
+    (branch,) = plan.branches
+    answers, errors = branch.answers.read_all("generations"), branch.answers.read_all("errors")
+    prompts = branch.prompts.read_all("prompts").filter(pl.col("same_as").is_null())
+    assert {*answers["prompt_id"], *errors["prompt_id"]} == {*prompts["prompt_id"]}
+    assert errors.height > 0
+    assert errors.select("stage", "reason", "detail").unique().rows() == [
+        ("decode", "content_filter", "Error code: 400 - filtered")
+    ]
+    assert {*answers["text"]} == {" Paris"}
+    assert max(says.told.values()) == 1
+    assert {each["model"] for each in server.requests} == {"some-model"}
+    counts = branch.answers.counts("generations").values()
+    assert sum(int(each["prompt_tokens"]) for each in counts) == 7 * answers.height
+    assert sum(int(each.get(SERVED, 0)) for each in counts) == answers.height
+    assert not branch.answers.store.names(f"{branch.answers.folder}/chunks")
+    metrics = branch.metrics.read_all("metrics")
+    assert metrics.filter(metric="acc_at_1")["n_failed"].max() >= errors.height
+
+
+def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    no_credit = 402, {"error": {"message": "no credit"}}
+    filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
+
+    def odd(prompt: str) -> Said | None:
+        if len(says.told) >= 20:
+            return no_credit
+        return filtered if of_japan(prompt) else None
+
+    says.odd = odd
+    plan = planned(run)
+    with pytest.raises(InputError, match="no credit"):
+        make_here(plan, engine)
+    assert len(says.told) >= 20
+    says.odd = lambda _: None
+    make_here(plan, engine)
+    assert max(says.told.values()) == 1
+    assert plan.is_complete()
+
+
+def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    plan = planned(run)
+    item = ready(plan)
+    with pytest.raises(StoppedError):
+        decode.decode(item, engine, tokenizer(plan.weights), bool)
+    told = len(says.told)
+    n = decode.todo(item).height
+    assert 0 < told < n
+    assert decode.n_left(item) == n - told
+    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False)
+    assert len(says.told) == n
+    assert max(says.told.values()) == 1
+
+
+def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    # A dollar for a token of a prompt, ten for one of an answer: an answer costs 27.
+    run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
+    plan = planned(run)
+    item = ready(plan)
+    n, longest = decode.todo(item).height, decode.todo(item)["text"].str.len_bytes().max()
+    assert isinstance(longest, int)
+    purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
+    with pytest.raises(StoppedError, match="max_cost"):
+        decode.decode(item, engine, tokenizer(plan.weights), lambda _: False, purse)
+    told = len(says.told)
+    assert 0 < told < n
+    assert purse.spent == paid(plan) == 27 * told
+    assert purse.spent <= purse.limit
+    assert purse.reserved == 0
+    more = Purse(limit=1e6, spent=paid(plan))
+    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False, more)
+    assert more.spent == paid(plan) == 27 * n
+    assert max(says.told.values()) == 1
+
+
+def test_endpoint_that_changes_while_it_answers_is_named(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.fingerprint = lambda: "fp_1" if len(says.told) < 30 else "fp_2"
+    plan = planned(run)
+    make_here(plan, engine)
+    assert {*served(plan)} == {"some-model fp_1", "some-model fp_2"}
+    say_served(plan)
+    assert "changed while it answered: some-model fp_1 (" in caplog.text
+    assert "samples need not come out the same again" in caplog.text
