@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from operators.errors import InputError
+from operators.metrics.comparing.verdict import Bar, verdicts
 from pipeline.cli import main
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
@@ -155,6 +156,52 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
     # By whatever prompt a fact was sampled, it is not lost.
     first, second = (set(each.read_all("calibration")["pair_id"]) for each in found.pair.matched)
     assert raw.filter(metric="ovconf")["n_pairs"].max() == len(first & second) > 0
+
+
+def test_compared_by_prompt_takes_nothing_that_only_one_run_asked(
+    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+) -> None:
+    manual = small_settings("prompt.templates=manual", "run_name=manual")
+    report.write(compute_here(manual), {"total": 0})
+    (found,) = compared("first", "manual", str(results), given, anyway=False, unit="prompt")
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["by"], row["prompts"], row["first prompts"]) == ("prompt", 36, 36)
+    raw = found.report.raw["comparison"]
+    (overall,) = raw.filter(pl.col("relation_id").is_null(), metric="acc_at_1").to_dicts()
+    assert (overall["n_prompts"], overall["difference"]) == (36, 0)
+    assert found.report.tables["facts"].is_empty()  # the same prompts, and the same answers
+    (found,) = compared("first", "twin", str(results), given, anyway=False, unit="fact")
+    assert found.report.raw["comparison"]["paired_by"].unique().to_list() == ["fact"]
+
+
+def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
+    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for noisy in ("first", "damaged"):
+        monkeypatch.setattr(
+            "pipeline.results.compare._flip_rate",
+            lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
+        )
+        (found,) = compared("first", "damaged", str(results), given, anyway=True)
+        assert found.verdict.outcome != "regression"
+
+
+def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
+    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[pl.DataFrame] = []
+
+    def seen(rows: pl.DataFrame, bar: Bar) -> pl.DataFrame:
+        judged.append(rows)
+        return verdicts(rows, bar)
+
+    monkeypatch.setattr("pipeline.results.compare.verdicts", seen)
+    (found,) = compared("first", "damaged", str(results), given, anyway=True)
+    (alone,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
+    among = found.report.raw["comparison"].filter(pl.col("relation_id").is_null())
+    assert alone["metric"] == "one_word_ratio"
+    assert alone["p_holm"] == alone["p"]
+    assert alone["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
 
 
 def test_compared_two_settings_of_one_run_are_named_after_the_colon(

@@ -129,6 +129,21 @@ def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_oth
     assert headline.select("setting", "variant").is_unique().all()
 
 
+def test_report_same_seed_twice_is_no_second_seed(
+    results: Path,
+    small_settings: Settings,
+    compute_here: Compute,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for night in ("a", "b"):
+        again = ["decoding.repeats=all", f"decoding.repetition={night}", f"run_name={night}"]
+        report.write(compute_here(small_settings("prompt=4-random", *again)), {"total": 0})
+    assert main(["report", "a", "b", f"results={results}"]) == 0
+    printed = capsys.readouterr().out
+    assert "measured the same otherwise (the same seed)" in printed
+    assert "over the seeds" not in printed
+
+
 def test_report_other_facts_have_tables_of_their_own(
     results: Path,
     small_settings: Settings,
