@@ -80,6 +80,8 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
         state.url = f"http://127.0.0.1:{http.server_port}/v1"
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield state
-        http.shutdown()
-        thread.join()
+        try:
+            yield state
+        finally:
+            http.shutdown()
+            thread.join()
