@@ -1,5 +1,6 @@
 """Any OpenAI-compatible chat endpoint as a callable: prompt → text."""
 
+import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -60,10 +61,12 @@ class OpenAIChat:
     def _client(self) -> "OpenAI":
         from openai import OpenAI
 
-        return OpenAI(
+        client = OpenAI(
             base_url=self.base_url,
             # A self-hosted server may need no key, but the client must send some text.
             api_key=self.api_key or "none",
             timeout=self.timeout_s,
             max_retries=self.max_retries,
         )
+        weakref.finalize(self, client.close)  # else its connections stay open
+        return client

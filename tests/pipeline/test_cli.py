@@ -63,8 +63,8 @@ def test_main_config_dir_has_models_of_the_users(
     monkeypatch.setenv(folders.VARIABLE, "")  # main sets it
     (tmp_path / "model").mkdir()
     (tmp_path / "model/hers.yaml").write_text("defaults: [smollm2-135m]\n")
-    assert main(["plan", "--config-dir", str(tmp_path), "model=nope"]) == 2
-    assert "gpt2-xl, hers, llama-7b" in capsys.readouterr().err
+    assert main(["plan", "--config-dir", str(tmp_path), "model=herz"]) == 2
+    assert "Did you mean hers?" in capsys.readouterr().err
 
 
 def test_main_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,6 +107,8 @@ def _relations(path: Path) -> Mapping[str, Relation]:
             raise InputError(f"{path}, row {number} (counted from 0): {problem}")
         prompt = Prompt(row["relation"], row["statement"], row["question"], asked)
         found[row["relation_id"]] = Relation(prompt, limit)
+    if not found:
+        raise InputError(f"{path} has no row; write one for each relation of the set.")
     return found
 
 

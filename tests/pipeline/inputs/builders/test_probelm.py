@@ -114,6 +114,17 @@ def test_build_bad_relation_is_named(
     assert not sources["out"].exists()
 
 
+def test_build_without_a_relation_is_refused(
+    sources: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl.DataFrame([RELATION]).head(0).write_parquet(sources["relations"].with_suffix(".parquet"))
+    sources["relations"] = sources["relations"].with_suffix(".parquet")
+    assert build(sources) == 2
+    assert capsys.readouterr().err == (
+        f"factsweep: {sources['relations']} has no row; write one for each relation of the set.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
