@@ -118,7 +118,7 @@ def say_served(plan: Plan) -> None:
 def served(plan: Plan) -> dict[str, float]:
     """What a server said that it answered with, and how many prompts with each."""
     found = Counter[str]()
-    for artifact in {each.folder: each for b in plan.branches for each in b.answered()}.values():
+    for artifact in plan.answered:
         for counts in artifact.counts(artifact.stage).values():
             found.update(
                 {name: n for name, n in numbers(counts).items() if name.startswith(SERVED)}

@@ -6,18 +6,14 @@ ends the run with one sentence; what is wrong with a prompt alone makes it a row
 """
 
 import asyncio
-import json
 import math
 import re
-import secrets
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,6 +22,7 @@ from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from operators.engines.limit import Limit
 from operators.engines.openai_client import key, refusal, without
 from operators.engines.protocol import Answer, Completion, Refused, Request
+from operators.engines.watched_http import NO_CREDIT, watched
 from operators.errors import InputError
 from operators.prompts.estimate import Estimate
 
@@ -35,14 +32,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANY = "any"  # a revision: whatever the server has
-_TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
-_NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
 _FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
 _TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGNORECASE)
 _OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PROBE = "The capital of France is"
 
 
@@ -261,7 +254,7 @@ class EndpointEngine:
                 return Refused(request.request_id, reason, said, usage.prompt, usage.output)
         elif isinstance(error, APIStatusError):
             status, whole = error.status_code, f"{error.code} {error.body} {error}"
-            if status in (401, 402, 403, 404) or (status == 429 and _NO_CREDIT.search(whole)):
+            if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(whole)):
                 raise self._refusal(said) from None
             reason = _reason(status, whole)
             if reason in ("content_filter", "prompt_too_long"):
@@ -315,7 +308,7 @@ class EndpointEngine:
             api_key=self._key or "none",  # a server of one's own may need none
             timeout=self._endpoint.timeout_s,
             max_retries=_TRIES,
-            http_client=_watched(self._limit, self._endpoint.timeout_s),
+            http_client=watched(self._limit, self._endpoint.timeout_s),
         )
 
 
@@ -384,87 +377,6 @@ def _logprobs(choice: Any, *, chat: bool) -> list[float] | None:
     if chat:
         return None if found.content is None else [each.logprob for each in found.content]
     return None if found.token_logprobs is None else list(found.token_logprobs)
-
-
-def _watched(limit: Limit, timeout_s: float) -> Any:
-    """An HTTP client that learns from all that happens, and waits when the server says so."""
-    import httpx2
-    from openai import DefaultAsyncHttpxClient
-
-    class Watched(DefaultAsyncHttpxClient):
-        async def send(self, request: Any, **options: Any) -> Any:
-            await _turn(limit)
-            sent = time.monotonic()
-            try:
-                response = await super().send(request, **options)
-            except httpx2.TransportError:
-                limit.refused(time.monotonic(), sent=sent)
-                raise
-            now, status = time.monotonic(), response.status_code
-            if status in _TOO_MUCH:
-                if status == 429 and _NO_CREDIT.search(response.text):
-                    response.headers["x-should-retry"] = "false"
-                else:
-                    limit.refused(now, sent=sent, retry_after=waits_s(response.headers))
-            elif status == 200:
-                if not _is_whole(response.content):
-                    raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
-                limit.answered(now)
-                limit.pause(now + exhausted_s(response.headers))
-            return response
-
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    return Watched(timeout=timeout_s, limits=limits)
-
-
-async def _turn(limit: Limit) -> None:
-    """Wait while nothing may be sent; not all that wait are to come back at the same moment."""
-    while (wait_s := limit.closed_until - time.monotonic()) > 0:
-        await asyncio.sleep(wait_s * (1 + 0.25 * secrets.randbelow(1000) / 1000))
-
-
-def _is_whole(content: bytes) -> bool:
-    """Whether a body is an answer, and not a page, a fragment or an error that calls itself one."""
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return False
-    if not isinstance(found, dict) or not isinstance(found.get("choices"), list):
-        return False
-    choices = found["choices"]
-    return bool(choices) and all(isinstance(each, dict) for each in choices)
-
-
-def waits_s(headers: Mapping[str, str]) -> float:
-    """How long a server says to wait before anything is sent again: seconds, or a date.
-
-    >>> waits_s({"retry-after": "2"}), waits_s({"retry-after-ms": "30"}), waits_s({})
-    (2.0, 0.03, 0.0)
-    """
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name, "")
-        with suppress(ValueError):
-            seconds = float(text) * unit_s
-            return seconds if 0 < seconds < math.inf else 0.0
-        with suppress(ValueError):
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    return 0.0
-
-
-def exhausted_s(headers: Mapping[str, str]) -> float:
-    """How long nothing is left of a quota of requests or tokens, as the headers of an answer say.
-
-    >>> exhausted_s({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m2s"})
-    62.0
-    >>> exhausted_s({"x-ratelimit-remaining-tokens": "90", "x-ratelimit-reset-tokens": "1s"})
-    0.0
-    """
-    waits = [0.0]
-    for quota in ("requests", "tokens"):
-        if headers.get(f"x-ratelimit-remaining-{quota}") == "0":
-            found = _DURATION.findall(headers.get(f"x-ratelimit-reset-{quota}", ""))
-            waits.append(sum(float(number) * _UNITS_S[unit] for number, unit in found))
-    return max(waits)
 
 
 KIND = EngineKind(

@@ -92,3 +92,8 @@ class Model:
         Field(gt=0, le=1),
         NoNumber("it sets how many prompts fit on a GPU at once, not what is computed for each"),
     ]
+
+    @property
+    def computed_in(self) -> str | None:
+        """The type that it computes in; null where only a server knows it."""
+        return None if self.endpoint else self.dtype

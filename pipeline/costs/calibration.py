@@ -125,7 +125,7 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
         "stage": job.stage,
         "setting": job.branch.title,
         "model": plan.run.model.name,
-        "dtype": None if plan.run.model.endpoint else plan.run.model.dtype,
+        "dtype": plan.run.model.computed_in,
         "hardware": held.name,
         "gpus": held.gpus,
         "cores": held.cores,

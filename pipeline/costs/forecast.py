@@ -168,7 +168,7 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The plan in words and figures."""
     run = plan.run
     model = f"{run.model.name} ({plan.weights.revision})"
-    computed = "" if run.model.endpoint else f" in {run.model.dtype}"
+    computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     yield f"{run.name}: {model} on {run.benchmark.name}{computed}"
     yield _model_line(run)
     if slow := slow_dtype(run):
@@ -197,11 +197,15 @@ def _model_line(run: Run) -> str:
 def _endpoint_line(model: Model) -> str:
     """What is asked, where, and what is known of it beforehand."""
     way = "as the user's turn of a chat" if model.chat_template else "as raw text"
-    tokens = f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
     return (
         f"model           {model.id} at {model.endpoint}, asked {way}, at most "
-        f"{model.max_model_len:,} tokens, {tokens}"
+        f"{model.max_model_len:,} tokens, {_counted(model)}"
     )
+
+
+def _counted(model: Model) -> str:
+    """How the tokens of a server's prompts are known beforehand."""
+    return f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
 
 
 def _setting_lines(figures: Forecast) -> Iterator[str]:
@@ -235,10 +239,9 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         return
     prompt, output = _tokens_left(plan, forecasts)
     cost = [prices.of(prompt, 0), prices.of(0, output)]
-    counted = f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
     yield (
-        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({counted}), at most "
-        f"{cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
+        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
+        f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
     )
     spent = paid(plan)
     if run.max_cost is not None:
@@ -321,7 +324,7 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     if engines.is_empty():
         return "time            nothing is left to decode; what is left needs no engine"
     known = engines.drop_nulls("seconds")
-    computed = "" if run.model.endpoint else f" in {run.model.dtype}"
+    computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = (
         f"{', '.join(never)} of {run.model.name}{computed} were never measured on "

@@ -71,7 +71,7 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
 
 def place(run: Run) -> Place:
     """Where a plan supposes that the run is: `cluster.hardware`, or else where this is asked."""
-    dtype = None if run.model.endpoint else run.model.dtype
+    dtype = run.model.computed_in
     if run.cluster.hardware is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
         return Place(run.cluster.hardware, gpus, None, processor.cpu(), dtype)

@@ -10,10 +10,9 @@ from pipeline.stages import decode
 
 def paid(plan: Plan) -> float:
     """What the answers of a plan have cost so far, whichever run paid for them."""
-    artifacts = {each.folder: each for branch in plan.branches for each in branch.answered()}
     return sum(
         float(counts.get("cost", 0))
-        for artifact in artifacts.values()
+        for artifact in plan.answered
         for counts in (*artifact.counts(artifact.stage).values(), *decode.open_counts(artifact))
     )
 

@@ -132,6 +132,12 @@ class Plan:
         return list({step.artifact.folder: step for step in steps}.values())
 
     @property
+    def answered(self) -> list[Artifact]:
+        """What engines answer in all branches, each artifact once."""
+        found = (each for branch in self.branches for each in branch.answered())
+        return list({each.folder: each for each in found}.values())
+
+    @property
     def store(self) -> Store:
         """Where the artifacts are."""
         return Store(self.run.artifacts)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.construction.wikidata import whole
+from operators.construction import wikidata
 from operators.construction.wikidata_dump import read
 from operators.datasets.entities import from_names, knowledge_base
 from operators.errors import InputError
@@ -218,7 +218,7 @@ def _pool(workers: int) -> Iterator[Callable[..., None]]:
 
 
 def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
-    lines = whole(stream)
+    lines = wikidata.whole(stream)
     for number in count():
         some = list(islice(lines, lines_per_part))
         if not some:
