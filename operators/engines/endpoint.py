@@ -165,7 +165,7 @@ class EndpointEngine:
             "temperature": sampling.temperature,
         }
         if self._endpoint.chat:
-            asked["messages"] = [{"role": "user", "content": request.text}]
+            asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
         else:
             asked["prompt"] = request.text
         if sampling.stop:
@@ -278,7 +278,7 @@ class EndpointEngine:
             if self._is_dead:
                 raise self._refusal(said) from None
             self._is_dead = True  # unless the probe is answered
-            probe = replace(request, request_id="", text=_PROBE)
+            probe = replace(request, request_id="", text=_PROBE, turns=())
             try:
                 async with asyncio.timeout(self._endpoint.give_up_s):
                     answer = self._read(probe, await self._said(probe))

@@ -1,7 +1,7 @@
 """What a decoder engine is asked, and what it answers: to continue a text, or to score one."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,13 +20,17 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt as token ids, and as text. `seed` is null for greedy decoding."""
+    """A prompt as token ids, as text, and as the turns of a chat, one of the user where none are.
+
+    `seed` is null for greedy decoding.
+    """
 
     request_id: str
     token_ids: list[int]
     sampling: Sampling
     seed: int | None = None
     text: str = ""
+    turns: tuple[Mapping[str, str], ...] = ()
 
     @property
     def most_output_tokens(self) -> int:

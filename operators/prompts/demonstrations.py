@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from operators import seeds
 from operators.datasets.facts import Facts
 from operators.errors import InputError
-from operators.prompts.setting import Setting, demonstration, eligible
+from operators.prompts.setting import Setting, demonstration, eligible, filled
 
 Indices = NDArray[np.int64]
 
@@ -143,14 +143,16 @@ def contexts(
     pool: Pool, setting: Setting, ids: Sequence[str] | pl.Series, draw: Draw
 ) -> pl.DataFrame:
     """The table `contexts` of a draw: the instruction, then the demonstrations."""
-    texts, shown = [pl.lit(setting.instruction)], []
+    texts, shown = [setting.opening], []
     shots = pl.DataFrame({"context_id": ids})
     for place in range(draw.pairs.shape[1]):
         pairs = pool.pairs.select("pair_id", "name", "label")[draw.pairs[:, place]]
         asked = pool.templates["asked"].gather(draw.templates[:, place])
         columns = pairs.with_columns(asked=asked).select(pl.all().name.suffix(str(place)))
         shots = shots.hstack(columns)
-        texts.append(demonstration(*(pl.col(f"{c}{place}") for c in ("asked", "name", "label"))))
+        sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"))
+        label = pl.col(f"label{place}")
+        texts.append(demonstration(setting, sentence, label, is_first=place == 0))
         shown.append(pl.col(f"pair_id{place}"))
     return shots.select(
         "context_id",

@@ -115,7 +115,7 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
         "pair_id",
         "template_id",
         "subject_index",
-        query(filled(pl.col("asked"), pl.col("name"))).alias("query"),
+        query(setting, filled(pl.col("asked"), pl.col("name"))).alias("query"),
     )
 
 

@@ -20,6 +20,7 @@ from operators.matching.answer_set import END, SEPARATOR
 from operators.prompts.demonstrations import Indices
 from operators.prompts.expansion import Expansion
 from operators.prompts.setting import MOST_SHOTS
+from operators.prompts.turns import As, System, check, parts, turn
 
 STOP = END
 MAX_TOKENS = 100
@@ -31,16 +32,25 @@ class FewShot:
 
     `scope` says for how many queries the examples are drawn: `prompt` draws afresh for each (the
     paper's words), `shared` once for all of a relation, which lets an engine reuse the prefix.
+
+    With `as_` (in conf/: `as`) turns, each example is a turn of the user and one of the assistant,
+    and the question the last turn of the user; `system` is the system's turn, if it is given. With
+    chat the whole text is one turn of the user.
     """
 
     shots: Annotated[int, Field(ge=0, le=MOST_SHOTS)]
     scope: Literal["prompt", "shared"] = "prompt"
     split: Literal["train", "dev", "test"] = "test"
+    as_: As = None
+    system: System = None
 
     def __post_init__(self) -> None:
-        """Without shots there is no scope."""
+        """Without shots there is no scope, and an empty system prompt is none."""
         if not self.shots:
             object.__setattr__(self, "scope", "prompt")
+        if self.system == "":
+            object.__setattr__(self, "system", None)
+        check(self.as_, self.system)
 
     @property
     def name(self) -> str:
@@ -52,7 +62,9 @@ class FewShot:
         """The departures from the defaults, as they stand in the column `variant`."""
         chosen = {"split": self.split, "scope": self.scope}
         defaults = {"split": "test", "scope": "prompt"}
-        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
+        named = {**differing, **parts(self.as_, self.system)}
+        return ",".join(f"{name}={value}" for name, value in named.items()) or None
 
 
 def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
@@ -71,10 +83,14 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
         asked = _questions(mine, setting.split)
         if asked.is_empty():
             continue
-        shown = _questions(mine, "train").with_columns(line=_line())
+        shown = _questions(mine, "train").with_columns(line=_line(setting))
         _check_enough(shown.height, setting, relation_id)
         rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
-        yield Expansion(relation_id, _prompts(rows, contexts, ranks), contexts)
+        yield Expansion(
+            relation_id,
+            _prompts(rows.with_columns(query=_query(setting)), contexts, ranks),
+            contexts,
+        )
 
 
 def _questions(facts: Facts, split: str) -> pl.DataFrame:
@@ -93,9 +109,22 @@ def _questions(facts: Facts, split: str) -> pl.DataFrame:
     )
 
 
-def _line() -> pl.Expr:
-    """A question with its answers, on a line of its own."""
+def _line(setting: FewShot) -> pl.Expr:
+    """A question with its answers, on a line of its own, or as two turns."""
+    if setting.as_ == "turns":
+        answers = pl.concat_str("answers", pl.lit(END))
+        return pl.concat_str(turn("user", pl.col("query")), turn("assistant", answers))
     return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
+
+
+def _opening(setting: FewShot) -> pl.Expr:
+    """What stands before the examples."""
+    return turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
+
+
+def _query(setting: FewShot) -> pl.Expr:
+    """The question, as it is asked."""
+    return turn("user", pl.col("query")) if setting.as_ == "turns" else pl.col("query")
 
 
 def _check_enough(n_shown: int, setting: FewShot, relation_id: str) -> None:
@@ -136,7 +165,7 @@ def _contexts(
     return pl.DataFrame([ids.alias("context_id"), *examples]).select(
         "context_id",
         setting=pl.lit(setting.name),
-        text=pl.col("line").list.join(""),
+        text=pl.concat_str(_opening(setting), pl.col("line").list.join("")),
         demonstrations="pair_id",
     )
 

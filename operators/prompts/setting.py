@@ -7,6 +7,7 @@ import polars as pl
 from pydantic import Field
 
 from operators.errors import InputError
+from operators.prompts.turns import As, System, check, parts, turn
 
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]
@@ -27,6 +28,11 @@ class Setting:
     `scope` says for how many prompts a demonstration is drawn: `prompt` draws afresh for each (the
     paper's words), `shared` once for all prompts of a (relation, template), which lets an engine
     reuse the prefix.
+
+    With `as_` (in conf/: `as`) turns, the instruction is the system's turn, each demonstration a
+    turn of the user and one of the assistant, and the question the last turn of the user. `system`
+    stands before the instruction; where it is empty, the instruction begins the first turn of the
+    user. With chat the whole text is one turn of the user.
     """
 
     context: Context
@@ -34,6 +40,8 @@ class Setting:
     style: Style = "mask"
     templates: Templates = "all"
     scope: Literal["shared", "prompt"] = "shared"
+    as_: As = None
+    system: System = None
 
     def __post_init__(self) -> None:
         """Refuse shots that do not go with the context, and set to null what makes no difference.
@@ -49,6 +57,7 @@ class Setting:
             object.__setattr__(self, "scope", "shared")
         if self.style == self.templates == "question":
             object.__setattr__(self, "templates", "all")
+        check(self.as_, self.system)
 
     @property
     def name(self) -> str:
@@ -60,12 +69,30 @@ class Setting:
         """The departures from the defaults, as they stand in the column `variant`."""
         chosen = {"style": self.style, "templates": self.templates, "scope": self.scope}
         defaults = {"style": "mask", "templates": "all", "scope": "shared"}
-        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
+        named = {**differing, **parts(self.as_, self.system)}
+        return ",".join(f"{name}={value}" for name, value in named.items()) or None
 
     @property
     def instruction(self) -> str:
         """The first line of every prompt (section 3.1 and appendix D.1)."""
         return _INSTRUCTIONS[self.style] + "\n"
+
+    @property
+    def opening(self) -> pl.Expr:
+        """What stands before the demonstrations."""
+        if self.as_ != "turns":
+            return pl.lit(self.instruction)
+        if self.system == "":
+            return pl.lit("")
+        said = "\n".join(filter(None, (self.system, _INSTRUCTIONS[self.style])))
+        return turn("system", pl.lit(said))
+
+    def asked_first(self, sentence: pl.Expr) -> pl.Expr:
+        """The sentence of a chat's first turn of the user: without a system's, it instructs."""
+        if self.as_ == "turns" and self.system == "":
+            return pl.concat_str(pl.lit(self.instruction), sentence)
+        return sentence
 
 
 def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
@@ -97,11 +124,19 @@ def filled(asked: pl.Expr, name: pl.Expr) -> pl.Expr:
     return asked.str.replace_all("[X]", name, literal=True)
 
 
-def demonstration(asked: pl.Expr, name: pl.Expr, label: pl.Expr) -> pl.Expr:
-    """A question with its answer, two lines (appendix E)."""
-    return pl.concat_str(pl.lit("Q: "), filled(asked, name), pl.lit("\nA: "), label, pl.lit(".\n"))
+def demonstration(
+    setting: Setting, sentence: pl.Expr, label: pl.Expr, *, is_first: bool
+) -> pl.Expr:
+    """A question with its answer, two lines (appendix E) or two turns."""
+    answer = pl.concat_str(label, pl.lit("."))
+    if setting.as_ == "turns":
+        asked = setting.asked_first(sentence) if is_first else sentence
+        return pl.concat_str(turn("user", asked), turn("assistant", answer))
+    return pl.concat_str(pl.lit("Q: "), sentence, pl.lit("\nA: "), answer, pl.lit("\n"))
 
 
-def query(sentence: pl.Expr) -> pl.Expr:
+def query(setting: Setting, sentence: pl.Expr) -> pl.Expr:
     """The question that is left open; no trailing space: the answer's first token has one."""
+    if setting.as_ == "turns":
+        return turn("user", sentence if setting.shots else setting.asked_first(sentence))
     return pl.concat_str(pl.lit("Q: "), sentence, pl.lit("\nA:"))

@@ -3,35 +3,52 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.errors import InputError
+from operators.errors import InputError, reason
+from operators.prompts.turns import turns
 
 
-def encode(tokenizer: Any, texts: Sequence[str], *, chat_template: bool = False) -> list[list[int]]:
+def encode(
+    tokenizer: Any, texts: Sequence[str], *, chat_template: bool = False, as_turns: bool = False
+) -> list[list[int]]:
     """The token ids of each text.
 
     With `chat_template` a text is the user's turn, and the reply has just begun; the template then
-    writes the special tokens, and the tokenizer adds none.
+    writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
+    (`operators.prompts.turns`).
 
     Raises:
-        InputError: the ids do not start with exactly one BOS where the tokenizer wants one.
+        InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
+            template takes no such chat.
     """
     if not texts:
         return []
     if chat_template:
-        texts = [_chat(tokenizer, text) for text in texts]
+        texts = [_chat(tokenizer, messages(text, as_turns=as_turns)) for text in texts]
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
     _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
     return ids
 
 
-def _chat(tokenizer: Any, text: str) -> str:
+def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
+    """A prompt as the turns of a chat: its own, or one of the user."""
+    return turns(text) if as_turns else [{"role": "user", "content": text}]
+
+
+def _chat(tokenizer: Any, chat: list[dict[str, str]]) -> str:
+    from jinja2 import TemplateError
+
     if tokenizer.chat_template is None:
         raise InputError(
             f"model.chat_template=true, but {tokenizer.name_or_path} has no chat template; "
             "set model.chat_template=false."
         )
-    turn = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    try:
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} takes no such turns ({reason(error)}); "
+            "give prompt.system='', which puts the instruction into the user's first turn."
+        ) from error
 
 
 def wants_bos(tokenizer: Any) -> bool:

@@ -16,6 +16,7 @@ from operators.errors import FactsweepError, InputError, reason
 from pipeline.config import folders
 from pipeline.config.suggestion import first_of, suggestion
 
+_OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
 
 
@@ -61,6 +62,8 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
     why = reason(error)
     if unknown := re.search(r"Could not override '([\w.@/]+)'", str(error)):
         key = unknown[1]
+        if key in _OF_CHATS:
+            return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
         return f"there is no key {key} in conf/; `factsweep run --help` lists them.{_meant(key)}"
     which = [each for each in overrides if not _is_legible(each)] or overrides
     which = [each if each.isprintable() else repr(each) for each in which]

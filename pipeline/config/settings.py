@@ -116,7 +116,9 @@ def load(overrides: Sequence[str]) -> Run:
     config = _described(overrides)
     given = build(Config, config, "")
     benchmark = _benchmark(given)
-    settings = tuple(_setting(prompt, benchmark) for prompt in _prompts(overrides, given))
+    settings = tuple(
+        _as_chat(_setting(prompt, benchmark), given.model) for prompt in _prompts(overrides, given)
+    )
     run = Run(
         model=given.model,
         benchmark=benchmark,
@@ -204,14 +206,31 @@ def _benchmark(given: Config) -> Benchmark:
 
 def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
     kind = METHODS[benchmark.method].ask.setting
-    unknown = [name for name in prompt if name not in {each.name for each in fields(kind)}]
-    if unknown:
+    known = {each.name.rstrip("_") for each in fields(kind)}  # `as` is a word of Python
+    if unknown := [name for name in prompt if name not in known]:
         raise InputError(
             f"prompt.{unknown[0]} is nothing that benchmark={benchmark.name} can be asked with; "
             f"choose prompt={' or '.join(_prompts_of(benchmark))}."
         )
     setting: Asked = build(kind, prompt, "prompt")
     return setting
+
+
+def _as_chat(setting: Asked, model: Model) -> Asked:
+    """The setting, with what the model says of how it is asked where the prompt says nothing."""
+    if not model.chat_template or getattr(setting, "as_", "turns") is not None:
+        return setting
+    return replace(setting, as_="chat")  # type: ignore[type-var]
+
+
+def _check_chat(run: Run) -> None:
+    """Refuse to ask a model for chats that reads raw text; another system may have read them."""
+    chats = {as_ for each in run.settings if (as_ := getattr(each, "as_", None)) is not None}
+    if chats and run.answers is None and not run.model.chat_template:
+        raise InputError(
+            f"prompt.as={chats.pop()} asks a chat, and model={run.model.name} reads raw text; set "
+            "model.chat_template=true, if it has a chat template."
+        )
 
 
 def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
@@ -338,6 +357,7 @@ def _check(run: Run) -> None:
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)
+    _check_chat(run)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
     if samples.n_answers % samples.block_size:
         raise InputError(

@@ -196,7 +196,7 @@ def _model_line(run: Run) -> str:
 
 def _endpoint_line(model: Model) -> str:
     """What is asked, where, and what is known of it beforehand."""
-    way = "as the user's turn of a chat" if model.chat_template else "as raw text"
+    way = "in a chat" if model.chat_template else "as raw text"
     return (
         f"model           {model.id} at {model.endpoint}, asked {way}, at most "
         f"{model.max_model_len:,} tokens, {_counted(model)}"

@@ -21,6 +21,7 @@ from operators.pages.grid import Grid, grid
 from operators.pages.heat_map import heat_map
 from operators.pages.page import Browser, Page, Ran
 from operators.pages.ran import ran_rows
+from operators.prompts import turns
 from operators.tables.shared.best_and_worst import best_and_worst
 from operators.wording import count
 from pipeline.results.past import PastBranch
@@ -234,6 +235,8 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     turn = pl.int_range(pl.len()).over("pair_id", "right")
     ordered = found.sort(pl.col("samples").is_null(), turn, maintain_order=True)
     shown = ordered.group_by("pair_id", maintain_order=True).head(fact_browser.MOST_EXAMPLES)
+    if prompts.recipe.fields["setting"].get("as") == "turns":
+        shown = shown.with_columns(turns.shown(pl.col("context", "prompt")))
     return shown.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
 
 

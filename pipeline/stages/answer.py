@@ -59,7 +59,7 @@ def questions(
         return fill.questions(run, sources[0])
     if ability == PREFER:
         return prefer.questions(run, setting, sources, prompts)
-    return likelihood.questions(run) if ability == SCORE else generate.questions(run)
+    return likelihood.questions(run) if ability == SCORE else generate.questions(run, setting)
 
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:

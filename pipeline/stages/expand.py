@@ -10,6 +10,7 @@ candidate_sets/<of prompts>   the entities that are compared after the prompts o
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import polars as pl
 
@@ -44,8 +45,7 @@ class Expand:
     @property
     def recipe(self) -> Recipe:
         """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
-        setting = asdict(self.setting)  # type: ignore[call-overload]
-        fields = {"method": self.method, "setting": setting, "seed": self.seed}
+        fields = {"method": self.method, "setting": _fields(self.setting), "seed": self.seed}
         inputs = {"facts": self.facts.fingerprint}
         if self.base is not None:
             inputs["knowledge_base"] = self.base.fingerprint
@@ -73,6 +73,15 @@ class Expand:
                 published.result()
         made_of = [self.facts] if self.base is None else [self.facts, self.base]
         artifact.finish(TABLES, made_of=made_of)
+
+
+def _fields(setting: Asked) -> dict[str, Any]:
+    """What of a setting changes a prompt's text; that it is a turn of the user changes nothing."""
+    found: dict[str, Any] = asdict(setting)  # type: ignore[call-overload]
+    asked, system = found.pop("as_", None), found.pop("system", None)
+    if asked != "turns":
+        return found
+    return {**found, "as": asked, **({} if system is None else {"system": system})}
 
 
 def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:

@@ -8,14 +8,16 @@ import polars as pl
 
 from operators import seeds
 from operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
+from operators.methods.method import Asked
 from operators.prompts.tokens import encode
+from operators.prompts.turns import turns
 from pipeline.config.settings import Run
 from pipeline.stages.question import Answered, Question, Questions
 
 SERVED = "prompts answered by "  # in counts: what a server said that it is
 
 
-def questions(run: Run) -> Questions:
+def questions(run: Run, setting: Asked) -> Questions:
     """Greedy answers to all prompts; some of them a second time; blocks of samples of some.
 
     How many of the second answers differ is the noise floor of the hardware. They alone have
@@ -31,7 +33,8 @@ def questions(run: Run) -> Questions:
     n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
 
     def task(sampling: Sampling, number: int | None = None) -> Generate:
-        return Generate(sampling, run.model.chat_template, number, run.seed)
+        as_turns = getattr(setting, "as_", None) == "turns"
+        return Generate(sampling, run.model.chat_template, number, run.seed, as_turns)
 
     once = {"sampling": asdict(greedy), **decoding.fresh()}
     again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.fresh(canary=True)}
@@ -54,12 +57,16 @@ def questions(run: Run) -> Questions:
 
 @dataclass(frozen=True)
 class Generate:
-    """Answers decoded token by token: greedy ones, or with a `block`, samples of that number."""
+    """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
+
+    With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user.
+    """
 
     sampling: Sampling
     chat_template: bool
     block: int | None = None
     seed: int = 0
+    as_turns: bool = False
 
     @property
     def answers_per_prompt(self) -> int:
@@ -73,7 +80,7 @@ class Generate:
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
-        return encode(tokenizer, texts, chat_template=self.chat_template)
+        return encode(tokenizer, texts, chat_template=self.chat_template, as_turns=self.as_turns)
 
     def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row, in the order in which they are finished."""
@@ -93,7 +100,8 @@ class Generate:
                 seed = (
                     None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
                 )
-                yield Request(prompt_id, token_ids, self.sampling, seed, text)
+                chat = tuple(turns(text)) if self.as_turns else ()
+                yield Request(prompt_id, token_ids, self.sampling, seed, text, chat)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:

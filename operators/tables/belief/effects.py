@@ -24,7 +24,13 @@ EFFECTS = pl.Schema(
 MOST_PAIRS = 24
 _SHOWN = ("acc_at_1", "consist", "one_word_ratio", "coverage_oracle")
 _HEADINGS = headings(METRICS)
-_DEFAULTS = {"style": "mask", "templates": "all", "scope": "shared"}
+_DEFAULTS = {
+    "style": "mask",
+    "templates": "all",
+    "scope": "shared",
+    "as": "text",
+    "system": "instruction",
+}
 _ROBUST = 0.9  # coverage_robust is no row of the table
 
 
@@ -75,6 +81,7 @@ def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
     - demonstrations: zero-shot, and with them; choice of demonstrations: two ways to choose them;
     - question style: mask style (of all or of the question templates) and question style;
     - templates: all, and a part of them; scope: demonstrations shared, and drawn for each prompt;
+    - as: raw text, and a chat;
     - instruction tuning: a model `x` and its `x-it`; model: any other two.
 
     >>> runs = [Asking("llama2-7b", "zero-shot", None), Asking("llama2-7b", "4-random", None),

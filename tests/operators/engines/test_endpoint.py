@@ -147,6 +147,13 @@ def test_endpoint_chat_has_one_turn_of_the_user() -> None:
     assert server.paths == ["/v1/chat/completions"]
 
 
+def test_endpoint_chat_has_the_turns_of_a_prompt() -> None:
+    turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"})
+    with serving(well) as server, engine(server, chat=True) as found:
+        list(found.answers([replace(requests(1)[0], turns=turns)]))
+    assert server.requests[0]["messages"] == list(turns)
+
+
 def test_endpoint_samples_are_drawn_in_one_request() -> None:
     sampling = Sampling(10, ("\n",), n=4, temperature=1.0, top_p=0.9)
     with serving(well) as server, engine(server) as found:

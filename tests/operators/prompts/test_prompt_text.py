@@ -167,7 +167,7 @@ def test_prompt_of_the_papers_draw_is_the_papers_text(
     pairs = rows_of(pool.pairs["pair_id"], [pair for pair, _ in shots])
     templates = rows_of(pool.templates["template_id"], [template for _, template in shots])
     context = demonstrations.contexts(pool, setting, ["c"], Draw(pairs, templates))
-    question = pl.select(query(pl.lit(f"{asked} {subject}"))).item()
+    question = pl.select(query(Setting("zero-shot", 0), pl.lit(f"{asked} {subject}"))).item()
     assert context["text"].item() + question == expected
 
 
@@ -242,6 +242,12 @@ def test_expand_question_templates_are_the_same_facts_in_both_styles(mini: Facts
             Setting("relation", 1, "question", "manual", "prompt"),
             "1-relation",
             "style=question,templates=manual,scope=prompt",
+        ),
+        (Setting("template", 4, as_="chat"), "4-template", "as=chat"),
+        (
+            Setting("template", 4, as_="turns", system="Be brief."),
+            "4-template",
+            "as=turns,system=213c22ed",
         ),
     ],
 )

@@ -103,3 +103,48 @@ def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
 )
 def test_endpoint_half_a_model_is_refused(overrides: list[str], said: str) -> None:
     assert said in refused(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "variant"),
+    [
+        ([], None),
+        (["model.chat_template=true"], "as=chat"),
+        (["model.chat_template=true", "prompt.as=turns"], "as=turns"),
+        (
+            ["model.chat_template=true", "prompt.as=turns", "prompt.system=''"],
+            "as=turns,system=none",
+        ),
+        (["model.chat_template=true", "benchmark=kamel-mini", "prompt.as=turns"], "as=turns"),
+    ],
+)
+def test_chat_way_it_is_asked_stands_in_the_variant(
+    overrides: list[str], variant: str | None
+) -> None:
+    assert served(*overrides).settings[0].variant == variant
+
+
+def test_chat_of_one_turn_has_the_prompts_of_raw_text_and_turns_have_their_own() -> None:
+    raw, chat, turns = (
+        planned(served(*overrides)).branches[0].prompts.fingerprint
+        for overrides in (
+            [],
+            ["model.chat_template=true"],
+            ["model.chat_template=true", "prompt.as=turns"],
+        )
+    )
+    assert raw == chat != turns
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["prompt.as=turns"], "prompt.as=turns asks a chat, and model=smollm2-135m reads raw"),
+        ([*SERVED, "prompt.as=chat"], "reads raw text; set model.chat_template=true"),
+        (["prompt.system=Hello"], "prompt.system is a turn of its own; give prompt.as=turns"),
+        (["model=bert-base-uncased", "prompt=masked", "prompt.as=turns"], "not masks or scores"),
+        (["benchmark=probelm-mini", "prompt.as=turns"], "not masks or scores"),
+    ],
+)
+def test_chat_is_refused_where_nobody_reads_one(overrides: list[str], said: str) -> None:
+    assert said in refused(*overrides)

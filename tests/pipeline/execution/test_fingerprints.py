@@ -111,10 +111,10 @@ def hint_at(kind: Any, path: str) -> Any:
 
 def another(hint: Any, value: Any) -> Any:
     """Another value of the type."""
-    if get_origin(hint) is Literal:
-        return [each for each in get_args(hint) if each != value][-1]
     either = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     first = next(each for each in either if each is not type(None))
+    if get_origin(first) is Literal:
+        return [each for each in get_args(first) if each != value][-1]
     kind = get_origin(first) or first
     if kind is bool:
         return not value
@@ -263,10 +263,10 @@ def test_fingerprints_less_precision_by_the_environment_gives_others(
 
 
 SETTINGS = {
-    "generate": Setting("template", 4),
+    "generate": Setting("template", 4, as_="turns"),
     "score": Plausibility(PROMPT_TYPES),
     "fill": Masked(),
-    "kamel": FewShot(5),
+    "kamel": FewShot(5, as_="turns"),
     "prefer": Distractors("random"),
 }
 

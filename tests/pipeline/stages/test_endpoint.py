@@ -1,5 +1,6 @@
 """Answers of a server as shards: what was refused has a row, and nothing is asked twice."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,10 +17,11 @@ from pipeline.config.settings import Run, load
 from pipeline.execution import engine as engines
 from pipeline.execution.budget import paid
 from pipeline.execution.plan import Plan, planned, work
-from pipeline.inputs.models import tokenizer
+from pipeline.inputs import models
 from pipeline.run import say_served, served
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
+from pipeline.stages.expand import with_text
 from tests.chat_server import ChatServer, Said, serving
 from tests.pipeline.here import make_here
 
@@ -35,12 +37,16 @@ class Server:
         self.fingerprint: Callable[[], str | None] = lambda: None
 
     def __call__(self, asked: dict[str, Any]) -> Said:
-        prompt = str(asked["prompt"])
+        chat = "messages" in asked
+        prompt = json.dumps(asked["messages"]) if chat else str(asked["prompt"])
         if (odd := self.odd(prompt)) is not None:
             return odd
         self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
         n = asked.get("n", 1)
-        choice = {"text": " Paris", "finish_reason": "stop"}
+        said = (
+            {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
+        )
+        choice = {**said, "finish_reason": "stop"}
         return 200, {
             "id": "1",
             "object": "text_completion",
@@ -63,12 +69,16 @@ def server(says: Server) -> Iterator[ChatServer]:
         yield started
 
 
-@pytest.fixture
-def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
+def settings(small: list[str], server: ChatServer, folder: Path, *further: str) -> Run:
     kept = [each for each in small if not each.startswith(("model.", "decoding.engine"))]
     at = ["model=endpoint", "model.id=some-model", f"model.endpoint={server.url}"]
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    return load([*kept, *at, *folders])
+    folders = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
+    return load([*kept, *at, *folders, *further])
+
+
+@pytest.fixture
+def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
+    return settings(small, server, tmp_path)
 
 
 @pytest.fixture
@@ -146,12 +156,12 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     plan = planned(run)
     item = ready(plan)
     with pytest.raises(StoppedError):
-        decode.decode(item, engine, tokenizer(plan.weights), bool)
+        decode.decode(item, engine, models.tokenizer(plan.weights), bool)
     told = len(says.told)
     n = decode.todo(item).height
     assert 0 < told < n
     assert decode.n_left(item) == n - told
-    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False)
+    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False)
     assert len(says.told) == n
     assert max(says.told.values()) == 1
 
@@ -167,14 +177,14 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match="max_cost"):
-        decode.decode(item, engine, tokenizer(plan.weights), lambda _: False, purse)
+        decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     told = len(says.told)
     assert 0 < told < n
     assert purse.spent == paid(plan) == 27 * told
     assert purse.spent <= purse.limit
     assert purse.reserved == 0
     more = Purse(limit=1e6, spent=paid(plan))
-    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False, more)
+    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
     assert more.spent == paid(plan) == 27 * n
     assert max(says.told.values()) == 1
 
@@ -189,3 +199,28 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     say_served(plan)
     assert "changed while it answered: some-model fp_1 (" in caplog.text
     assert "samples need not come out the same again" in caplog.text
+
+
+def test_endpoint_turns_are_those_that_an_engine_here_reads(
+    small: list[str], server: ChatServer, tmp_path: Path, tokenizer: Any
+) -> None:
+    run = settings(small, server, tmp_path, "model.chat_template=true", "prompt.as=turns")
+    plan = planned(run)
+    found: EndpointEngine = engines.load(run, plan.weights)
+    make_here(plan, found)
+    found.close()
+    (branch,) = plan.branches
+    prompts = (
+        with_text(branch.prompts, "prompts", shard) for shard in branch.prompts.shards("prompts")
+    )
+    texts = [text for rows in prompts for text in rows.filter(pl.col("same_as").is_null())["text"]]
+    _, question = next(branch.asked())
+    here = question.task.token_ids(tokenizer, texts)
+    sent = [
+        tokenizer.apply_chat_template(
+            each["messages"], add_generation_prompt=True, return_dict=False
+        )
+        for each in server.requests
+        if "logprobs" not in each and "n" not in each
+    ]
+    assert sorted(sent) == sorted(here)

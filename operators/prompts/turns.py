@@ -1,0 +1,76 @@
+"""Turns of a chat: what the system, the user and the assistant say, one after the other.
+
+A chat stays a text until a model is asked: one JSON object per line, as OpenAI's `messages` have
+them. So a context has its turns as it has its lines otherwise, and the query is the last of them.
+
+    {"role":"system","content":"Predict the [MASK] in each sentence in one word."}
+    {"role":"user","content":"Paris is the capital of [MASK]."}
+"""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+import polars as pl
+from pydantic import Field
+
+from operators.errors import InputError
+
+Role = Literal["system", "user", "assistant"]
+# How a prompt is put to a chat model: whole, as one turn of the user, or as turns.
+As = Annotated[Literal["chat", "turns"] | None, Field(alias="as")]
+System = Annotated[str, Field(max_length=100_000)] | None
+
+
+def turn(role: Role, content: pl.Expr) -> pl.Expr:
+    """A turn as a line.
+
+    >>> print(pl.select(turn("user", pl.lit("Who made it?"))).item())
+    {"role":"user","content":"Who made it?"}
+    <BLANKLINE>
+    """
+    line = pl.struct(role=pl.lit(role), content=content).struct.json_encode()
+    return pl.concat_str(line, pl.lit("\n"))
+
+
+def turns(text: str) -> list[dict[str, str]]:
+    """The turns that are the lines of a text.
+
+    >>> turns('{"role":"user","content":"Who made it?"}')
+    [{'role': 'user', 'content': 'Who made it?'}]
+    """
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def shown(text: pl.Expr) -> pl.Expr:
+    """A chat for people: who says what."""
+    return text.map_elements(_shown, return_dtype=pl.String)
+
+
+def _shown(text: str) -> str:
+    return "".join(f"{each['role']}: {each['content']}\n" for each in turns(text))
+
+
+def check(asked: str | None, system: str | None) -> None:
+    """Refuse a system prompt where there are no turns.
+
+    Raises:
+        InputError: it names both fields.
+    """
+    if system is not None and asked != "turns":
+        raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
+
+
+def parts(asked: str | None, system: str | None) -> dict[str, str]:
+    """What the column `variant` has of it; a system prompt is known by a digest.
+
+    >>> parts("turns", "You are a pirate.")
+    {'as': 'turns', 'system': '400458a6'}
+    >>> parts("chat", None), parts("turns", ""), parts(None, None)
+    ({'as': 'chat'}, {'as': 'turns', 'system': 'none'}, {})
+    """
+    found = {} if asked is None else {"as": asked}
+    if system is None:
+        return found
+    digest = hashlib.sha256(system.encode()).hexdigest()[:8]
+    return {**found, "system": digest if system else "none"}
