@@ -31,6 +31,9 @@ class Cluster:
     rows_per_chunk: Annotated[
         Count, NoNumber("it says how often finished answers are saved, not what they are")
     ]
+    seconds_per_chunk: Annotated[
+        Seconds, NoNumber("it says how often finished answers are saved, not what they are")
+    ]
     max_deaths: Annotated[int, Field(ge=1, le=1_000), _PATIENCE]
     stall_s: Annotated[Seconds, _PATIENCE]
     start_s: Annotated[Seconds, _PATIENCE]

@@ -18,11 +18,11 @@ from pipeline.costs import rates
 from pipeline.execution import cluster
 from pipeline.execution.budget import paid
 from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, planned, slow_dtype
+from pipeline.execution.plan import Branch, Plan, branch_work, planned, slow_dtype
 from pipeline.execution.progress import clock
 from pipeline.inputs import catalog, models
+from pipeline.stages import decode, knowledge_base
 from pipeline.stages import facts as facts_stage
-from pipeline.stages import knowledge_base
 from pipeline.stages.question import Question, room
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.causes import Recipes, causes
@@ -101,7 +101,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
         figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
         figures.duplicates += expansion.prompts["same_as"].count()
         _count(plan, figures, expansion)
-    _look(figures)
+    _look(plan.run, figures)
     return figures
 
 
@@ -144,24 +144,30 @@ def _name_tokens(
     return int(rows.select("candidates_id").join(by_set, on="candidates_id")["n"].sum())
 
 
-def _look(figures: Forecast) -> None:
+def _look(run: Run, figures: Forecast) -> None:
     """Count what of the work is not there."""
     branch, n = figures.branch, sum(figures.prompts.values())
+    unanswered = _unanswered(run, branch)
     for step in branch.steps:
         artifact, question = step.artifact, step.question
         if question is not None:
-            missing = max(0, figures.asked[artifact.stage] - _rows_done(artifact))
+            missing = unanswered.get(artifact.folder, figures.asked[artifact.stage])
             figures.left[artifact.stage] += missing * question.task.answers_per_prompt
         else:
             whole = figures.pairs if step in branch.sources() else n
             figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
 
 
-def _rows_done(artifact: Artifact) -> int:
-    table = artifact.stage
-    if artifact.is_complete():
-        return sum(artifact.rows(table).values())
-    return sum(artifact.footer(table, shard)[0] for shard in artifact.shards(table))
+def _unanswered(run: Run, branch: Branch) -> dict[str, int]:
+    """How many prompts of each artifact have no answer yet, where that is known."""
+    complete = {each.folder: 0 for each in branch.answered() if each.is_complete()}
+    if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
+        return complete
+    found = {each.folder: 0 for each in branch.answered()}
+    items = list(branch_work(run, branch))
+    for item, n in zip(items, decode.left(items), strict=True):
+        found[item.artifact.folder] += n
+    return found
 
 
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pipeline.execution.plan import Branch, Plan
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.shard import numbers
 
+_ENOUGH = 32  # shards of an artifact, to know how fast its engines are
 _UNIT = {
     "facts": "pairs",
     "knowledge-base": "entities",
@@ -32,12 +33,12 @@ def spent(plan: Plan) -> pl.DataFrame:
 
 
 def spent_so_far(plan: Plan) -> pl.DataFrame:
-    """What the published shards of open artifacts took, of those that an engine writes."""
+    """What published shards of open artifacts took, some of those that an engine writes."""
     rows = [
-        _of_engine(branch, artifact)
+        _of_engine(branch, artifact, most=_ENOUGH)
         for branch in plan.branches
         for artifact in branch.answered()
-        if not artifact.is_complete() and artifact.shards(artifact.stage)
+        if not artifact.is_complete() and artifact.published(artifact.stage)
     ]
     return pl.DataFrame(rows, schema=SPENT)
 
@@ -50,8 +51,8 @@ def _row(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     return {**row, "bytes": size}
 
 
-def _of_engine(branch: Branch, artifact: Artifact) -> dict[str, Any]:
-    shards = list(artifact.counts(artifact.stage).values())
+def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> dict[str, Any]:
+    shards = list(artifact.counts(artifact.stage, most).values())
     sums = Counter[str]()
     for counts in shards:
         sums.update(numbers(counts))

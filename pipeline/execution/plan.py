@@ -318,7 +318,7 @@ def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list
 
     They are published under the lease of their artifact's folder.
     """
-    items = (item for branch in plan.branches for item in _branch_work(plan.run, branch))
+    items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
     return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
 
 
@@ -327,7 +327,8 @@ def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
     return replace(artifact, lease=leases.get(artifact.folder))
 
 
-def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
+def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
+    """The shards of a setting that no engine has answered yet; its prompts must be there."""
     for artifact, question in branch.asked():
         for shard in _missing(artifact, branch.prompts, question):
             yield Work(
@@ -338,6 +339,7 @@ def _branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 model=run.model.name,
                 question=question,
                 rows_per_chunk=run.cluster.rows_per_chunk,
+                seconds_per_chunk=run.cluster.seconds_per_chunk,
                 max_deaths=run.cluster.max_deaths,
                 max_failed_share=run.decoding.max_failed_share,
                 hardware=hardware(run),

@@ -37,9 +37,10 @@ class Part(Artifact):
         """The rows of each shard, from its footer."""
         return {shard: each.footer(table, shard).rows for shard, each in self._found(table)}
 
-    def counts(self, table: str) -> dict[str, Counts]:
-        """The counts of each shard, from its footer."""
-        return {shard: each.footer(table, shard).counts for shard, each in self._found(table)}
+    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
+        """The counts of each shard, from its footer; of at most so many."""
+        found = list(self._found(table))[:most]
+        return {shard: each.footer(table, shard).counts for shard, each in found}
 
     def read(self, table: str, shard: str) -> pl.DataFrame:
         """A shard, checked as that of its artifact."""

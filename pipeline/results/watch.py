@@ -105,7 +105,7 @@ def _texts(plan: Plan, branch: Branch, folder: str, name: str) -> list[str]:
     table, column = branch.answers.stage, plan.run.method.ask.ability.column
     shard = name if folder == table else folder.rpartition("/")[2]
     try:
-        rows = branch.answers.read_chunk(table, folder, name).head(_AT_ONCE)
+        rows = branch.answers.read_chunk(table, folder, name)[0].head(_AT_ONCE)
         prompts = with_text(branch.prompts, "prompts", shard).select("prompt_id", asked="text")
     except DamagedFileError:
         return []  # a chunk of a shard that is whole by now

@@ -7,9 +7,10 @@ asks before it begins and before it publishes.
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
@@ -66,6 +67,7 @@ class Work:
     model: str
     question: Question
     rows_per_chunk: int
+    seconds_per_chunk: float
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
@@ -98,17 +100,20 @@ class Work:
 
 def todo(work: Work) -> pl.DataFrame:
     """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
-    rows = with_text(work.prompts, work.source, work.shard)
-    refused = pl.concat(
-        [
-            work.admitted.read("errors", shard)
-            for shard in work.admitted.shards("errors")
-            if work.shard in (shard, relation_of(shard))
-        ]
-    )
-    return work.question.asked(
-        rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
-    )
+    return _fitting(work, with_text(work.prompts, work.source, work.shard))
+
+
+def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those rows of the shard that an engine is asked and that fit."""
+    mine = [
+        shard
+        for shard, n in work.admitted.rows("errors").items()
+        if n and work.shard in (shard, relation_of(shard))
+    ]
+    refused = [work.admitted.read("errors", shard) for shard in mine]
+    if refused:
+        rows = rows.join(pl.concat(refused), on="prompt_id", how="anti", maintain_order="left")
+    return work.question.asked(rows)
 
 
 def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
@@ -120,25 +125,74 @@ def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
 
 
 def n_left(work: Work) -> int:
-    """How many answers the shard still lacks, from footers alone where it has many prompts."""
+    """How many prompts of the shard have no answer yet, from listings where it has many."""
     if is_published(work):
         return 0
+    chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
+    return _n_left(work, n_asked(work), chunks, refusals)
+
+
+def left(items: Sequence[Work]) -> list[int]:
+    """How many prompts of each shard have no answer yet: the files of an artifact are listed once.
+
+    Of the tables of which a few prompts are asked each is read once, whoever asks for it.
+    """
+    if not items:
+        return []
+    store = items[0].artifact.store
+    artifacts = {each.artifact.folder: each.artifact for each in items}
+    files = dict(zip(artifacts, store.each(store.sizes, list(artifacts)), strict=True))
+    kinds = {_kind(each): each for each in items}
+    asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
+    chunks: defaultdict[str, list[str]] = defaultdict(list)
+    for folder, names in files.items():
+        for name in names:
+            place, _, file = f"{folder}/{name}".rpartition("/")
+            chunks[place].append(file.removesuffix(".parquet"))
+    return [
+        0
+        if f"{each.open_name}.parquet" in files[each.artifact.folder]
+        else _n_left(
+            each,
+            asked[_kind(each)],
+            chunks[f"{each.artifact.folder}/{each.chunks}"],
+            chunks[f"{each.artifact.folder}/{each.refusals}"],
+        )
+        for each in items
+    ]
+
+
+def _kind(work: Work) -> tuple[object, ...]:
+    """What determines which prompts are asked: blocks of samples ask the same ones."""
+    of = (work.prompts.folder, work.admitted.folder, work.source, work.shard)
+    return (*of, work.question.n_ranked, work.question.task.shares_answers)
+
+
+def n_asked(work: Work) -> int:
+    """How many prompts of the shard an engine is asked, from the manifest if it has many."""
     if work.source != "prompts":
-        n = todo(work).height
-    else:
-        refused = work.admitted.rows("errors").get(work.shard, 0)
-        n = int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
-    chunks = work.artifact.published(work.chunks)
+        return _fitting(work, work.prompts.read(work.source, work.shard)).height
+    refused = work.admitted.rows("errors").get(work.shard, 0)
+    return int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
+
+
+def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) -> int:
     # Two engines that were cut off from each other may have answered the same prompts.
-    done = sum(_chunk(work, each).rows for each in chunks) + _refused(work).height
-    return max(0, n - done)
+    n_refused = _refused(work, refusals).height if refusals else 0
+    return max(0, n - sum(_rows_of_chunk(work, each) for each in chunks) - n_refused)
 
 
-def _refused(work: Work) -> pl.DataFrame:
+def _rows_of_chunk(work: Work, name: str) -> int:
+    """The rows of a chunk: its name begins with them."""
+    rows, _, rest = name.partition("-")
+    return int(rows) if rest and rows.isdigit() else _chunk(work, name).rows
+
+
+def _refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     """The error rows of the prompts that were refused an answer, while the shard is open."""
     read = work.artifact.read_chunk
-    names = work.artifact.published(work.refusals)
-    found = [read("errors", work.refusals, each) for each in names]
+    names = work.artifact.published(work.refusals) if names is None else names
+    found = [read("errors", work.refusals, each)[0] for each in names]
     return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
 
 
@@ -305,9 +359,12 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
     errors = _errors(work, asked.join(answers, on="prompt_id", how="anti", maintain_order="left"))
     if not errors.is_empty():
         work.artifact.write("errors", work.shard, errors)
-    for folder in (work.chunks, work.refusals):
-        for chunk in work.artifact.shards(folder):
-            work.artifact.drop(f"{folder}/{chunk}.parquet")
+    names = [
+        f"{folder}/{chunk}.parquet"
+        for folder in (work.chunks, work.refusals)
+        for chunk in work.artifact.published(folder)
+    ]
+    work.artifact.drop_all(names)
     trial.drop(work.artifact, work.open_name)
     return errors.height
 
@@ -334,14 +391,17 @@ class _OpenShard:
         self._rows = rows
         self._tally = tally
         chunks = work.artifact.published(work.chunks)
-        published = [work.artifact.read_chunk(work.table, work.chunks, c) for c in chunks]
-        self._spent = [_chunk(work, chunk).counts for chunk in chunks]
+        read = partial(work.artifact.read_chunk, work.table, work.chunks)
+        published = work.artifact.store.each(read, chunks)
+        self._spent = [counts for _, counts in published]
         # Two engines that were cut off from each other may have answered the same prompts.
-        self._kept = pl.concat([empty(work.table), *published]).unique("prompt_id", keep="first")
+        rows_of_all = [empty(work.table), *(frame for frame, _ in published)]
+        self._kept = pl.concat(rows_of_all).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
         self._refused = _refused(work)
         self._refusals: list[dict[str, Any]] = []
         self._trial = trial.read(work.artifact, work.open_name)
+        self._flushed = time.monotonic()
 
     def left(self) -> pl.DataFrame:
         """The prompts that have no answer, were not refused one, and are not condemned."""
@@ -375,12 +435,16 @@ class _OpenShard:
         self._trial = self._trial.survived()
 
     def keep(self, row: dict[str, Any], error: Mapping[str, str] | None = None) -> None:
-        """Keep an answer, or why there is none; a full buffer is published as a chunk."""
+        """Keep an answer, or why there is none.
+
+        A full buffer is published as a chunk, and one that is old enough.
+        """
         if error is None:
             self._buffer.append(row)
         else:
             self._refusals.append({**error, "stage": "decode"})
-        if len(self._buffer) + len(self._refusals) == self._rows_per_chunk:
+        is_old = time.monotonic() - self._flushed >= self._work.seconds_per_chunk
+        if is_old or len(self._buffer) + len(self._refusals) >= self._rows_per_chunk:
             self.flush()
 
     def flush(self) -> None:
@@ -396,11 +460,13 @@ class _OpenShard:
             self._refusals = []
             frame = _frame(self._work.table, self._buffer)
             counts = self._take()
+            name = f"{frame.height}-{uuid4().hex}"
             self._work.artifact.write_chunk(
-                self._work.table, self._work.chunks, uuid4().hex, frame, counts
+                self._work.table, self._work.chunks, name, frame, counts
             )
             self._spent.append(counts)
             self._kept, self._buffer = pl.concat([self._kept, frame]), []
+        self._flushed = time.monotonic()
 
     def pause(self) -> None:
         """Leave the shard open for another run; this attempt killed nobody."""

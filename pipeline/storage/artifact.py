@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -92,6 +93,16 @@ class Artifact(Contents):
         self.check_lease()
         self.store.drop(f"{self.folder}/{name}")
 
+    def drop_all(self, names: Collection[str]) -> None:
+        """Remove files of the artifact that are no longer needed.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
+        if names:
+            self.check_lease()
+            self.store.drop_all([f"{self.folder}/{name}" for name in names])
+
     def check_lease(self) -> None:
         """Look whether the artifact is still ours to write.
 
@@ -160,7 +171,8 @@ class Artifact(Contents):
             name = f"{self.folder}/{table}/{shard}.parquet"
             what = "is gone" if shard in wanted else "is no shard of this artifact"
             raise DamagedFileError(f"{self.store.where(name)} {what}{REPAIR}", name)
-        return {shard: self._entry(table, shard) for shard in found}
+        entries = self.store.each(partial(self._entry, table), found)
+        return dict(zip(found, entries, strict=True))
 
     def _entry(self, table: str, shard: str) -> Entry:
         place = Place(table, self.fingerprint, f"{table}/{shard}")

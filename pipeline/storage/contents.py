@@ -7,8 +7,10 @@ footer; JSON against its own.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import polars as pl
+import pyarrow as pa
 
 from operators.errors import DamagedFileError, InputError
 from operators.schemas import empty
@@ -88,11 +90,17 @@ class Contents:
             raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
         return self._manifests[0]
 
-    def counts(self, table: str) -> dict[str, Counts]:
-        """The counts of each published shard of a table, without reading the shards."""
-        if self.is_complete():
+    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
+        """The counts of each published shard of a table, without reading the shards.
+
+        While it is open, of at most so many of them.
+        """
+        if self._manifests or self.is_complete():
             return {shard: each.counts for shard, each in self._entries(table).items()}
-        return {shard: self.footer(table, shard).counts for shard in self.shards(table)}
+        found = self.published(table)
+        found = found[:: -(-len(found) // most)] if most and found else found
+        footers = self.store.each(partial(self.footer, table), found)
+        return {shard: each.counts for shard, each in zip(found, footers, strict=True)}
 
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
@@ -128,15 +136,16 @@ class Contents:
             raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
         return shards.rows(content, table, where, name)
 
-    def read_chunk(self, table: str, folder: str, name: str) -> pl.DataFrame:
-        """A finished part of an open shard.
+    def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
+        """A finished part of an open shard, and what it took.
 
         Raises:
             DamagedFileError: it is gone, truncated, foreign, edited, or no file.
         """
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file, where = self._content(place)
-        return shards.decode(content, place, where, file)
+        frame = shards.decode(content, place, where, file)
+        return frame, shards.read_footer(pa.BufferReader(content), place, where, file).counts
 
     def _content(self, place: Place) -> tuple[bytes, str, str]:
         """The content of a shard's file, its name in the store, and what messages call it."""
@@ -186,7 +195,6 @@ class Contents:
         name = f"{self.folder}/{place.shard}.parquet"
         where = self.store.where(name)
         try:
-            with self.store.open(name) as file:
-                return shards.read_footer(file, place, where, name)
+            return shards.footer_of(self.store, name, place, where)
         except FileNotFoundError as error:
             raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error

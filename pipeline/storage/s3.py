@@ -16,6 +16,9 @@ from operators.errors import InputError
 
 _EXISTS = "PreconditionFailed"
 _AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again
+_EMPTY = "InvalidRange"  # a file without a single byte has no last one
+_GONE = ("NoSuchKey", "404", "NotFound")
+_AT_ONCE_DROPPED = 1000  # S3 takes no more in one request
 _OPTIONS = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -24,6 +27,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # three where they are accepted and no byte comes.
 _ARROW_ATTEMPTS = 8
 _BOTO_ATTEMPTS = 12
+_CONNECTIONS = 32  # kept open: more than are used at once (store.py)
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 
@@ -90,6 +94,7 @@ class Bucket:
             config=Config(
                 connect_timeout=_CONNECT_S,
                 read_timeout=_ANSWER_S,
+                max_pool_connections=_CONNECTIONS,
                 retries={"mode": "standard", "total_max_attempts": _BOTO_ATTEMPTS},
             ),
         )
@@ -117,10 +122,49 @@ class Bucket:
                 else:
                     return True
 
-    def drop(self, name: str) -> None:
-        """Remove a file, if it is there: one request, where Arrow makes four."""
+    def get(self, name: str, last_bytes: int | None = None) -> bytes:
+        """The content of a file, or its end: one request, where Arrow makes two.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        from botocore.exceptions import ClientError
+
+        part = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
         with _as_os_error():
-            self._client.delete_object(**self._place(name))
+            try:
+                return bytes(self._client.get_object(**self._place(name), **part)["Body"].read())
+            except ClientError as error:
+                if error.response["Error"]["Code"] != _EMPTY:
+                    raise
+                return b""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file: one request."""
+        try:
+            with _as_os_error():
+                self._client.head_object(**self._place(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def drop(self, *names: str) -> None:
+        """Remove files, those that are there: one request, or one for each thousand of them.
+
+        Arrow makes four for each.
+        """
+        with _as_os_error():
+            if len(names) == 1:
+                self._client.delete_object(**self._place(names[0]))
+                return
+            for start in range(0, len(names), _AT_ONCE_DROPPED):
+                part = names[start : start + _AT_ONCE_DROPPED]
+                keys = [{"Key": self._place(name)["Key"]} for name in part]
+                found = self._client.delete_objects(
+                    Bucket=self._name, Delete={"Objects": keys, "Quiet": True}
+                )
+                for error in found.get("Errors", ()):
+                    raise OSError(f"{error.get('Key')}: {error.get('Message')}")
 
     def _place(self, name: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}
@@ -132,5 +176,9 @@ def _as_os_error() -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _GONE:
+            raise FileNotFoundError(str(error)) from error
+        raise OSError(str(error)) from error
+    except BotoCoreError as error:
         raise OSError(str(error)) from error

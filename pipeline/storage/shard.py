@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 from operators.errors import DamagedFileError
 from operators.schemas import SCHEMAS, conform
 from pipeline.storage.sealed import REPAIR, seal, unseal
+from pipeline.storage.store import Store
 
 Counts = Mapping[str, int | float | str]
 
 _FOOTER = b"factsweep"
+_END_BYTES = 2**16  # more than the metadata of most shards
 
 
 class Place(NamedTuple):
@@ -131,6 +133,19 @@ def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None)
                 name,
             )
     return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
+
+
+def footer_of(store: Store, name: str, place: Place, where: str) -> Footer:
+    """What the footer of a shard says, from the end of its file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it has no footer, or one that says that the shard belongs elsewhere.
+    """
+    end = store.end(name, _END_BYTES)
+    if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
+        end = store.get(name)
+    return read_footer(pa.BufferReader(end), place, where, name)
 
 
 def _said(text: bytes, where: str, name: str | None) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +20,10 @@ from operators.redact import redactor
 from pipeline.storage.s3 import Bucket
 from pipeline.storage.sealed import REPAIR
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AT_ONCE = 16  # requests to an object store
 _ASIDE = "damaged"  # the folder that keeps what was set aside
 
 
@@ -123,11 +128,49 @@ class Store:
             DamagedFileError: what is there is no file, or a link out of the store.
             InputError: it cannot be read.
         """
+        if self._bucket is not None:
+            return self._fetched(name)
         with self.open(name) as file:
             try:
                 return bytes(file.read())
             except OSError as error:
                 raise _unreadable(self.where(name), error) from error
+
+    def end(self, name: str, n_bytes: int) -> bytes:
+        """The last bytes of a file, or all of it if it has no more.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+            DamagedFileError: what is there is no file, or a link out of the store.
+            InputError: it cannot be read.
+        """
+        if self._bucket is not None:
+            return self._fetched(name, n_bytes)
+        with self.open(name) as file:
+            try:
+                file.seek(max(0, file.size() - n_bytes))
+                return bytes(file.read())
+            except OSError as error:
+                raise _unreadable(self.where(name), error) from error
+
+    def _fetched(self, name: str, last_bytes: int | None = None) -> bytes:
+        assert self._bucket is not None
+        try:
+            return self._bucket.get(name, last_bytes)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(self.where(name)) from error
+        except OSError as error:
+            raise _unreadable(self.where(name), error) from error
+
+    def each(self, ask: Callable[[T], R], items: Collection[T]) -> list[R]:
+        """What a function that asks the store says of each item; of an object store many at once.
+
+        There an answer takes long, however little is asked.
+        """
+        if self._local is not None or len(items) < 2:
+            return list(map(ask, items))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
+            return list(pool.map(ask, items))
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to read parts of, as a Parquet footer is.
@@ -152,6 +195,9 @@ class Store:
         """Whether a file is published."""
         if self._local is not None:
             return (self._local / name).is_file()
+        if self._bucket is not None:
+            with _asked(self.where(name), "read"):
+                return self._bucket.exists(name)
         filesystem, base = self._remote
         with _asked(self.where(name), "read"):
             return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
@@ -222,6 +268,19 @@ class Store:
             filesystem, base = self._remote
             with _asked(self.where(name), "removed"):
                 filesystem.delete_file(f"{base}/{name}")
+
+    def drop_all(self, names: Collection[str]) -> None:
+        """Remove files that are no longer needed, those that exist; on S3 in one request.
+
+        Raises:
+            DamagedFileError: one is a folder.
+        """
+        if self._bucket is not None and names:
+            with _asked(self.where(next(iter(names))), "removed"):
+                self._bucket.drop(*names)
+            return
+        for name in names:
+            self.drop(name)
 
     def drop_empty(self, folder: str) -> None:
         """Remove the folders below one, and itself, that hold nothing; a URL has none."""

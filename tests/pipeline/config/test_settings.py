@@ -249,6 +249,8 @@ WRONG = {
     "it must be an integer from 1 to 10,000,000.",
     "cluster.rows_per_chunk=0": "cluster.rows_per_chunk=0; "
     "it must be an integer from 1 to 10,000,000.",
+    "cluster.seconds_per_chunk=0": "cluster.seconds_per_chunk=0; "
+    "it must be a number from 1 to 604,800.",
     "cluster.num_cpus=0": "cluster.num_cpus=0; it must be an integer from 1 to 10,000, or null.",
     "cluster.max_deaths=0": "cluster.max_deaths=0; it must be an integer from 1 to 1,000.",
     "cluster.stall_s=0": "cluster.stall_s=0; it must be a number from 1 to 604,800.",

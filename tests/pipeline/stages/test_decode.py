@@ -97,6 +97,24 @@ def test_decode_after_a_death_asks_only_for_what_is_missing(prepared: Plan) -> N
     assert len({*dying.ids(), *next_one.ids()}) == len(next_one.ids()) + 10
 
 
+def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(10**6))  # every look at the clock is a second later
+    monkeypatch.setattr(decode.time, "monotonic", lambda: float(next(now)))
+    item = replace(first(prepared), rows_per_chunk=1000, seconds_per_chunk=12)
+    dying = Recording(dies_at=13)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, dying)
+    kept = [item.artifact.footer(item.table, each, item.chunks).rows for each in chunks(item)]
+    assert 1 <= len(kept) < 13
+    assert sum(kept) > 8
+
+
+def chunks(item: Work) -> list[str]:
+    return item.artifact.published(item.chunks)
+
+
 @pytest.mark.parametrize("table", ["generations", "samples"])
 def test_decode_resumed_shard_equals_an_uninterrupted_one(prepared: Plan, table: str) -> None:
     item = replace(first(prepared, table), rows_per_chunk=1)
@@ -155,7 +173,7 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     left, open_shard = decode.todo(item)["prompt_id"].to_list(), item.open_name
     trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
     with monkeypatch.context() as patch:
-        for name in ("write", "drop"):
+        for name in ("write", "drop", "drop_all"):
             patch.setattr(Artifact, name, dying_at(f"{table}", getattr(Artifact, name)))
         with pytest.raises(Cut):
             answer(prepared, item, FakeEngine())
@@ -181,8 +199,9 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
 
 
 def dying_at(table: str, publish: Callable[..., None]) -> Callable[..., None]:
-    def dying(artifact: Artifact, name: str, *rest: object) -> None:
-        if name.startswith(table):
+    def dying(artifact: Artifact, name: str | list[str], *rest: object) -> None:
+        names = [name] if isinstance(name, str) else name
+        if any(each.startswith(table) for each in names):
             raise Cut
         publish(artifact, name, *rest)
 
@@ -203,7 +222,7 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
     with pytest.raises(InputError, match=r"says of prompt P\S+ what is no number \(NaN\)"):
         answer(prepared, item, Overflowing())
     (chunk,) = item.artifact.published(item.chunks)
-    assert item.artifact.read_chunk("canary", item.chunks, chunk)["logprob"].is_not_nan().all()
+    assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
     again = Recording()
     answer(prepared, item, again)
     assert len(again.ids()) == decode.todo(item).height - 3
