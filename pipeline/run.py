@@ -23,10 +23,9 @@ from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
 from pipeline.results import journal, past, pulse, record, report
 from pipeline.results.live import LivePage
+from pipeline.results.served import differences
 from pipeline.stages import facts as facts_stage
-from pipeline.stages.generate import SERVED
 from pipeline.storage import lease, uses
-from pipeline.storage.shard import numbers
 from pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
@@ -96,34 +95,10 @@ def _note_end(plan: Plan, use: Use) -> None:
 
 
 def say_served(plan: Plan) -> None:
-    """Say when a server answered with more than one model, and what it may do without a word."""
-    if plan.run.engine.name != "endpoint" or plan.run.answers is not None:
-        return
-    versions = served(plan)
-    if len(versions) > 1:
-        listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
-        _LOG.warning(
-            "%s changed while it answered: %s. To keep one of them apart, give model.revision=<its "
-            "model or fingerprint>; the answers are then others.",
-            plan.run.model.name,
-            listed,
-        )
-    if any(artifact.stage == "samples" for b in plan.branches for artifact in b.further):
-        _LOG.warning(
-            "%s: a server may ignore seeds, so its samples need not come out the same again.",
-            plan.run.model.name,
-        )
-
-
-def served(plan: Plan) -> dict[str, float]:
-    """What a server said that it answered with, and how many prompts with each."""
-    found = Counter[str]()
-    for artifact in plan.answered:
-        for counts in artifact.counts(artifact.stage).values():
-            found.update(
-                {name: n for name, n in numbers(counts).items() if name.startswith(SERVED)}
-            )
-    return {name.removeprefix(SERVED): n for name, n in sorted(found.items())}
+    """Say what a server did otherwise than an engine here."""
+    if plan.run.answers is None and plan.run.engine.name == "endpoint":
+        for line in differences(plan.run.model.name, plan.answered):
+            _LOG.warning("%s", line)
 
 
 def say_contradictions(plan: Plan) -> None:

@@ -42,6 +42,7 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
         protocol_version = "HTTP/1.1"  # connections are kept, as real servers do
 
         def do_POST(self) -> None:
+            threading.current_thread().name = f"client at {self.client_address[1]}"
             state.paths.append(self.path)
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             state.keys.append(self.headers["Authorization"])

@@ -57,7 +57,8 @@ class Answer:
     """The n completions of a request, and how many of its prompt's tokens came from the cache.
 
     `n_output_tokens` are those that a server counts, null where the completions' are all there are;
-    `served` is what a server says it answered with.
+    `served` is what a server says it answered with, and `without` names what was asked of it and
+    it does not do: `logprobs`, `seed`.
     """
 
     request_id: str
@@ -66,6 +67,7 @@ class Answer:
     n_cached_tokens: int
     n_output_tokens: int | None = None
     served: str | None = None
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class Scored:
     scored, and with it every token of the text itself is.) `n_tokens` counts the scored ones.
 
     `logprob` is null where no token is scored, `entity_logprob` where some token of the entity is
-    not, or where it has none; `entity_n_tokens` counts all of its tokens.
+    not, or where it has none; `entity_n_tokens` counts all of its tokens. `n_output_tokens` are
+    those that a server charges in addition, `served` is what it says it answered with.
     """
 
     request_id: str
@@ -118,6 +121,8 @@ class Scored:
     entity_logprob: float | None
     n_prompt_tokens: int
     n_cached_tokens: int
+    n_output_tokens: int = 0
+    served: str | None = None
 
     @classmethod
     def of(
@@ -146,6 +151,6 @@ class Scored:
 class Scorer(Protocol):
     """Scores texts as they come; those of a group come one after the other."""
 
-    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
-        """One score for each request, in the order they are finished."""
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
+        """One score for each request, in the order they are finished; or why there is none."""
         ...

@@ -25,6 +25,7 @@ from operators.prompts import turns
 from operators.tables.shared.best_and_worst import best_and_worst
 from operators.wording import count
 from pipeline.results.past import PastBranch
+from pipeline.results.served import differences
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact
@@ -119,10 +120,24 @@ def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
     trusted = {b.model for b in branches if b.record["run"]["model"].get("trust_remote_code")}
     if trusted:
         yield f"trust_remote_code is on for {', '.join(sorted(trusted))}: code from the hub ran."
+    for model, mine in _served(branches).items():
+        yield from differences(model, mine)
     for branch in branches:
         failed = _n_errors(branch)
         if failed:
             yield f"{branch.run}, {branch.setting}: {failed:,} prompts have no answer."
+
+
+def _served(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
+    """What servers answered, by the model's name."""
+    found: dict[str, list[Artifact]] = {}
+    for branch in branches:
+        if branch.record["run"]["model"].get("source") == "endpoint":
+            again = branch.artifacts.get(METHODS[branch.method].ask.ability.again or "")
+            mine = (branch.answers, *branch.further, *([] if again is None else [again]))
+            known = found.setdefault(branch.model, [])
+            known += [each for each in mine if each not in known]
+    return found
 
 
 def _n_errors(branch: PastBranch) -> int:

@@ -14,7 +14,8 @@ from operators.prompts.turns import turns
 from pipeline.config.settings import Run
 from pipeline.stages.question import Answered, Question, Questions
 
-SERVED = "prompts answered by "  # in counts: what a server said that it is
+# In counts: what a server said that it is, and what it did without.
+SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
 
 
 def questions(run: Run, setting: Asked) -> Questions:
@@ -134,4 +135,5 @@ def _counts(answer: Answer) -> dict[str, float]:
         "cached_tokens": answer.n_cached_tokens,
         "output_tokens": n_output,
         **served,
+        **{f"{WITHOUT}{name}": 1 for name in answer.without},
     }

@@ -13,12 +13,14 @@ import pytest
 from operators.engines.endpoint import EndpointEngine
 from operators.engines.prices import Purse
 from operators.errors import InputError, StoppedError
-from pipeline.config.settings import Run, load
+from pipeline.config.settings import Run, Samples, load
 from pipeline.execution import engine as engines
 from pipeline.execution.budget import paid
 from pipeline.execution.plan import Plan, planned, work
 from pipeline.inputs import models
-from pipeline.run import say_served, served
+from pipeline.results import report
+from pipeline.results.served import served
+from pipeline.run import say_served
 from pipeline.stages import decode
 from pipeline.stages.decode import Work
 from pipeline.stages.expand import with_text
@@ -26,6 +28,7 @@ from tests.chat_server import ChatServer, Said, serving
 from tests.pipeline.here import make_here
 
 SERVED = "prompts answered by some-model"
+NO_SAMPLES = Samples(n_prompts=0, n_answers=25, block_size=25, temperature=1.0, top_p=1.0)
 
 
 class Server:
@@ -35,18 +38,24 @@ class Server:
         self.told: Counter[str] = Counter()
         self.odd: Callable[[str], Said | None] = lambda _: None
         self.fingerprint: Callable[[], str | None] = lambda: None
+        self.takes = frozenset({"n", "seed", "logprobs"})
+        self.has_logprobs = False
 
     def __call__(self, asked: dict[str, Any]) -> Said:
         chat = "messages" in asked
         prompt = json.dumps(asked["messages"]) if chat else str(asked["prompt"])
         if (odd := self.odd(prompt)) is not None:
             return odd
+        for name in {"seed", "logprobs"} & asked.keys() - self.takes:
+            return 400, {"error": {"message": f"Unsupported parameter: {name}"}}
         self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
         n = asked.get("n", 1)
         said = (
             {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
         )
-        choice = {**said, "finish_reason": "stop"}
+        choice: dict[str, Any] = {**said, "finish_reason": "stop"}
+        if self.has_logprobs:
+            choice["logprobs"] = {"token_logprobs": [-0.5, -0.1], "tokens": [" Paris", "."]}
         return 200, {
             "id": "1",
             "object": "text_completion",
@@ -195,10 +204,38 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     says.fingerprint = lambda: "fp_1" if len(says.told) < 30 else "fp_2"
     plan = planned(run)
     make_here(plan, engine)
-    assert {*served(plan)} == {"some-model fp_1", "some-model fp_2"}
+    assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
     say_served(plan)
     assert "changed while it answered: some-model fp_1 (" in caplog.text
     assert "samples need not come out the same again" in caplog.text
+
+
+def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its_page(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.takes = frozenset({"n"})
+    plan = planned(run)
+    make_here(plan, engine)
+    say_served(plan)
+    report.write(plan, {"total": 1.0})
+    page = report.folder(run).get("index.html").decode()
+    for said in (
+        "the server gave no log-probabilities for 13 prompts of the canary",
+        "the server takes no seed, so its samples cannot be drawn again",
+    ):
+        assert said in caplog.text
+        assert said in page
+    assert "may ignore seeds" not in page
+
+
+def test_endpoint_that_does_as_it_is_asked_has_nothing_said_of_it(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.has_logprobs = True
+    plan = planned(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
+    make_here(plan, engine)
+    say_served(plan)
+    assert not caplog.text
 
 
 def test_endpoint_turns_are_those_that_an_engine_here_reads(
