@@ -15,13 +15,22 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from operators.engines.limit import Limit
 from operators.engines.openai_client import key, refusal, without
-from operators.engines.protocol import Answer, Completion, Refused, Request
+from operators.engines.prompt_scores import parameters, scored
+from operators.engines.protocol import (
+    Answer,
+    Completion,
+    Refused,
+    Request,
+    Scored,
+    ScoreRequest,
+)
 from operators.engines.watched_http import NO_CREDIT, watched
 from operators.errors import InputError
 from operators.prompts.estimate import Estimate
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 T = TypeVar("T")
+Asked = TypeVar("Asked", bound=Request | ScoreRequest)
 
 ANY = "any"  # a revision: whatever the server has
 _FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
@@ -69,6 +79,7 @@ class EndpointEngine:
         self._key = key(start.endpoint.key)
         self._limit = Limit(max=start.endpoint.max_concurrent)
         self._left_out: set[str] = set()
+        self._is_scorer = False
         self._max_tokens = "max_tokens"
         self._answered_at, self._is_dead = -math.inf, False
         self._estimate = Estimate()
@@ -84,6 +95,45 @@ class EndpointEngine:
         """
         yield from self._each(requests, self._answer)
 
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
+        """One score for each text, in the order they are finished; or why there is none.
+
+        Raises:
+            InputError: the server gives no log-probabilities of texts, which the first two tokens
+                of one show before any is paid for; or it answers nothing.
+        """
+        waiting = iter(requests)
+        if (first := next(waiting, None)) is None:
+            return
+        if not self._is_scorer:
+            asyncio.run_coroutine_threadsafe(self._check_scorer(first), self._loop).result()
+            self._is_scorer = True
+        yield from self._each(chain([first], waiting), self._answer)
+
+    async def _check_scorer(self, request: ScoreRequest) -> None:
+        """Refuse a server that gives no scores.
+
+        Raises:
+            InputError: it says what the server said.
+        """
+        from openai import BadRequestError, OpenAIError, UnprocessableEntityError
+
+        try:
+            async with asyncio.timeout(self._endpoint.give_up_s):
+                await self._asked(_probe(request))
+        except (BadRequestError, UnprocessableEntityError, _NoAnswerError) as error:
+            raise InputError(
+                f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
+                f"given texts ({self._said_of(error)}), which this benchmark asks for; ask a "
+                "server that does, such as vLLM's, or a model that is loaded here."
+            ) from None
+        except (OpenAIError, TimeoutError, ValueError) as error:
+            raise self._refusal(self._said_of(error)) from None
+
+    def _said_of(self, error: Exception) -> str:
+        """What went wrong, without the key."""
+        return without(self._key, getattr(error, "message", error)) or type(error).__name__
+
     def close(self) -> None:
         """Hang up."""
         if self._loop.is_running():
@@ -93,9 +143,7 @@ class EndpointEngine:
             self._thread.join()
             self._loop.close()
 
-    def _each(
-        self, requests: Iterable[Request], ask: Callable[[Request], Awaitable[T]]
-    ) -> Iterator[T]:
+    def _each(self, requests: Iterable[Asked], ask: Callable[[Asked], Awaitable[T]]) -> Iterator[T]:
         """Ask for each request, as many at once as are allowed.
 
         Where one ends the run, those that are under way are waited for: they are paid for.
@@ -127,17 +175,40 @@ class EndpointEngine:
         if fatal:
             raise fatal[0]
 
-    async def _answer(self, request: Request) -> Answer | Refused:
+    async def _answer(self, request: Request | ScoreRequest) -> Any:
         from openai import OpenAIError
 
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._endpoint.give_up_s):
-                answer = self._read(request, await self._said(request))
+                answer = await self._asked(request)
         except (OpenAIError, TimeoutError, ValueError, _NoAnswerError) as error:
             return await self._explained(request, error, began)
         self._answered_at = time.monotonic()
         return answer
+
+    async def _asked(self, request: Request | ScoreRequest) -> Answer | Scored:
+        """The answer of the server.
+
+        Raises:
+            _NoAnswerError: it is none.
+        """
+        if isinstance(request, Request):
+            return self._read(request, await self._said(request))
+        said = await self._create(parameters(self._start.model, request))
+        usage = self._usage(request, said)
+        served = self._served(said, usage)
+        try:
+            found = scored(request, said)
+        except ValueError as error:
+            raise _NoAnswerError("no_scores", str(error), usage) from error
+        return replace(
+            found,
+            n_prompt_tokens=usage.prompt,
+            n_cached_tokens=usage.cached,
+            n_output_tokens=usage.output,
+            served=served,
+        )
 
     async def _said(self, request: Request) -> Any:
         """What the server says, asked without what it does not know."""
@@ -208,14 +279,29 @@ class EndpointEngine:
             _completion(request, each, usage, chat=self._endpoint.chat) for each in said.choices
         )
         return Answer(
-            request.request_id, completions, usage.prompt, usage.cached, usage.output, served
+            request.request_id,
+            completions,
+            usage.prompt,
+            usage.cached,
+            usage.output,
+            served,
+            tuple(self._lacking(request, completions)),
         )
 
-    def _usage(self, request: Request, said: Any) -> _Usage:
+    def _lacking(self, request: Request, completions: Iterable[Completion]) -> Iterator[str]:
+        """What was wanted, and the server does not do."""
+        if request.sampling.logprobs and any(each.logprob is None for each in completions):
+            yield "logprobs"
+        if request.seed is not None and "seed" in self._left_out:
+            yield "seed"
+
+    def _usage(self, request: Request | ScoreRequest, said: Any) -> _Usage:
         """What the server counts; an estimate, where it counts nothing."""
         usage = getattr(said, "usage", None)
         if usage is None or usage.prompt_tokens is None:
             texts = [_text(each, chat=self._endpoint.chat) or "" for each in said.choices]
+            if isinstance(request, ScoreRequest):
+                return _Usage(len(request.token_ids), 1)
             counted = self._estimate([request.text, *texts]).input_ids
             return _Usage(len(counted[0]), sum(map(len, counted[1:])))
         details = getattr(usage, "prompt_tokens_details", None)
@@ -238,7 +324,9 @@ class EndpointEngine:
             raise _NoAnswerError("other_model", f"{found} answered in place of {named}", usage)
         return " ".join(filter(None, (model, fingerprint)))
 
-    async def _explained(self, request: Request, error: Exception, began: float) -> Refused:
+    async def _explained(
+        self, request: Request | ScoreRequest, error: Exception, began: float
+    ) -> Refused:
         """Why a prompt has no answer, if that is about the prompt.
 
         Raises:
@@ -246,8 +334,7 @@ class EndpointEngine:
         """
         from openai import APIStatusError
 
-        said = without(self._key, getattr(error, "message", error)) or type(error).__name__
-        usage = _Usage(0, 0)
+        said, usage = self._said_of(error), _Usage(0, 0)
         if isinstance(error, _NoAnswerError):
             usage, reason = error.usage, error.reason
             if reason != "other_model":
@@ -264,7 +351,7 @@ class EndpointEngine:
         usage += await self._probed(request, said, since=_since(reason, began))
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
-    async def _probed(self, request: Request, said: str, since: float) -> _Usage:
+    async def _probed(self, request: Request | ScoreRequest, said: str, since: float) -> _Usage:
         """Tell a bad prompt from a server that answers nobody; returns what that took.
 
         Raises:
@@ -278,10 +365,9 @@ class EndpointEngine:
             if self._is_dead:
                 raise self._refusal(said) from None
             self._is_dead = True  # unless the probe is answered
-            probe = replace(request, request_id="", text=_PROBE, turns=())
             try:
                 async with asyncio.timeout(self._endpoint.give_up_s):
-                    answer = self._read(probe, await self._said(probe))
+                    answer = await self._asked(_probe(request))
             except _NoAnswerError as error:
                 if error.reason != "other_model":
                     self._is_dead = False
@@ -310,6 +396,13 @@ class EndpointEngine:
             max_retries=_TRIES,
             http_client=watched(self._limit, self._endpoint.timeout_s),
         )
+
+
+def _probe(request: Request | ScoreRequest) -> Request | ScoreRequest:
+    """Another prompt, or the beginning of a text, that is asked for in the same way."""
+    if isinstance(request, Request):
+        return replace(request, request_id="", text=_PROBE, turns=())
+    return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
 
 
 async def _awaited(answer: Awaitable[T]) -> T:
@@ -383,7 +476,7 @@ KIND = EngineKind(
     name="endpoint",
     version=lambda: NOT_INSTALLED if installed("openai") == NOT_INSTALLED else "endpoint 1",
     load=EndpointEngine,
-    abilities=frozenset({"generate"}),
+    abilities=frozenset({"generate", "score"}),
     install="install it with pip install openai",
     gpus="none",
     arguments=lambda: None,

@@ -181,7 +181,7 @@ def _at_endpoint(decoding: Decoding) -> Decoding:
     """The decoding of a model that a server has: there, and nowhere here; the fake engine stays."""
     if decoding.engine == "fake":
         return decoding
-    return replace(decoding, engine="endpoint")
+    return replace(decoding, engine="endpoint", scorer="endpoint")
 
 
 def _benchmark(given: Config) -> Benchmark:
@@ -299,7 +299,8 @@ def _check_endpoint(run: Run) -> None:
         raise InputError(
             "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
         )
-    if not served and (model.endpoint is not None or run.decoding.engine == "endpoint"):
+    here = (run.decoding.engine, run.decoding.scorer)
+    if not served and (model.endpoint is not None or "endpoint" in here):
         raise InputError(
             f"model={model.name} is loaded here; a server is asked with model=endpoint "
             "model.id=<its name there> model.endpoint=<URL>."
@@ -336,12 +337,19 @@ def _check_asked(run: Run) -> None:
     """Refuse to ask an endpoint what none offers."""
     if run.model.architecture != "decoder":
         raise InputError("a model behind an endpoint continues texts; model.architecture=decoder.")
-    asked = run.method.ask.ability.name
-    if run.answers is None and asked not in ENGINES[run.decoding.engine].abilities:
-        what = "scores given texts" if asked == "score" else "compares entities token by token"
+    asked, model = run.method.ask.ability.name, run.model
+    if run.answers is not None:
+        return
+    if asked not in ENGINES[run.decoding.engine].abilities:
         raise InputError(
-            f"benchmark={run.benchmark.name} {what}, which is not asked of an endpoint; run it "
-            "with a model that is loaded here, or give answers to `factsweep score`."
+            f"benchmark={run.benchmark.name} compares entities token by token, which is not asked "
+            "of an endpoint; run it with a model that is loaded here, or give answers to "
+            "`factsweep score`."
+        )
+    if asked == "score" and (model.chat_template or model.tokenizer is None):
+        raise InputError(
+            f"benchmark={run.benchmark.name} scores given texts token by token, which needs "
+            "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing."
         )
 
 

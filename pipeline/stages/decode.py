@@ -18,6 +18,7 @@ from uuid import uuid4
 import polars as pl
 
 from operators.engines.prices import Prices, Purse
+from operators.engines.protocol import ScoreRequest
 from operators.errors import DecodingError, FactsweepError, InputError, StoppedError
 from operators.schemas import empty
 from pipeline.machine import processor
@@ -325,8 +326,15 @@ class Feed:
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's answers."""
+        return self._said(self._engine.answers, requests)
+
+    def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's scores."""
+        return self._said(self._engine.scores, requests)
+
+    def _said(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
         self._refused, self._admitted = False, 0
-        for answer in self._engine.answers(takewhile(self._may_go, requests)):
+        for answer in ask(takewhile(self._may_go, requests)):
             if self._purse is not None:
                 self._purse.settle(self._reserved.pop(answer.request_id), self._cost(answer))
             yield answer
@@ -336,7 +344,7 @@ class Feed:
         if self.closed:
             return False
         if self._purse is not None and self._prices is not None:
-            most = self._prices.at_most(request.text, request.most_output_tokens)
+            most = _most(self._prices, request)
             if not self._purse.reserve(most):
                 self._refused = True
                 return False
@@ -347,6 +355,13 @@ class Feed:
     def _cost(self, answer: Any) -> float:
         assert self._prices is not None
         return self._prices.of(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+
+
+def _most(prices: Prices, request: Any) -> float:
+    """What an answer costs at most: a text's score costs its tokens, and one more."""
+    if isinstance(request, ScoreRequest):
+        return prices.of(len(request.token_ids), 1)
+    return prices.at_most(request.text, request.most_output_tokens)
 
 
 def _settle(work: Work, rows: pl.DataFrame) -> int:

@@ -6,10 +6,11 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.protocol import Scored, Scorer, ScoreRequest
+from operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
 from operators.engines.score_requests import score_requests
 from operators.prompts.tokens import encode
 from pipeline.config.settings import Run
+from pipeline.stages.generate import SERVED, refused
 from pipeline.stages.question import Answered, Question, Questions
 
 
@@ -43,7 +44,10 @@ class Score:
     def answered(self, rows: pl.DataFrame, engine: Scorer, tokenizer: Any) -> Iterator[Answered]:
         """The scores of each row, in the order in which they are made."""
         for scored in engine.scores(self._requests(rows, tokenizer)):
-            yield Answered(_row(scored), _counts(scored))
+            if isinstance(scored, Refused):
+                yield refused(scored)
+            else:
+                yield Answered(_row(scored), _counts(scored))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
         items = rows.with_columns(
@@ -68,5 +72,6 @@ def _counts(scored: Scored) -> dict[str, float]:
         "answers": 1,
         "prompt_tokens": scored.n_prompt_tokens,
         "cached_tokens": scored.n_cached_tokens,
-        "output_tokens": 0,
+        "output_tokens": scored.n_output_tokens,
+        **({f"{SERVED}{scored.served}": 1} if scored.served else {}),
     }

@@ -13,7 +13,7 @@ import pytest
 
 from operators.engines.endpoint import EndpointEngine
 from operators.engines.kind import Endpoint, Start
-from operators.engines.protocol import Answer, Refused, Request, Sampling
+from operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
 from operators.errors import InputError
 from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
 
@@ -368,6 +368,71 @@ def test_endpoint_has_no_more_requests_at_once_than_allowed() -> None:
 
     asked(says, 100, max_concurrent=5)
     assert 2 <= most <= 5
+
+
+def texts(n: int) -> list[ScoreRequest]:
+    return [ScoreRequest(f"p{i}", [11, 12, 13, 14 + i], "g", span=(1, 3)) for i in range(n)]
+
+
+def echoed(asked: dict[str, Any], *, more: int = 1, **changed: Any) -> Said:
+    """The log-probabilities of a text, and of one token more."""
+    n = len(asked["prompt"]) + more
+    found = [None, *(-0.5 * place for place in range(1, n))]
+    logprobs = {"token_logprobs": found, "tokens": ["x"] * n} | changed
+    usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 1, "total_tokens": 0}
+    said = body({**asked, "prompt": "text"}, choice={"logprobs": logprobs}, usage=usage)
+    return 200, said
+
+
+def scores(says: Says, n: int = 1) -> tuple[list[Any], ChatServer]:
+    with serving(says) as server, engine(server) as found:
+        return list(found.scores(texts(n))), server
+
+
+def test_endpoint_scores_are_those_of_the_texts_tokens() -> None:
+    (found,), server = scores(echoed)
+    assert (found.logprob, found.n_tokens) == (-3.0, 3)  # the token more is none of the text's
+    assert (found.entity_logprob, found.entity_n_tokens) == (-1.5, 2)
+    assert (found.n_prompt_tokens, found.n_output_tokens) == (4, 1)
+    short, whole = server.requests  # the first shows whether there are scores at all
+    assert (short["prompt"], whole["prompt"]) == ([11, 12], [11, 12, 13, 14])
+    assert (whole["echo"], whole["logprobs"], whole["max_tokens"]) == (True, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (lambda _: error(400, "echo is not supported"), "echo is not supported"),
+        (well, "the answer has no log-probabilities"),
+        (lambda a: echoed(a, more=-1), "1 log-probabilities, not those of a text of 2 tokens"),
+        (lambda a: echoed(a, more=2), "4 log-probabilities, not those of a text of 2 tokens"),
+        (lambda a: echoed(a, token_logprobs=[None, None]), "a token of the text has no log-prob"),
+        (lambda a: echoed(a, token_logprobs=[-1.0, -0.5]), "not those of a text of 2 tokens"),
+    ],
+)
+def test_endpoint_without_scores_is_refused_after_two_tokens(says: Says, said: str) -> None:
+    asked: list[int] = []
+
+    def counted(request: dict[str, Any]) -> Said:
+        asked.append(len(request["prompt"]) if isinstance(request["prompt"], list) else 0)
+        return says(
+            {**request, "prompt": request["prompt"]}
+            if says is not well
+            else {**request, "prompt": "text"}
+        )
+
+    with pytest.raises(InputError, match=r"gives no log-probabilities of given texts") as caught:
+        scores(counted, 5)
+    assert said in str(caught.value)
+    assert str(caught.value).count(". ") == 0
+    assert asked == [2]
+
+
+def test_endpoint_text_that_gets_no_score_is_its_row() -> None:
+    odd = [11, 12, 13, 15]
+    found, _ = scores(lambda a: echoed(a, more=-2 if a["prompt"] == odd else 1), 3)
+    reasons = {each.request_id: getattr(each, "reason", None) for each in found}
+    assert reasons == {"p0": None, "p1": "no_scores", "p2": None}
 
 
 def test_endpoint_hostile_server_every_prompt_is_answered_or_explained_once() -> None:

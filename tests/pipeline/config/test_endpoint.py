@@ -98,6 +98,12 @@ def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
         ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token"),
         (["decoding.engine=endpoint"], "a server is asked with model=endpoint"),
         (["model.endpoint=http://host/v1"], "a server is asked with model=endpoint"),
+        ([*SERVED, "benchmark=probelm-mini"], "needs model.tokenizer=<the model's own>"),
+        (
+            [*SERVED, "benchmark=probelm-mini", "model.tokenizer=t", "model.chat_template=true"],
+            "chats score nothing",
+        ),
+        (["decoding.scorer=endpoint"], "a server is asked with model=endpoint"),
         ([*SERVED, "model.engine.max_tokens=3"], "is what decoding.max_tokens says"),
     ],
 )
