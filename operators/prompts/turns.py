@@ -42,6 +42,14 @@ def turns(text: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in text.split("\n") if line]
 
 
+def listed(text: pl.Expr) -> pl.Expr:
+    """Chats as lists of turns: role, content."""
+    fields = pl.Struct({"role": pl.String, "content": pl.String})
+    return (
+        text.str.strip_chars("\n").str.split("\n").list.eval(pl.element().str.json_decode(fields))
+    )
+
+
 def shown(text: pl.Expr) -> pl.Expr:
     """A chat for people: who says what."""
     return text.map_elements(_shown, return_dtype=pl.String)

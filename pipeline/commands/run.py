@@ -49,6 +49,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         if verb == "prompts":
             file = "a .jsonl or .parquet file; default prompts.jsonl"
             command.add_argument("--out", type=Path, default=Path("prompts.jsonl"), help=file)
+            batch = "write requests of OpenAI's batch API, whose output score takes"
+            command.add_argument("--batch", action="store_true", help=batch)
         if verb == "status":
             live = "show how the run gets on until it ends: rates, engines, shards, first answers"
             command.add_argument("--watch", action="store_true", help=live)
@@ -69,7 +71,8 @@ def _prompts(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
     from pipeline.results.prompts import write
 
-    print(f"{asked.out}: {count(write(load(asked.overrides), asked.out), 'prompt')}")
+    n = write(load(asked.overrides), asked.out, batch=asked.batch)
+    print(f"{asked.out}: {count(n, 'prompt')}")
     return 0
 
 

@@ -1,11 +1,13 @@
 """prompts: the prompts of a setting in a file, for any system to answer.
 
 One row per prompt: its id, its text (`prompt`), and `asked`, which says of what setting and seed it
-is. A prompt whose text stands earlier is left out: its answer is that of the earlier one. Where
+is; with prompt.as=turns the turns in addition (`messages`: role and content). A prompt whose text
+stands earlier is left out: its answer is that of the earlier one. Where
 texts are scored, there are candidate_id and setting in addition, and where entities are compared,
 `candidates`: a list of entity_id and labels.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +15,11 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
+from operators.engines import openai_batch
 from operators.errors import InputError
-from operators.methods.ability import FILL, PREFER, SCORE
+from operators.methods.ability import FILL, GENERATE, PREFER, SCORE
+from operators.prompts.tokens import messages
+from operators.prompts.turns import listed
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Step, asking
 from pipeline.stages.expand import candidate_sets, with_text
@@ -26,20 +31,54 @@ FORMATS = (".jsonl", ".parquet")
 Sink = Callable[[pl.DataFrame], None]
 
 
-def write(run: Run, path: Path) -> int:
+def write(run: Run, path: Path, *, batch: bool = False) -> int:
     """Write the prompts of a run's setting into a JSONL or Parquet file; returns how many.
 
-    They are an artifact in the store, too, that `score` then reads.
+    They are an artifact in the store, too, that `score` then reads. With `batch` they are requests
+    of OpenAI's batch API, which `score` takes the output of.
 
     Raises:
         InputError: several settings, an encoder's, no such format, or the file cannot be written.
     """
-    if path.suffix not in FORMATS:
-        raise InputError(f"--out {path} is neither .jsonl nor .parquet; name it so.")
+    if path.suffix not in FORMATS[: 1 if batch else 2]:
+        raise InputError(
+            f"--out {path}: requests of a batch are .jsonl; name it so."
+            if batch
+            else f"--out {path} is neither .jsonl nor .parquet; name it so."
+        )
+    if batch:
+        return _write_batch(run, path)
     n = 0
     with _sink(path) as sink:
         for rows in each(run):
             sink(rows)
+            n += rows.height
+    return n
+
+
+def _write_batch(run: Run, path: Path) -> int:
+    """Write requests: how they are decoded is how a run of the endpoint would ask."""
+    if run.method.ask.ability != GENERATE:
+        raise InputError(
+            f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
+            "--batch out."
+        )
+    chat, decoding = run.model.chat_template, run.decoding
+    body = {
+        "model": run.model.id,
+        "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens,
+        "temperature": 0.0,
+        **({"stop": list(decoding.stop)} if decoding.stop else {}),
+        **run.model.engine,
+    }
+    n = 0
+    with _opened(path) as aside, aside.open("w", encoding="utf-8") as file:
+        for rows in each(run):
+            as_turns = "messages" in rows.columns
+            for prompt_id, text, asked in rows.select("prompt_id", "prompt", "asked").iter_rows():
+                prompt = messages(text, as_turns=as_turns) if chat else text
+                line = openai_batch.request(prompt_id, asked, prompt, body)
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
             n += rows.height
     return n
 
@@ -62,6 +101,8 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
     for shard in prompts.shards("prompts"):
         rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())
         asked = rows.with_columns(asked=pl.lit(asked_name(setting, prompts)), prompt="text")
+        if getattr(setting, "as_", None) == "turns":
+            asked = asked.with_columns(messages=listed(pl.col("text")))
         yield _columns(run, prompts, shard, asked)
 
 
@@ -92,7 +133,7 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
         )
         rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
         return rows.select("prompt_id", "prompt", "asked", "candidates")
-    return rows.select("prompt_id", "prompt", "asked")
+    return rows.select("prompt_id", "prompt", "asked", *({"messages"} & {*rows.columns}))
 
 
 @contextmanager
@@ -102,11 +143,24 @@ def _sink(path: Path) -> Iterator[Sink]:
     Raises:
         InputError: it cannot be written.
     """
+    with (
+        _opened(path) as aside,
+        _jsonl(aside) if path.suffix == ".jsonl" else _parquet(aside) as sink,
+    ):
+        yield sink
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Path]:
+    """A file beside it to write to, which takes its place in the end.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     aside = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _jsonl(aside) if path.suffix == ".jsonl" else _parquet(aside) as sink:
-            yield sink
+        yield aside
         aside.replace(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from error

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import polars as pl
 
+from operators.engines import openai_batch
 from operators.errors import InputError
 from operators.matching.given_preferences import FURTHER, given_preferences
 from operators.methods.ability import PREFER, SCORE, Ability
 from operators.methods.method import Asked
 from operators.prompts.plausibility import PROMPT_TYPES
 from operators.schemas import empty
-from pipeline.inputs import catalog
+from pipeline.inputs import catalog, files
 from pipeline.inputs.files import scan
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
@@ -71,7 +72,7 @@ class GivenAnswers:
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
-        rows, scored = scan([self.path]), self.ability == SCORE
+        rows, scored = _rows(self.path), self.ability == SCORE
         _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
         if self.ability == PREFER:
             answers = self._preferences(rows)
@@ -128,6 +129,29 @@ class GivenAnswers:
         ).collect()
         _check_numbers(self.path, found)
         return found
+
+
+def _rows(path: Path) -> pl.LazyFrame:
+    """The rows of a file; those of a batch's output as if it were one of ours.
+
+    Raises:
+        DamagedFileError: the file is empty, truncated or of another kind.
+        InputError: it is the output of somebody else's batch.
+    """
+    if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
+        return scan([path])
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        if not openai_batch.is_output(next(lines, "")):
+            return scan([path])
+        lines.seek(0)
+        try:
+            found = openai_batch.answers(lines)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+    if found.failed:
+        why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(found.failed.items()))
+        _LOG.warning("%s: requests of the batch without an answer: %s.", path, why)
+    return found.rows.lazy()
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:

@@ -1,7 +1,9 @@
 """prompts: written out for any system, answered, and scored; other answers are refused."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -9,6 +11,7 @@ from polars.testing import assert_frame_equal
 
 import factsweep
 from operators.errors import InputError
+from operators.prompts.turns import turns
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
@@ -158,3 +161,119 @@ def test_prompts_command_says_where_and_how_many(
     out = tmp_path / "p.jsonl"
     assert main(["prompts", *small, f"artifacts={tmp_path}/a", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: 70 prompts\n"
+
+
+CHAT = ("model.chat_template=true", "prompt.as=turns")
+
+
+@pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.parquet"])
+def test_prompts_as_turns_have_them_as_messages(
+    name: str, small_settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write(small_settings(*CHAT), path)
+    found = read(path)
+    assert found.columns == ["prompt_id", "prompt", "asked", "messages"]
+    assert found["asked"][0].startswith("4-template as=turns, seed 0, prompts ")
+    assert [turns(text) for text in found["prompt"]] == found["messages"].to_list()
+
+
+def batch_output(path: Path, text: str = " Paris", **changed: Any) -> None:
+    """What comes back of a file of requests, last to first."""
+    lines = []
+    for line in reversed(path.read_text().splitlines()):
+        asked = json.loads(line)
+        chat = "messages" in asked["body"]
+        choice = {"message": {"content": text, "refusal": None}} if chat else {"text": text}
+        body = {"model": "m", "choices": [{"index": 0, "finish_reason": "stop", **choice}]}
+        response = {"status_code": 200, "request_id": "r", "body": body}
+        said = {"id": "b", "custom_id": asked["custom_id"], "response": response, "error": None}
+        lines.append(json.dumps({**said, **changed}))
+    path.with_name("output.jsonl").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("how", [(), ("model.chat_template=true",), CHAT])
+def test_batch_answers_give_the_numbers_of_the_same_answers(
+    how: tuple[str, ...], small_settings: Settings, tmp_path: Path
+) -> None:
+    plain, path = tmp_path / "plain.jsonl", tmp_path / "batch.jsonl"
+    write(small_settings(*how), plain)
+    assert write(small_settings(*how), path, batch=True) == 70
+    read(plain).with_columns(text=pl.lit(" Paris")).write_ndjson(plain)
+    batch_output(path)
+    mine, expected = (
+        score(small_settings(*how, f"answers={each}"))
+        for each in (tmp_path / "output.jsonl", plain)
+    )
+    assert_frame_equal(mine, expected)
+
+
+def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "batch.jsonl"
+    raw, chat, as_turns = (
+        (
+            write(small_settings(*how), path, batch=True),
+            json.loads(path.read_text().split("\n")[0]),
+        )[1]
+        for how in ((), ("model.chat_template=true",), CHAT)
+    )
+    assert (raw["method"], raw["url"], chat["url"]) == (
+        *("POST", "/v1/completions"),
+        "/v1/chat/completions",
+    )
+    assert raw["body"]["prompt"].endswith("\nA:")
+    assert chat["body"]["messages"] == [{"role": "user", "content": raw["body"]["prompt"]}]
+    assert [each["role"] for each in as_turns["body"]["messages"]][:2] == ["system", "user"]
+    assert (raw["body"]["max_tokens"], raw["body"]["stop"]) == (10, ["\n"])
+    assert chat["body"]["max_completion_tokens"] == 10
+
+
+def test_batch_answers_to_another_seed_are_refused(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "batch.jsonl"
+    write(small_settings("seed=1"), path, batch=True)
+    batch_output(path)
+    with pytest.raises(InputError, match=r"answers 4-template, seed 1, .* not 4-template, seed 0"):
+        score(small_settings(f"answers={tmp_path}/output.jsonl"))
+
+
+def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
+    small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, output = tmp_path / "batch.jsonl", tmp_path / "output.jsonl"
+    write(small_settings(), path, batch=True)
+    batch_output(path)
+    answered = output.read_text().splitlines()
+    batch_output(path, error={"code": "batch_expired"}, response=None)
+    expired = output.read_text().splitlines()
+    output.write_text("\n".join([*expired[:1], *answered[1:]]))
+    found = score(small_settings(f"answers={output}", "decoding.max_failed_share=1"))
+    assert "requests of the batch without an answer: batch_expired 1." in caplog.text
+    row = found.filter(metric="acc_at_1").filter(pl.col("slice").is_null())
+    assert row["n_failed"].to_list() == [1]
+
+
+def test_batch_of_somebody_else_is_refused(small_settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "output.jsonl"
+    path.write_text('{"custom_id": "request-1", "response": null, "error": null}\n')
+    with pytest.raises(InputError, match=r"output\.jsonl: line 0 .* no custom_id of `factsweep"):
+        score(small_settings(f"answers={path}"))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "out", "said"),
+    [
+        ("probelm-mini", "b.jsonl", "asks for no answers that a batch could give"),
+        ("myriadlama-mini", "b.parquet", "requests of a batch are .jsonl; name it so."),
+    ],
+)
+def test_batch_that_cannot_be_written_is_refused(
+    benchmark: str, out: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [f"artifacts={tmp_path}/a", f"results={tmp_path}/r", f"benchmark={benchmark}"]
+    assert main(["prompts", *places, "--batch", "--out", str(tmp_path / out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / out).exists()
