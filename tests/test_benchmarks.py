@@ -17,6 +17,7 @@ SMALL = {
 }
 LONG = {
     "bench_decode.py": "it decodes thousands of prompts in six ways with a real model",
+    "bench_endpoint.py": "it starts a server with a real model, and asks it thousands of prompts",
     "bench_metrics.py": "the formulas, read literally, take minutes at any size",
     "bench_scoring.py": "it scores with a real model in three ways",
     "bench_trie.py": "it compares with a real model in five ways",
