@@ -9,6 +9,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
     "bench_dump.py": ["--items", "400"],
+    "bench_estimate.py": ["--samples", "20", "--shares", "0.05", "--small"],
     "bench_expand.py": ["--scale", "0.1"],
     "bench_page.py": ["--settings", "2", "--scale", "0.03"],
     "bench_reads.py": ["--scale", "0.03"],

@@ -1,0 +1,126 @@
+"""Where the variance of a score comes from: templates, facts × templates, names, and the rest.
+
+For a prompt of fact f in template t under name k of the fact,
+
+    y = mean_f + template_t + (fact × template)_ft + name_fk + rest_ftk
+
+Within facts, half the mean squared difference of two prompts estimates the sum of the components
+in which they differ; that is all that is used to split them:
+
+    same template, other name    name + rest
+    other template, same name    template + fact × template + rest
+    both others                  template + fact × template + name + rest
+
+The templates' own variance comes from their accuracies (`templates.py`). A component here has the
+divisor (levels − 1), as that of a finite population has.
+
+Source: Searle, Casella and McCulloch 1992, chapter 5 (Henderson's methods 1 and 3).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
+from operators.metrics.sampled.templates import Fits, fitted
+
+
+@dataclass(frozen=True)
+class Components:
+    """One variance per relation and source; `degrees` are those of the residual."""
+
+    template: FloatArray
+    fact_template: FloatArray
+    name: FloatArray
+    rest: FloatArray
+    degrees: float
+    fits: Fits
+
+
+def components(sample: Crossed, values: FloatArray) -> Components | None:
+    """Split the variance of a score within facts; null where no fact was asked twice.
+
+    Relations have their own templates' variance and their own sum of the others, which is split in
+    the same proportion in all: few relations are large enough for more.
+    """
+    fits = fitted(sample, values)
+    if fits is None:
+        return None
+    of_cell, name, rest = _shares(sample, values, fits)
+    # The fit's residual is of means over the names asked in a template, which lessen all but one.
+    within = fits.residual / (of_cell + (1 - of_cell) * _over_names(sample))
+    return Components(
+        fits.variance, of_cell * within, name * within, rest * within, fits.degrees, fits
+    )
+
+
+def _over_names(sample: Crossed) -> float:
+    """The mean of one over the names that a fact was asked under in a template."""
+    _, group = sample.fact_template
+    return float((1 / np.bincount(group)).mean())
+
+
+def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, float, float]:
+    """The shares of fact × template, name and rest in what is not the templates'."""
+    every, n_every = _differences(sample.fact, values)
+    by_template, n_template = _differences(sample.fact_template[1], values)
+    by_name, n_name = _differences(sample.fact_name[1], values)
+    n_other = n_every - n_template - n_name
+    both = (every - by_template - by_name) / n_other if n_other > 0 else None
+    names = by_name / n_name if n_name > 0 else None
+    template = float(fits.variance.mean())
+    if both is None or names is None:
+        return 0.0, 0.0, 1.0
+    name = max(0.0, both - names)
+    within = max(0.0, names - template)
+    rest = min(within, max(0.0, by_template / n_template - name)) if n_template > 0 else within
+    total = name + within
+    if total <= 0:
+        return 0.0, 0.0, 1.0
+    return (within - rest) / total, name / total, rest / total
+
+
+def _differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
+    """Half the sum of squared differences within groups, and how many there are."""
+    n = np.bincount(group)
+    sums, squares = np.bincount(group, values), np.bincount(group, values**2)
+    return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
+
+
+def error_variance(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
+    """The variance of Σ w·y over the sample about Σ W·y over the full run, by relation.
+
+    `weights` has what a fact weighs in the full run. With u the weight of a prompt in the estimate
+    minus that in the full run, a component of variance S² adds S² · Σ (sum of u over a level)²:
+    levels are exchangeable, since which is asked is drawn at random (Cochran 1977, section 2.9,
+    with unequal weights). All u are 0 where everything was asked.
+    """
+    here = sample.sampled_weights(weights)
+    cell = (here * sample.fact_means)[sample.fact]
+    n_templates = sample.n_templates[sample.relation]
+
+    def level(of: IntArray, group: IntArray, levels: IntArray) -> FloatArray:
+        """Σ over the levels of a fact, asked or not, of the squared sum of u: by relation."""
+        sums = np.bincount(group, cell, len(of))
+        squares = np.bincount(of, sums**2, sample.n_facts)
+        by_fact = squares - 2 * weights * here / levels + weights**2 / levels
+        return summed(sample.relation, by_fact)
+
+    everyone = np.arange(len(cell))
+    return (
+        found.template * _template_level(sample, weights, cell)
+        + found.fact_template * level(*sample.fact_template, n_templates)
+        + found.name * level(*sample.fact_name, sample.n_names)
+        + found.rest * level(sample.fact, everyone, sample.n_prompts)
+    )
+
+
+def _template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> FloatArray:
+    n = int(sample.n_templates.sum())
+    asked = np.bincount(sample.in_template, cell, n)
+    relation = np.repeat(np.arange(len(sample.n_templates)), sample.n_templates)
+    full = np.bincount(sample.relation, weights) / sample.n_templates
+    own = np.bincount(relation, asked) / sample.n_templates
+    # A relation whose facts weigh more here than in the full run differs in its mean, no template.
+    scale = np.divide(own, full, out=np.ones_like(full), where=full > 0)
+    return summed(relation, (asked - (full * scale)[relation]) ** 2)

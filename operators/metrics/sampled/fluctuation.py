@@ -1,0 +1,92 @@
+"""The fluctuation's standard deviation, with the noise of sampling taken out."""
+
+import numpy as np
+
+from operators.metrics.sampled.components import Components, components
+from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width, summed
+
+APART = "the templates of some relations were not yet compared with each other"
+
+
+def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
+    """Estimate the standard deviation of accuracy over draws of a template per relation.
+
+    In the full run a draw takes one template per relation, then a name per fact. Over all draws the
+    variance of accuracy is Σ_r w_r² · (V_r + Σ_f v_f / F_r²): w_r the relation's share of facts,
+    V_r the variance of its templates' accuracies, v_f that of a fact's names within a template.
+    The fitted effects of a sample vary more, by their noise: V_r is what is left when that is taken
+    out. It is the noise about the full run's accuracies, so a part of it goes as a template's
+    prompts are asked up. The interval is that of the sum, from the variance of a quadratic form of
+    normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
+    """
+    found = components(sample, values)
+    if found is None or not sample.is_asked.all() or not all(fit.known for fit in found.fits.each):
+        return Estimated(None, None, None, APART)
+    names = _names(sample, values, found)
+    facts = np.bincount(sample.relation)
+    shares = facts / facts.sum()
+    total, variance = 0.0, 0.0
+    for relation, share in enumerate(shares):
+        between, error = _between(sample, found, relation)
+        total += share**2 * (between + names[relation])
+        variance += share**4 * error
+    half = half_width(variance, found.degrees)
+    low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
+    return Estimated(float(value), float(low), float(high))
+
+
+def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
+    """The covariance of a relation's fitted effects about those of the full run.
+
+    Both are best linear estimates, one from a part of the other's answers, so that the variance of
+    their difference is the difference of their variances (Hausman 1978, lemma 2.1). In the full run
+    every fact met every template under each of its names.
+    """
+    inverse = found.fits.each[relation].inverse
+    if sample.is_all:
+        return np.zeros_like(inverse)
+    mine = sample.relation == relation
+    n = len(inverse)
+    full = (np.eye(n) - 1 / n) / mine.sum()
+    names = found.name[relation] + found.rest[relation]
+    whole = found.fact_template[relation] + names * (1 / sample.n_names[mine]).mean()
+    error: FloatArray = found.fits.residual[relation] * inverse - whole * full
+    return error
+
+
+def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
+    """The variance between a relation's templates (divisor T), and the variance of its error."""
+    effects = found.fits.each[relation].effects
+    n = len(effects)
+    error = noise(sample, found, relation)
+    # Below 0 by chance: what counts is the sum over relations.
+    between = float((effects**2).sum() - np.trace(error)) / n
+    spread = 4 * effects @ error @ effects - 2 * (error**2).sum()
+    return between, max(0.0, float(spread)) / n**2
+
+
+def _names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+    """Per relation, Σ v_f / F²: the variance of accuracy that the draw of names adds.
+
+    From the templates that a fact was asked in under several names; a relation without any takes
+    the mean of all, and a sample without any what `components` makes of other templates.
+    """
+    of, group = sample.fact_template
+    n, sums, squares = (
+        np.bincount(group, each) for each in (np.ones(len(group)), values, values**2)
+    )
+    several = n > 1
+    n_names = sample.n_names[of]
+    spread = (squares[several] - sums[several] ** 2 / n[several]) / (n[several] - 1)
+    spread *= (n_names[several] - 1) / n_names[several]
+    relation = sample.relation[of][several]
+    n_relations = len(sample.n_templates)
+    total, count = (
+        summed(relation, spread, n_relations),
+        np.bincount(relation, minlength=n_relations),
+    )
+    unknown = (found.name + found.rest) / 2
+    typical = np.full(n_relations, spread.mean()) if several.any() else unknown
+    mean: FloatArray = np.divide(total, count, out=typical, where=count > 0)
+    n_facts = np.bincount(sample.relation)
+    return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2

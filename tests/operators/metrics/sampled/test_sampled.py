@@ -1,0 +1,119 @@
+"""Estimates from a sample of prompts."""
+
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.metrics.belief.acc_at_1 import acc_at_1
+from operators.metrics.belief.consist import consist, match_counts
+from operators.metrics.belief.fluctuation import fluctuation
+from operators.metrics.belief.one_word_ratio import one_word_ratio
+from operators.metrics.sampled.agreement import moments_of, variance_of_share
+from operators.metrics.sampled.crossed import Crossed
+from operators.metrics.sampled.means import ONCE
+from operators.metrics.sampled.simulation import Made, coverage, made_up
+from operators.metrics.sampled.table import ESTIMATES, estimates, n_matching, scored
+
+Tables = st.SearchStrategy[pl.DataFrame]
+
+
+def everything(answers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The facts and templates of a full run, from its answers."""
+    names = pl.col("subject_index").n_unique().alias("n_names")
+    pairs = answers.group_by("relation_id", "pair_id").agg(names)
+    return pairs, answers.select("relation_id", "template_id").unique()
+
+
+def values(found: pl.DataFrame) -> dict[str, float]:
+    return dict(found.select("metric", "value").iter_rows())
+
+
+@given(data=st.data())
+def test_estimates_of_the_full_run_are_its_numbers(
+    data: st.DataObject, complete_answer_tables: Tables
+) -> None:
+    answers = data.draw(complete_answer_tables.filter(len))
+    found = estimates(scored(*everything(answers), answers))
+    assert found.schema == ESTIMATES
+    assert found["share"].to_list() == [1.0] * found.height
+    value = values(found)
+    assert value["acc_at_1"] == pytest.approx(acc_at_1(answers))
+    assert value["one_word_ratio"] == pytest.approx(one_word_ratio(answers))
+    expected = consist(answers)
+    assert value["consist"] == (None if expected is None else pytest.approx(expected))
+    low, high = found.select("full_low", "full_high").row(0)
+    assert low == high == value["acc_at_1"]
+
+
+@given(data=st.data())
+def test_n_matching_sums_to_twice_the_matching_pairs(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    answers = data.draw(answer_tables)
+    assert n_matching(answers).sum() == 2 * match_counts(answers)["n_matches"].sum()
+    equal = match_counts(answers, by="equality")["n_matches"].sum()
+    assert n_matching(answers, by="equality").sum() == 2 * equal
+
+
+@cache
+def small() -> Made:
+    return made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
+
+
+def test_estimates_fluctuation_of_the_full_run_is_that_of_its_draws() -> None:
+    answers = small().answers()
+    (found,) = (fluctuation(answers, draw="template", n_draws=50_000, seed=1),)
+    value = values(estimates(scored(*everything(answers), answers)))["fluctuation_sd"]
+    assert value == pytest.approx(found.sd, rel=0.02)
+
+
+def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
+    answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
+    pairs, templates = everything(small().answers())
+    found = estimates(scored(pairs, templates, answers)).rows_by_key("metric", named=True)
+    (accuracy,) = found["acc_at_1"]
+    assert (accuracy["full_low"], accuracy["why"]) == (None, ONCE)
+    (spread,) = found["fluctuation_sd"]
+    assert spread["value"] is None
+    assert spread["why"]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_intervals_of_the_full_run_cover_it(share: float) -> None:
+    found = coverage(small(), share, n_samples=150)
+    for metric, covered in found.select("metric", "covered").drop_nulls().iter_rows():
+        assert covered >= 0.9, metric
+    measured = dict(found.select("metric", "bias_in_sd").drop_nulls().iter_rows())
+    assert all(abs(bias) < 0.4 for bias in measured.values()), measured
+
+
+def test_intervals_shrink_with_the_budget_to_nothing() -> None:
+    halves = [
+        coverage(small(), share, n_samples=3).filter(metric="acc_at_1")["half_width"].item()
+        for share in (0.05, 0.2, 0.8, 1.0)
+    ]
+    assert halves == sorted(halves, reverse=True)
+    assert halves[-1] == 0
+    assert np.isfinite(halves).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+def test_consist_variance_is_that_over_all_samples_of_a_fact(n: int) -> None:
+    said = np.array([0, 0, 0, 1, 1, 2, 3])
+
+    def matches(answers: np.ndarray) -> np.ndarray:
+        return (answers[:, None] == answers).sum(axis=1) - 1.0
+
+    zeros, size = np.zeros(len(said), np.int64), np.array([len(said)])
+    whole = Crossed(zeros[:1], zeros[:1] + 1, size, zeros, np.arange(len(said)), zeros)
+    samples = [said[list(each)] for each in combinations(range(len(said)), n)]
+    shares = [matches(each).sum() / (n * (n - 1)) for each in samples]
+    found = variance_of_share(
+        moments_of(whole, matches(said)), np.array([float(n)]), size * 1.0, np.array([True])
+    )
+    assert found[0] == pytest.approx(np.var(shares))

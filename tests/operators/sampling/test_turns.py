@@ -1,0 +1,80 @@
+"""The order of a fact's prompts, and a budget of them."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.sampling.budget import allotted
+from operators.sampling.turns import Square, square
+
+NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
+
+
+def made(names: list[int], n_templates: int, seed: int = 0) -> Square:
+    return square(np.array(names), n_templates, seed=seed, relation_id="P1")
+
+
+@given(names=NAMES, n_templates=st.integers(1, 12), seed=st.integers(0, 5))
+def test_turns_all_of_a_fact_ask_each_template_under_each_name_once(
+    names: list[int], n_templates: int, seed: int
+) -> None:
+    found = made(names, n_templates, seed)
+    for fact, n_names in enumerate(names):
+        n = n_names * n_templates
+        asked = found.at(np.full(n, fact), np.arange(n))
+        every = {(t, k) for t in range(n_templates) for k in range(n_names)}
+        assert set(zip(asked.template.tolist(), asked.name.tolist(), strict=True)) == every
+
+
+@given(n_blocks=st.integers(1, 4), n_names=st.integers(1, 3), n_templates=st.integers(1, 9))
+def test_turn_of_whole_blocks_asks_templates_equally_often(
+    n_blocks: int, n_names: int, n_templates: int
+) -> None:
+    facts = np.arange(n_blocks * n_templates)
+    found = made([n_names] * len(facts), n_templates)
+    for turn in range(n_names * n_templates):
+        asked = found.at(facts, np.full(len(facts), turn)).template
+        assert np.bincount(asked, minlength=n_templates).tolist() == [n_blocks] * n_templates
+
+
+def test_turns_two_of_a_fact_share_a_name_as_often_as_any_two() -> None:
+    facts = np.arange(8000)
+    found = made([2] * len(facts), 10)
+    first, second = (found.at(facts, np.full(len(facts), turn)) for turn in (0, 1))
+    share = np.mean(first.name == second.name)
+    assert abs(share - 9 / 19) < 0.02
+    assert abs(np.mean(first.template == second.template) - 1 / 19) < 0.01
+
+
+def test_turns_another_seed_or_relation_gives_another_order() -> None:
+    one, other = made([1] * 30, 10), made([1] * 30, 10, seed=1)
+    assert (one.templates != other.templates).any()
+    again = made([1] * 30, 10)
+    assert (one.templates == again.templates).all()
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=30)
+
+
+@given(sizes=SIZES, seed=st.integers(0, 5))
+def test_budget_each_contains_the_smaller_and_all_is_all(
+    sizes: list[tuple[int, int]], seed: int
+) -> None:
+    relation = np.unique([r for r, _ in sizes], return_inverse=True)[1]
+    n_prompts, place = np.array([n for _, n in sizes]), np.arange(len(sizes))
+    before = np.zeros(len(sizes), np.int64)
+    for budget in range(int(n_prompts.sum()) + 1):
+        turns = allotted(budget, n_prompts, relation, place, seed=seed)
+        assert (turns >= before).all()
+        assert budget - 1 <= turns.sum() <= budget or turns.sum() == n_prompts.sum()
+        asked = turns[turns > 0]
+        assert (asked >= np.minimum(2, n_prompts[turns > 0])).all()
+        before = turns
+    assert (before == n_prompts).all()
+
+
+def test_budget_takes_relations_in_proportion() -> None:
+    relation = np.repeat([0, 1], [300, 100])
+    place = np.concatenate([np.arange(300), np.arange(100)])
+    turns = allotted(200, np.full(400, 50), relation, place, seed=3)
+    assert abs((turns[:300] > 0).sum() - 75) <= 1
