@@ -62,6 +62,7 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
 
 
 def moments_of(sample: Crossed, matches: FloatArray) -> Moments:
+    """Count the matching pairs of each fact, and the pairs of these."""
     n = sample.n_asked.astype(np.float64)
     pairs = n * (n - 1) / 2
     hits = np.bincount(sample.fact, matches, sample.n_facts) / 2
