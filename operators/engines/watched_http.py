@@ -42,7 +42,10 @@ def watched(limit: Limit, timeout_s: float) -> Any:
             elif status == 200:
                 if not _is_whole(response.content):
                     raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
-                limit.answered(now)
+                if now - sent > timeout_s / 2:  # fewer at once, before they come too late
+                    limit.refused(now, sent=sent)
+                else:
+                    limit.answered(now)
                 limit.pause(now + exhausted_s(response.headers))
             return response
 
