@@ -97,7 +97,8 @@ def asked(says: Says, n: int = 1, sampling: Sampling = GREEDY, **how: Any) -> li
 
 def refused(says: Says, **how: Any) -> Refused:
     """Why the second prompt has no answer, where the first has one."""
-    first, second = asked(lambda a: says(a) if "1" in prompt_of(a) else well(a), 2, **how)
+    one_by_one = {"max_concurrent": 1, **how}
+    first, second = asked(lambda a: says(a) if "1" in prompt_of(a) else well(a), 2, **one_by_one)
     assert isinstance(first, Answer)
     assert isinstance(second, Refused)
     return second
