@@ -11,18 +11,21 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from operators.engines import next_tokens, node_reader, prompt_scores
 from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from operators.engines.limit import Limit
+from operators.engines.next_tokens import NextRequest, NextSaid
 from operators.engines.openai_client import key, refusal, without
-from operators.engines.prompt_scores import parameters, scored
+from operators.engines.preference import Preferred, PreferRequest
 from operators.engines.protocol import (
     Answer,
     Completion,
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 T = TypeVar("T")
-Asked = TypeVar("Asked", bound=Request | ScoreRequest)
+_Request = Request | ScoreRequest | NextRequest
+Asked = TypeVar("Asked", bound=_Request)
 
 ANY = "any"  # a revision: whatever the server has
 _FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
@@ -47,6 +51,8 @@ _TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGN
 _OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
 _PROBE = "The capital of France is"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
 
 
 class _NoAnswerError(Exception):
@@ -105,12 +111,44 @@ class EndpointEngine:
         waiting = iter(requests)
         if (first := next(waiting, None)) is None:
             return
-        if not self._is_scorer:
-            asyncio.run_coroutine_threadsafe(self._check_scorer(first), self._loop).result()
-            self._is_scorer = True
+        self._check_scores(first, "given texts")
         yield from self._each(chain([first], waiting), self._answer)
 
-    async def _check_scorer(self, request: ScoreRequest) -> None:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        """One answer for each request, in the order in which they are found.
+
+        Every node of a trie is a request of its own, with the tokens that may follow.
+
+        Raises:
+            InputError: the server gives no log-probabilities of given tokens, which two tokens of a
+                text show before others are paid for; or it does not answer.
+        """
+        yield from node_reader.preferences(requests, self._said_behind, n_at_once=_CLOZES_AT_ONCE)
+
+    def _said_behind(self, asked: Sequence[node_reader.Asked]) -> list[dict[int, float]]:
+        """The log-probability of each token that is asked for behind a text."""
+        jobs = [
+            NextRequest(str(number), text, tokens[start : start + next_tokens.MOST])
+            for number, (text, tokens) in enumerate(asked)
+            for start in range(0, len(tokens), next_tokens.MOST)
+        ]
+        if jobs:
+            self._check_scores(jobs[0], "given tokens")
+        found: list[dict[int, float]] = [{} for _ in asked]
+        for said in self._each(jobs, self._answer):
+            if isinstance(said, Refused):
+                raise self._refusal(f"{said.reason}: {said.detail}")
+            found[int(said.request_id)].update(said.logprobs)
+        return found
+
+    def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
+        """Ask once, for little, whether the server gives scores at all."""
+        if not self._is_scorer:
+            checked = self._check_scorer(request, what)
+            asyncio.run_coroutine_threadsafe(checked, self._loop).result()
+            self._is_scorer = True
+
+    async def _check_scorer(self, request: ScoreRequest | NextRequest, what: str) -> None:
         """Refuse a server that gives no scores.
 
         Raises:
@@ -124,7 +162,7 @@ class EndpointEngine:
         except (BadRequestError, UnprocessableEntityError, _NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
-                f"given texts ({self._said_of(error)}), which this benchmark asks for; ask a "
+                f"{what} ({self._said_of(error)}), which this benchmark asks for; ask a "
                 "server that does, such as vLLM's, or a model that is loaded here."
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
@@ -175,7 +213,7 @@ class EndpointEngine:
         if fatal:
             raise fatal[0]
 
-    async def _answer(self, request: Request | ScoreRequest) -> Any:
+    async def _answer(self, request: _Request) -> Any:
         from openai import OpenAIError
 
         began = time.monotonic()
@@ -187,7 +225,7 @@ class EndpointEngine:
         self._answered_at = time.monotonic()
         return answer
 
-    async def _asked(self, request: Request | ScoreRequest) -> Answer | Scored:
+    async def _asked(self, request: _Request) -> Answer | Scored | NextSaid:
         """The answer of the server.
 
         Raises:
@@ -195,11 +233,19 @@ class EndpointEngine:
         """
         if isinstance(request, Request):
             return self._read(request, await self._said(request))
-        said = await self._create(parameters(self._start.model, request))
+        model = self._start.model
+        if isinstance(request, ScoreRequest):
+            said = await self._create(prompt_scores.parameters(model, request))
+        else:
+            more = next_tokens.further(request)
+            said = await self._create(next_tokens.parameters(model, request), more)
         usage = self._usage(request, said)
         served = self._served(said, usage)
         try:
-            found = scored(request, said)
+            if isinstance(request, NextRequest):
+                known = next_tokens.said(request, said)
+                return NextSaid(request.request_id, known, usage.prompt, usage.output)
+            found = prompt_scores.scored(request, said)
         except ValueError as error:
             raise _NoAnswerError("no_scores", str(error), usage) from error
         return replace(
@@ -222,8 +268,8 @@ class EndpointEngine:
                 if not self._can_do_without(str(error), asked):
                     raise
 
-    async def _create(self, asked: Mapping[str, Any]) -> Any:
-        client, extra = self._client, dict(self._start.arguments)
+    async def _create(self, asked: Mapping[str, Any], more: Mapping[str, Any] = _NOTHING) -> Any:
+        client, extra = self._client, {**self._start.arguments, **more}
         of = client.chat.completions if self._endpoint.chat else client.completions
         return await of.create(**asked, extra_body=extra)
 
@@ -295,12 +341,12 @@ class EndpointEngine:
         if request.seed is not None and "seed" in self._left_out:
             yield "seed"
 
-    def _usage(self, request: Request | ScoreRequest, said: Any) -> _Usage:
+    def _usage(self, request: _Request, said: Any) -> _Usage:
         """What the server counts; an estimate, where it counts nothing."""
         usage = getattr(said, "usage", None)
         if usage is None or usage.prompt_tokens is None:
             texts = [_text(each, chat=self._endpoint.chat) or "" for each in said.choices]
-            if isinstance(request, ScoreRequest):
+            if not isinstance(request, Request):
                 return _Usage(len(request.token_ids), 1)
             counted = self._estimate([request.text, *texts]).input_ids
             return _Usage(len(counted[0]), sum(map(len, counted[1:])))
@@ -324,9 +370,7 @@ class EndpointEngine:
             raise _NoAnswerError("other_model", f"{found} answered in place of {named}", usage)
         return " ".join(filter(None, (model, fingerprint)))
 
-    async def _explained(
-        self, request: Request | ScoreRequest, error: Exception, began: float
-    ) -> Refused:
+    async def _explained(self, request: _Request, error: Exception, began: float) -> Refused:
         """Why a prompt has no answer, if that is about the prompt.
 
         Raises:
@@ -351,7 +395,7 @@ class EndpointEngine:
         usage += await self._probed(request, said, since=_since(reason, began))
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
-    async def _probed(self, request: Request | ScoreRequest, said: str, since: float) -> _Usage:
+    async def _probed(self, request: _Request, said: str, since: float) -> _Usage:
         """Tell a bad prompt from a server that answers nobody; returns what that took.
 
         Raises:
@@ -398,10 +442,12 @@ class EndpointEngine:
         )
 
 
-def _probe(request: Request | ScoreRequest) -> Request | ScoreRequest:
+def _probe(request: _Request) -> _Request:
     """Another prompt, or the beginning of a text, that is asked for in the same way."""
     if isinstance(request, Request):
         return replace(request, request_id="", text=_PROBE, turns=())
+    if isinstance(request, NextRequest):
+        return replace(request, token_ids=request.token_ids[:2], tokens=request.tokens[:1])
     return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
 
 
@@ -476,7 +522,7 @@ KIND = EngineKind(
     name="endpoint",
     version=lambda: NOT_INSTALLED if installed("openai") == NOT_INSTALLED else "endpoint 1",
     load=EndpointEngine,
-    abilities=frozenset({"generate", "score"}),
+    abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install openai",
     gpus="none",
     arguments=lambda: None,

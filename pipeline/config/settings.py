@@ -181,7 +181,7 @@ def _at_endpoint(decoding: Decoding) -> Decoding:
     """The decoding of a model that a server has: there, and nowhere here; the fake engine stays."""
     if decoding.engine == "fake":
         return decoding
-    return replace(decoding, engine="endpoint", scorer="endpoint")
+    return replace(decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
 
 
 def _benchmark(given: Config) -> Benchmark:
@@ -299,7 +299,7 @@ def _check_endpoint(run: Run) -> None:
         raise InputError(
             "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
         )
-    here = (run.decoding.engine, run.decoding.scorer)
+    here = (run.decoding.engine, run.decoding.scorer, run.decoding.comparer)
     if not served and (model.endpoint is not None or "endpoint" in here):
         raise InputError(
             f"model={model.name} is loaded here; a server is asked with model=endpoint "
@@ -340,16 +340,17 @@ def _check_asked(run: Run) -> None:
     asked, model = run.method.ask.ability.name, run.model
     if run.answers is not None:
         return
-    if asked not in ENGINES[run.decoding.engine].abilities:
+    if asked in ("score", "prefer") and (model.chat_template or model.tokenizer is None):
+        what = "scores given texts" if asked == "score" else "compares entities"
         raise InputError(
-            f"benchmark={run.benchmark.name} compares entities token by token, which is not asked "
-            "of an endpoint; run it with a model that is loaded here, or give answers to "
-            "`factsweep score`."
-        )
-    if asked == "score" and (model.chat_template or model.tokenizer is None):
-        raise InputError(
-            f"benchmark={run.benchmark.name} scores given texts token by token, which needs "
+            f"benchmark={run.benchmark.name} {what} token by token, which needs "
             "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing."
+        )
+    if asked == "prefer" and (run.decoding.baselines.beams or run.max_cost is not None):
+        raise InputError(
+            f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
+            "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
+            "out."
         )
 
 

@@ -332,6 +332,10 @@ class Feed:
         """The engine's scores."""
         return self._said(self._engine.scores, requests)
 
+    def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's preferences; what these cost is not known beforehand."""
+        yield from self._engine.preferences(takewhile(lambda _: not self.closed, requests))
+
     def _said(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
         self._refused, self._admitted = False, 0
         for answer in ask(takewhile(self._may_go, requests)):

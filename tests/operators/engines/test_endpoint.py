@@ -12,8 +12,10 @@ import pytest
 
 from operators.engines.endpoint import EndpointEngine
 from operators.engines.kind import Endpoint, Start
+from operators.engines.preference import PreferRequest
 from operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
 from operators.errors import InputError
+from operators.prompts.label_trie import Name, Trie
 from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
 
 KEY = "sk-of-the-endpoint-4711"
@@ -433,6 +435,44 @@ def test_endpoint_text_that_gets_no_score_is_its_row() -> None:
     found, _ = scores(lambda a: echoed(a, more=-2 if a["prompt"] == odd else 1), 3)
     reasons = {each.request_id: getattr(each, "reason", None) for each in found}
     assert reasons == {"p0": None, "p1": "no_scores", "p2": None}
+
+
+def behind(asked: dict[str, Any], *, without: int | None = None) -> Said:
+    """The log-probability of a token is its number's, whatever the text."""
+    said = {f"token_id:{token}": -token / 10 for token in asked["logprob_token_ids"]}
+    found = {name: value for name, value in said.items() if name != f"token_id:{without}"}
+    choice = {"logprobs": {"token_logprobs": [-1.0], "tokens": ["x"], "top_logprobs": [found]}}
+    return 200, body({**asked, "prompt": "text"}, choice=choice)
+
+
+def preferred(says: Says) -> tuple[list[Any], ChatServer]:
+    trie = Trie.of([(Name("Q1", "a b"), (1, 2)), (Name("Q2", "a c"), (1, 3))])
+    request = PreferRequest("x", [11, 12, 13], trie, [5], "Q1", "given", 1, ["Q2"])
+    with serving(says) as server, engine(server) as found:
+        return list(found.preferences([request])), server
+
+
+def test_endpoint_preferences_sum_the_tokens_of_labels_and_endings() -> None:
+    (found,), server = preferred(behind)
+    assert found.answer.logprob == pytest.approx(-0.1 - 0.2 - 0.5)
+    assert [each.logprob for each in found.distractors] == pytest.approx([-0.1 - 0.3 - 0.5])
+    assert server.requests[0]["prompt"] == [11, 12]  # which shows whether it says any of that
+    texts = {tuple(each["prompt"]) for each in server.requests[1:]}
+    assert texts == {(11, 12, 13), (11, 12, 13, 1), (11, 12, 13, 1, 2), (11, 12, 13, 1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (lambda a: (200, body({**a, "prompt": "text"})), "the answer has no log-probabilities"),
+        (lambda a: behind(a, without=a["logprob_token_ids"][0]), "0 of 1 tokens have a log-prob"),
+        (lambda _: error(400, "extra fields not permitted"), "extra fields not permitted"),
+    ],
+)
+def test_endpoint_without_preferences_is_refused_after_two_tokens(says: Says, said: str) -> None:
+    with pytest.raises(InputError, match="gives no log-probabilities of given tokens") as caught:
+        preferred(says)
+    assert said in str(caught.value)
 
 
 def test_endpoint_asks_for_less_at_once_before_answers_come_too_late() -> None:

@@ -95,7 +95,16 @@ def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
         (["model=endpoint"], "needs model.id=<its name there> and model.endpoint=<URL>"),
         ([*SERVED[:2], "model.endpoint=host"], "is no URL"),
         ([*SERVED, "model.client.key_variable=mine"], "no name of a secret"),
-        ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token"),
+        ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token, which needs"),
+        (
+            [
+                *SERVED,
+                "benchmark=distractors-mini",
+                "model.tokenizer=t",
+                "decoding.baselines.beams=2",
+            ],
+            "an endpoint gives no beams",
+        ),
         (["decoding.engine=endpoint"], "a server is asked with model=endpoint"),
         (["model.endpoint=http://host/v1"], "a server is asked with model=endpoint"),
         ([*SERVED, "benchmark=probelm-mini"], "needs model.tokenizer=<the model's own>"),

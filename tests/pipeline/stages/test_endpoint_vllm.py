@@ -32,6 +32,8 @@ from pipeline.execution.plan import planned
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 from pipeline.stages import decode
+from tests.operators.engines.test_vllm_preferences import asked as candidates
+from tests.operators.engines.test_vllm_preferences import close
 from tests.pipeline.stages.test_endpoint import ready
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(900)]
@@ -138,6 +140,19 @@ def test_endpoint_scores_of_vllm_are_those_of_the_engine_in_the_process(
         assert theirs.entity_logprob == pytest.approx(mine.entity_logprob, abs=1e-3)
         assert (theirs.n_tokens, theirs.entity_n_tokens) == (mine.n_tokens, mine.entity_n_tokens)
         assert theirs.n_prompt_tokens == mine.n_prompt_tokens
+
+
+@pytest.mark.parametrize(("search", "n"), [("given", 9), ("exact", 3)])
+def test_endpoint_preferences_of_vllm_are_those_of_the_engine_in_the_process(
+    url: str, tokenizer: Any, engine: VllmEngine, search: str, n: int
+) -> None:
+    request = candidates(tokenizer, search, n)
+    with client(url) as found:
+        (theirs,) = found.preferences([request])
+    (mine,) = engine.preferences([request])
+    assert close(mine.answer, theirs.answer)
+    assert len(mine.distractors) == len(theirs.distractors) > 0
+    assert all(map(close, mine.distractors, theirs.distractors))
 
 
 def test_endpoint_run_of_vllm_that_ends_half_way_asks_nothing_twice(
