@@ -12,7 +12,7 @@ them before it returns.
 """
 
 from operators.errors import DecodingError, FactsweepError, InputError
-from pipeline.api import Planned, load, plan, prompts, run, score
+from pipeline.api import Planned, estimate, load, plan, prompts, run, score
 from pipeline.results.results import Results
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "InputError",
     "Planned",
     "Results",
+    "estimate",
     "load",
     "plan",
     "prompts",

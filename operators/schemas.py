@@ -245,6 +245,44 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("detail", pa.string()),
             ]
         ),
+        # The prompts of a budget; an answer stands for all prompts of its text, so that the one
+        # that is asked (source_id) may not be in the sample itself: `needed` are those asked.
+        "chosen": pa.schema(
+            [
+                ("prompt_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("template_id", pa.string()),
+                ("subject_index", pa.uint16()),
+                ("source_id", pa.string()),
+            ]
+        ),
+        "needed": pa.schema([("prompt_id", pa.string())]),
+        "estimates": pa.schema(
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("metric", pa.string()),
+                ("value", pa.float64()),
+                ("full_low", pa.float64()),
+                ("full_high", pa.float64()),
+                ("ci_low", pa.float64()),
+                ("ci_high", pa.float64()),
+                ("share", pa.float64()),
+                ("n", pa.int64()),
+                ("why", pa.string()),
+            ]
+        ),
+        # What the full run asks of each pair, of which a budget is a part.
+        "crossed": pa.schema(
+            [
+                ("relation_id", pa.string()),
+                ("pair_id", pa.string()),
+                ("n_names", pa.int64()),
+                ("n_templates", pa.int64()),
+            ]
+        ),
         "answers": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -410,6 +448,9 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "canary": "prompt_id",
         "samples": "prompt_id",
         "errors": "prompt_id",
+        "chosen": "prompt_id",
+        "needed": "prompt_id",
+        "crossed": "pair_id",
         "answers": "prompt_id",
         "calibration": "prompt_id",
         "given": "prompt_id",

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from operators.errors import InputError
 from pipeline.results import results
 from pipeline.results.results import Results
 
@@ -68,8 +69,27 @@ def run(*overrides: str, **fields: object) -> Results:
     from pipeline.run import run as compute
 
     asked = settings(written(*overrides, **fields))
+    if asked.budget is not None:
+        raise InputError(f"budget={asked.budget}: this is what `estimate` takes; leave it out.")
     compute(asked)
     return load(f"{asked.results}/{asked.name}")
+
+
+def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
+    """Ask a part of a run's prompts, and estimate what all of them would give.
+
+        estimate(model="gpt2", benchmark="myriadlama", budget="1%")
+
+    One row per setting and metric: value, full_low and full_high (of the full run), ci_low and
+    ci_high (of other facts), share (of the prompts), n, and why a number is null.
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
+    from pipeline.config.settings import load as settings
+    from pipeline.estimate import estimate as compute
+
+    return compute(settings(written(*overrides, **fields)))
 
 
 def prompts(*overrides: str, **fields: object) -> pl.DataFrame:

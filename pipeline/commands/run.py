@@ -11,7 +11,11 @@ from pipeline.commands.arguments import Parser, places
 from pipeline.commands.shown import shown
 
 _EXAMPLES = {
-    "run": ["factsweep run sweep=demo", "factsweep run model=Qwen/Qwen3-8B-Base seed=1"],
+    "run": [
+        "factsweep run sweep=demo",
+        "factsweep run sweep=estimate budget=1%",
+        "factsweep run model=Qwen/Qwen3-8B-Base seed=1",
+    ],
     "plan": ["factsweep plan model=gpt2 sweep=paper benchmark=myriadlama"],
     "status": ["factsweep status sweep=demo", "factsweep status sweep=demo --watch"],
     "verify": ["factsweep verify sweep=demo", "factsweep verify --all artifacts=/srv/artifacts"],
@@ -62,8 +66,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card."""
     from pipeline import api
+    from pipeline.config.settings import load
 
-    print(shown(f"\n{api.run(*asked.overrides)}"))
+    if load(asked.overrides).budget is None:
+        print(shown(f"\n{api.run(*asked.overrides)}"))
+        return 0
+    from operators.tables.formats.markdown import markdown
+    from operators.tables.runs.estimates import estimates_table
+
+    found = api.estimate(*asked.overrides)
+    print(shown("\nEstimates from a part of the prompts, with 95 % intervals.\n"))
+    print(shown(markdown(estimates_table(found))))
     return 0
 
 

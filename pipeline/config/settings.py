@@ -17,6 +17,7 @@ from operators.methods.method import Asked, Method
 from operators.names import check, check_run
 from operators.redact import is_secret, redactor, texts
 from pipeline.config.benchmark import Benchmark
+from pipeline.config.budget import budget
 from pipeline.config.cluster import Cluster
 from pipeline.config.compose import choices, composed
 from pipeline.config.decoding import Decoding, Samples
@@ -51,6 +52,9 @@ MaxCost = Annotated[
     Annotated[float, Field(gt=0, le=1_000_000_000)] | None,
     NoNumber("it says when to stop asking, not what is answered"),
 ]
+BudgetText = Annotated[
+    Text | int | None, NoNumber("it says how many of the prompts are asked, not what is answered")
+]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 MASKED = "prompt=masked"  # how an encoder is asked
@@ -73,6 +77,7 @@ class Run:
     results: Where
     answers: Answers
     max_cost: MaxCost
+    budget: BudgetText
     log: Log
 
     @property
@@ -104,6 +109,7 @@ class Config:
     results: Where
     answers: Answers
     max_cost: MaxCost
+    budget: BudgetText
     log: Log
 
 
@@ -133,6 +139,7 @@ def load(overrides: Sequence[str]) -> Run:
         results=given.results,
         answers=given.answers,
         max_cost=given.max_cost,
+        budget=given.budget,
         log=given.log,
     )
     if run.model.source == "endpoint":
@@ -257,7 +264,9 @@ def _default_name(given: Config, settings: Sequence[Asked]) -> str:
     swept = given.sweep.of(given.model).prompts is not None
     first = given.model.name if given.answers is None else Path(given.answers).stem
     fake = ["fake"] if given.decoding.engine == "fake" and given.answers is None else []
-    return "-".join([*fake, first, given.benchmark.name, "sweep" if swept else settings[0].name])
+    asked = "sweep" if swept else settings[0].name
+    part = [] if given.budget is None else ["estimate"]
+    return "-".join([*fake, first, given.benchmark.name, asked, *part])
 
 
 def _check_engines(decoding: Decoding) -> None:
@@ -363,6 +372,8 @@ def _check(run: Run) -> None:
     check(run.model.name, "model.name")
     check(run.benchmark.name, "benchmark.name")
     check_run(run.name)
+    if run.budget is not None:
+        budget(run.budget)
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)

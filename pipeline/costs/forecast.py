@@ -13,6 +13,7 @@ from operators.prompts.expansion import Expansion
 from operators.prompts.prefixes import n_shared
 from operators.tables.formats.markdown import markdown
 from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
+from pipeline.config.budget import budget
 from pipeline.config.settings import Model, Run
 from pipeline.costs import rates
 from pipeline.execution import cluster
@@ -179,12 +180,33 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     yield _model_line(run)
     if slow := slow_dtype(run):
         yield f"warning: {slow}"
+    if run.budget is not None:
+        yield from _budget_lines(run, forecasts)
     for figures in forecasts:
         yield ""
         yield from _setting_lines(figures)
     yield ""
     yield from _price_lines(plan, forecasts)
     yield from _cost_lines(plan, forecasts)
+
+
+def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
+    """What a budget asks of each setting; all else in the plan is of the full run."""
+    of = budget(str(run.budget))
+    for figures in forecasts:
+        n = sum(figures.prompts.values())
+        asked = of.of(n)
+        tokens = asked / max(1, n) * figures.tokens
+        yield (
+            f"budget          {run.budget}: at most {asked:,} of {n:,} prompts of "
+            f"{figures.branch.title}, some {tokens:,.0f} tokens before prefixes are shared"
+        )
+        if asked < 2 * figures.pairs:
+            yield (
+                f"                too few to ask each of {figures.pairs:,} facts twice: only some "
+                "facts are asked, and the fluctuation cannot be estimated"
+            )
+    yield "                what follows is of the full run, which a larger budget grows into"
 
 
 def _model_line(run: Run) -> str:

@@ -14,7 +14,7 @@ from pipeline.storage.lease import Lease
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
-    """Start all that is missing, under its leases; returns the futures of the metrics.
+    """Start all that is missing, under its leases; returns the futures of the last steps.
 
     A step whose artifact is complete is not run, and a task starts when its inputs are complete.
     """
@@ -38,7 +38,7 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
 
     for step in steps:
         future(step)
-    return [futures[branch.metrics.folder] for branch in plan.branches]
+    return [futures[branch.steps[-1].artifact.folder] for branch in plan.branches]
 
 
 def _run(step: Step, lease: Lease | None, *_after: None) -> None:

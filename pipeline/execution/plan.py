@@ -75,7 +75,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Branch:
-    """The artifacts of one setting, by name, and its steps, inputs before outputs."""
+    """The artifacts of one setting, by name, and its steps, inputs before outputs.
+
+    `chosen` names the prompts that a budget asks; null: all are asked.
+    """
 
     setting: Asked
     facts: Artifact
@@ -87,6 +90,7 @@ class Branch:
     matched: Artifact
     metrics: Artifact
     steps: tuple[Step, ...]
+    chosen: Artifact | None = None
 
     @property
     def title(self) -> str:
@@ -343,6 +347,7 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 max_deaths=run.cluster.max_deaths,
                 max_failed_share=run.decoding.max_failed_share,
                 hardware=hardware(run),
+                chosen=branch.chosen,
             )
 
 
@@ -382,9 +387,13 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
 def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
     """Complete an artifact all of whose shards were answered by engines.
 
+    One of which a budget asks a part stays open, for a larger budget or the full run.
+
     Raises:
         DamagedFileError: one of them is damaged, missing, or one too many.
     """
+    if branch.chosen is not None and _missing(artifact, branch.prompts, question):
+        return
     shards = branch.prompts.shards(question.source)
     artifact.finish(
         [question.table, "errors"],

@@ -37,7 +37,7 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, leases))
-    items = work(plan, leases)
+    items = [item for item in work(plan, leases) if item.chosen is None or decode.n_left(item)]
     if items:
         _announce(plan, items, tally)
         if plan.run.max_cost is not None:

@@ -59,7 +59,10 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Work:
-    """A shard to decode: what an engine is handed, in place of the rows themselves."""
+    """A shard to decode: what an engine is handed, in place of the rows themselves.
+
+    `chosen` names the prompts of it that are asked, after which it stays open; null: all are.
+    """
 
     artifact: Artifact
     prompts: Artifact
@@ -72,6 +75,7 @@ class Work:
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
+    chosen: Artifact | None = None
 
     @property
     def table(self) -> str:
@@ -97,6 +101,14 @@ class Work:
     def refusals(self) -> str:
         """The table that those prompts lie in meanwhile that were refused an answer."""
         return f"chunks/errors/{self.shard}"
+
+
+def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those rows of the shard that are asked, where a budget asks a part of it."""
+    if work.chosen is None:
+        return rows
+    needed = work.chosen.read("needed", work.shard)
+    return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
 
 
 def todo(work: Work) -> pl.DataFrame:
@@ -129,8 +141,23 @@ def n_left(work: Work) -> int:
     """How many prompts of the shard have no answer yet, from listings where it has many."""
     if is_published(work):
         return 0
+    if work.chosen is not None:
+        return _n_chosen_left(work)
     chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
     return _n_left(work, n_asked(work), chunks, refusals)
+
+
+def _n_chosen_left(work: Work) -> int:
+    """How many prompts of a budget have no answer yet: which are answered stands in the chunks.
+
+    One more, where all of the shard are answered: it is to be published.
+    """
+    rows = _fitting(work, work.prompts.read(work.source, work.shard))
+    read = partial(work.artifact.read_chunk, work.table, work.chunks)
+    chunks = work.artifact.store.each(read, work.artifact.published(work.chunks))
+    for done in (*(frame for frame, _ in chunks), _refused(work)):
+        rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
+    return of_budget(work, rows).height if rows.height else 1
 
 
 def left(items: Sequence[Work]) -> list[int]:
@@ -232,17 +259,20 @@ def decode(
     rows = todo(work)
     if not is_published(work):
         try:
-            _answer(work, rows, Feed(engine, work, purse), tokenizer, report)
+            if not _answer(work, rows, Feed(engine, work, purse), tokenizer, report):
+                report({"shards": 1})
+                return
         except FileNotFoundError:
             if not is_published(work):  # else another engine has, and clears its chunks away
                 raise
     report({"shards": 1, "errors": _settle(work, rows)})
 
 
-def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report: Report) -> None:
+def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report: Report) -> bool:
+    """Answer what is left of the shard, or of a budget in it; whether it could be published."""
     tally = _Tally(report, work.hardware)
     shard = _OpenShard(work, rows, tally, feed.chunk(work.rows_per_chunk))
-    while not (left := shard.left()).is_empty():
+    while not (left := of_budget(work, shard.left())).is_empty():
         shard.narrow(left)
         group = shard.attempt(left)
         try:
@@ -264,7 +294,11 @@ def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report
             raise StoppedError(BROKE)
         shard.survived()
     tally.flush()
+    if not shard.left().is_empty():
+        shard.leave()
+        return False
     shard.publish()
+    return True
 
 
 def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
@@ -492,6 +526,11 @@ class _OpenShard:
         self.flush()
         spared = replace(self._trial, begun=self._trial.begun - 1)
         trial.write(self._work.artifact, self._work.open_name, spared)
+
+    def leave(self) -> None:
+        """Leave the shard open: all of it that a budget asks is answered."""
+        self.flush()
+        trial.write(self._work.artifact, self._work.open_name, self._trial)
 
     def publish(self) -> None:
         """Publish the shard in the order of its prompts, unless another engine has.

@@ -58,12 +58,12 @@ class Match:
         originals = _originals(self.prompts, self.answers)
         for relation_id in self.prompts.shards("ranked"):
             answers = _answers(self.prompts, self.answers, originals, relation_id)
-            for table, rows in match(answers, self._further(relation_id)).items():
+            for table, rows in match(answers, self.beside(relation_id)).items():
                 artifact.write(table, relation_id, rows)
         made_of = (self.facts, self.prompts, self.answers, *self.further)
         artifact.finish(measure.matched, made_of=made_of)
 
-    def _further(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
+    def beside(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
         """The relation's rows of each table that may be asked for in addition to the answers."""
         tables = METHODS[self.method].ask.ability.further
         return {table: _rows(table, self.further, relation_id) for table in tables}

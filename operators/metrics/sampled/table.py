@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from operators.matching.lemmas import contains
 from operators.metrics.belief.consist import By
+from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
 from operators.metrics.sampled import agreement
 from operators.metrics.sampled.crossed import Crossed, FloatArray
 from operators.metrics.sampled.fluctuation import fluctuation_sd
@@ -17,6 +19,8 @@ ESTIMATES = pl.Schema(
         "value": pl.Float64,
         "full_low": pl.Float64,
         "full_high": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
         "share": pl.Float64,
         "n": pl.Int64,
         "why": pl.String,
@@ -33,11 +37,14 @@ class Scored(NamedTuple):
     matches: FloatArray
 
 
-def estimates(scored: Scored) -> pl.DataFrame:
+def estimates(scored: Scored, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
     """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
 
-    `share` is that of the full run's prompts in the sample, `n` their number. A number that cannot
-    be estimated is null, with the reason in `why`.
+    `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
+    `ci_high` one of other facts, by the bootstrap of `operators.metrics.estimates.bootstrap`. A
+    fact's mean over some of its prompts varies more than over all, so that the second has the
+    sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
+    number that cannot be estimated is null, with the reason in `why`.
     """
     sample = scored.sample
     found = {
@@ -48,33 +55,63 @@ def estimates(scored: Scored) -> pl.DataFrame:
     }
     n = len(sample.fact)
     share = n / int(sample.n_prompts.sum())
-    rows = [(name, *e[:3], share, n, e.why) for name, e in found.items()]
+    facts = _means(scored)
+    others = {
+        name: bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+        for name, terms in facts.items()
+    }
+    rows = [
+        (name, *e[:3], *others.get(name, UNDEFINED)[1:], share, n, e.why)
+        for name, e in found.items()
+    ]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
-def scored(
-    pairs: pl.DataFrame, templates: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match"
-) -> Scored:
+def _means(scored: Scored) -> dict[str, pl.DataFrame]:
+    """The terms of each asked fact, for the metrics that are means over facts."""
+    sample = scored.sample
+    n = sample.n_asked
+    everyone = np.ones(sample.n_facts)
+    of = {
+        "acc_at_1": (sample.mean_by_fact(scored.correct), everyone, n > 0),
+        "one_word_ratio": (sample.mean_by_fact(scored.one_word), sample.n_prompts, n > 0),
+        "consist": (
+            sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1),
+            everyone,
+            n > 1,
+        ),
+    }
+    return {
+        name: pl.DataFrame(
+            {
+                "relation_id": sample.relation,
+                "pair_id": np.arange(sample.n_facts),
+                "numerator": means * weights,
+                "denominator": weights.astype(np.float64),
+            }
+        ).filter(pl.Series(known))
+        for name, (means, weights, known) in of.items()
+    }
+
+
+def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> Scored:
     """Number the answers of a sample by the facts, templates and names of the full run.
 
-    `pairs` (relation_id, pair_id, n_names) and `templates` (relation_id, template_id) have what the
-    full run asks; `answers` are matched ones: relation_id, pair_id, template_id, subject_index,
-    key, n_lemmas and correct.
+    `pairs` (relation_id, pair_id, n_names, n_templates) is what the full run asks. `answers` are
+    matched ones: relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct.
     """
     relation = _numbered(pairs.select(pl.col("relation_id").unique().sort()), "relation")
     pair = _numbered(pairs.sort("relation_id", "pair_id"), "pair")
     of_pair = pair.join(relation, on="relation_id", maintain_order="left")
-    number = pl.int_range(pl.len(), dtype=pl.Int64).over("relation_id")
-    template = templates.sort("relation_id", "template_id").with_columns(template=number)
-    sizes = template.group_by("relation_id").len("n").join(relation, on="relation_id")
+    sizes = pairs.group_by("relation_id").agg(pl.first("n_templates")).sort("relation_id")
+    number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
     rows = answers.with_columns(pl.col("relation_id", "pair_id", "template_id").cast(pl.String))
     rows = rows.join(pair.select("pair_id", "pair"), on="pair_id", maintain_order="left")
-    keys = ["relation_id", "template_id"]
-    rows = rows.join(template.select(*keys, "template"), on=keys, maintain_order="left")
+    rows = rows.with_columns(template=number)
     sample = Crossed(
         of_pair["relation"].to_numpy(),
         of_pair["n_names"].cast(pl.Int64).to_numpy(),
-        sizes.sort("relation")["n"].cast(pl.Int64).to_numpy(),
+        sizes["n_templates"].cast(pl.Int64).to_numpy(),
         rows["pair"].to_numpy(),
         rows["template"].to_numpy(),
         rows["subject_index"].cast(pl.Int64).to_numpy(),

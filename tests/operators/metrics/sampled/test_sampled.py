@@ -22,11 +22,12 @@ from operators.metrics.sampled.table import ESTIMATES, estimates, n_matching, sc
 Tables = st.SearchStrategy[pl.DataFrame]
 
 
-def everything(answers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The facts and templates of a full run, from its answers."""
+def everything(answers: pl.DataFrame) -> pl.DataFrame:
+    """What a full run asks of each pair, from its answers."""
     names = pl.col("subject_index").n_unique().alias("n_names")
+    templates = pl.col("template_id").n_unique().alias("n_templates")
     pairs = answers.group_by("relation_id", "pair_id").agg(names)
-    return pairs, answers.select("relation_id", "template_id").unique()
+    return pairs.join(answers.group_by("relation_id").agg(templates), on="relation_id")
 
 
 def values(found: pl.DataFrame) -> dict[str, float]:
@@ -38,7 +39,7 @@ def test_estimates_of_the_full_run_are_its_numbers(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables.filter(len))
-    found = estimates(scored(*everything(answers), answers))
+    found = estimates(scored(everything(answers), answers), seed=1)
     assert found.schema == ESTIMATES
     assert found["share"].to_list() == [1.0] * found.height
     value = values(found)
@@ -68,14 +69,15 @@ def small() -> Made:
 def test_estimates_fluctuation_of_the_full_run_is_that_of_its_draws() -> None:
     answers = small().answers()
     (found,) = (fluctuation(answers, draw="template", n_draws=50_000, seed=1),)
-    value = values(estimates(scored(*everything(answers), answers)))["fluctuation_sd"]
+    value = values(estimates(scored(everything(answers), answers), seed=1))["fluctuation_sd"]
     assert value == pytest.approx(found.sd, rel=0.02)
 
 
 def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
     answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
-    pairs, templates = everything(small().answers())
-    found = estimates(scored(pairs, templates, answers)).rows_by_key("metric", named=True)
+    found = estimates(scored(everything(small().answers()), answers), seed=1).rows_by_key(
+        "metric", named=True
+    )
     (accuracy,) = found["acc_at_1"]
     assert (accuracy["full_low"], accuracy["why"]) == (None, ONCE)
     (spread,) = found["fluctuation_sd"]

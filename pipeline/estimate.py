@@ -1,0 +1,98 @@
+"""estimate: ask the prompts of a budget, and write what the full run would give."""
+
+import logging
+from collections import Counter
+
+import polars as pl
+
+from operators.errors import DamagedFileError, InputError
+from operators.tables.formats.markdown import markdown
+from operators.tables.runs.estimates import estimates_table
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan, planned, work
+from pipeline.execution.repair import repair
+from pipeline.execution.sampled import sampled
+from pipeline.results import journal, past, record, report
+from pipeline.run import compute
+from pipeline.stages import decode
+from pipeline.stages.estimate import estimated
+from pipeline.stages.match import Match
+from pipeline.storage import uses
+from pipeline.storage.shard import Place, encode
+
+NAME = "estimates.parquet"
+TABLE = "estimates.md"
+_LOG = logging.getLogger("factsweep")
+
+
+def estimate(settings: Run) -> pl.DataFrame:
+    """Ask what of the budget is not answered yet; returns one row per setting and metric.
+
+    Everything that is answered stays in the artifacts of the full run, whose shards stay open.
+
+    Raises:
+        InputError: something that was given is wrong, or the results are those of a full run.
+        StoppedError: the user asked to stop; the next run resumes.
+    """
+    past.check_free(settings.results, settings.name)
+    store = report.folder(settings)
+    if store.exists(record.NAME):
+        raise InputError(
+            f"{store.where()} has a full run, and an estimate is not put in its place; give "
+            "another run_name."
+        )
+    whole = planned(settings)
+    plan = sampled(whole)
+    with journal.kept(settings):
+        renewed = Counter[str]()
+        while True:
+            try:
+                return _made(whole, plan)
+            except DamagedFileError as damage:
+                repair(plan, damage, renewed)
+
+
+def _made(whole: Plan, plan: Plan) -> pl.DataFrame:
+    """Make what is missing, and write what is estimated.
+
+    The run is noted as begun and not as done: its answers are there for a larger budget.
+    """
+    run = plan.run
+    uses.note(
+        plan.store, uses.begun(run.name, run.results, [s.artifact.folder for s in plan.steps])
+    )
+    if not _is_answered(plan):
+        journal.begin(plan)
+        compute(plan)
+    parts = [
+        _setting(plan.run, branch, before)
+        for branch, before in zip(plan.branches, whole.branches, strict=True)
+    ]
+    found = pl.concat(parts)
+    store = report.folder(plan.run)
+    store.put(NAME, encode(found, Place("estimates", "", "estimates")))
+    store.put(TABLE, markdown(estimates_table(found)).encode())
+    _LOG.info("done; estimates in %s", store.where(NAME))
+    return found
+
+
+def _is_answered(plan: Plan) -> bool:
+    """Whether all prompts of the budget have an answer, or a reason why they have none."""
+    if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
+        return False
+    return not any(decode.n_left(item) for item in work(plan))
+
+
+def _setting(run: Run, branch: Branch, whole: Branch) -> pl.DataFrame:
+    match = whole.step(whole.matched).stage
+    assert isinstance(match, Match)
+    assert branch.chosen is not None
+    found = estimated(match, branch.chosen, seed=run.seed, n_rounds=run.metrics.n_rounds)
+    names = {
+        "model": run.model.name,
+        "benchmark": run.benchmark.name,
+        "setting": branch.setting.name,
+        "variant": branch.setting.variant,
+    }
+    texts = (pl.lit(value, pl.String).alias(name) for name, value in names.items())
+    return found.select(*texts, *found.columns)

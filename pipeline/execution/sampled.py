@@ -1,0 +1,41 @@
+"""The part of a plan that a budget asks: the steps to its answers, of which most stay open."""
+
+from dataclasses import replace
+
+from operators.errors import InputError
+from operators.methods.ability import GENERATE
+from pipeline.config.budget import Budget, budget
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Branch, Plan, Step
+from pipeline.stages.choose import Choose
+from pipeline.storage.artifact import Artifact
+
+
+def sampled(plan: Plan) -> Plan:
+    """The plan of a run with a budget: no answer but to the prompts that are chosen.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
+    run = plan.run
+    if (
+        run.budget is None
+        or run.method.ask.ability != GENERATE
+        or (run.method.measure.main_metric) != "acc_at_1"
+    ):
+        raise InputError(
+            f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
+            "this model; leave it out. It is for MyriadLAMA's questions to decoders."
+        )
+    quiet = replace(run, cluster=replace(run.cluster, page_every_s=0))
+    of = budget(run.budget)
+    return replace(plan, run=quiet, branches=tuple(_part(run, each, of) for each in plan.branches))
+
+
+def _part(run: Run, branch: Branch, of: Budget) -> Branch:
+    prompts, answers = branch.step(branch.prompts), branch.step(branch.answers)
+    stage = Choose(branch.prompts, of, run.seed)
+    chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
+    asked = replace(answers, after=(*answers.after, chosen))
+    steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)
+    return replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)

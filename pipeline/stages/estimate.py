@@ -1,0 +1,71 @@
+"""estimate: the answers to a budget's prompts → what the full run would give.
+
+Reads answers wherever they are: in published shards, and in the chunks of open ones. Of these only
+the prompts of the budget count, however many more are answered.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import polars as pl
+
+from operators.errors import DecodingError
+from operators.methods import METHODS
+from operators.metrics.sampled.table import estimates, scored
+from operators.schemas import empty
+from pipeline.inputs import models
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.expand import relation_of
+from pipeline.stages.match import Match
+from pipeline.storage.artifact import Artifact
+
+
+def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
+    """The answers to the prompts that a budget needs, of the schema of the answers' table."""
+    table = given.stage
+    found = []
+    for shard in chosen.shards("needed"):
+        needed = chosen.read("needed", shard)
+        if given.has(table, shard):
+            parts = [given.read(table, shard)]
+        else:
+            folder = f"chunks/{table}/{shard}"
+            names = given.published(folder)
+            parts = [given.read_chunk(table, folder, name)[0] for name in names]
+        found += [each.join(needed, on="prompt_id", how="semi") for each in parts]
+    return pl.concat([empty(table), *found]).unique("prompt_id", keep="first", maintain_order=True)
+
+
+def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
+    """The matched answers to the prompts of a sample: one row per prompt, in their order."""
+    measure = METHODS[match.method].measure
+    matcher = measure.matcher(
+        facts_stage.load(match.facts),
+        match.matching.pipeline,
+        partial(models.tokenizer, match.weights),
+    )
+    said = answers(match.answers, chosen).rename({"prompt_id": "source_id"})
+    nothing = replace(match, further=())
+    found = []
+    for relation_id in sorted(set(map(relation_of, chosen.shards("chosen")))):
+        shards = [s for s in chosen.shards("chosen") if relation_of(s) == relation_id]
+        asked = pl.concat([chosen.read("chosen", each) for each in shards])
+        asked = asked.with_columns(relation_id=pl.lit(relation_id))
+        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id")
+        found.append(matcher(rows, nothing.beside(relation_id))[measure.answers])
+    return pl.concat(found)
+
+
+def estimated(match: Match, chosen: Artifact, *, seed: int, n_rounds: int) -> pl.DataFrame:
+    """What is estimated of a setting: `operators.metrics.sampled.table.ESTIMATES`.
+
+    Raises:
+        DecodingError: no prompt has an answer.
+    """
+    rows = matched(match, chosen)
+    if rows.is_empty():
+        raise DecodingError(
+            "no prompt of the budget has an answer, so there is nothing to measure."
+        )
+    sample = scored(chosen.read("crossed", "all"), rows)
+    return estimates(sample, seed=seed, n_rounds=n_rounds)

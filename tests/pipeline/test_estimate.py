@@ -1,0 +1,138 @@
+"""Estimates from a budget of prompts: what is asked, what stays, and what it becomes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.engines.fake import FakeEngine
+from operators.errors import InputError
+from pipeline import api
+from pipeline import estimate as estimating
+from pipeline.config.settings import Run
+from pipeline.estimate import estimate
+from pipeline.execution.plan import Plan
+from pipeline.storage.findings import listed
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+
+
+class Counting(FakeEngine):
+    """Counts how often each prompt is asked; dies at the answer of a number, if one is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Counter[str]()
+        self.dies_at: int | None = None
+
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        for answer in super().answers(requests):
+            if self.dies_at == 0:
+                raise RuntimeError
+            if self.dies_at is not None:
+                self.dies_at -= 1
+            self.asked[answer.request_id] += 1
+            yield answer
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    """The engine of all estimates of a test, which are made in this process."""
+    engine = Counting()
+    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan, engine))
+    return engine
+
+
+def test_estimate_then_more_then_all_asks_no_prompt_twice(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    found = [estimate(small_settings(*GREEDY, f"budget={share}%")) for share in (20, 60)]
+    assert [round(each["share"][0], 2) for each in found] == [0.19, 0.58]
+    assert sum(engine.asked.values()) < 60
+    whole = compute_here(small_settings(*GREEDY), engine).branches[0]
+    assert set(engine.asked.values()) == {1}
+    alone = compute_here(small_settings(*GREEDY, "artifacts=" + small_settings().artifacts + "2"))
+    other = alone.branches[0]
+    for shard in other.answers.shards("generations"):
+        assert_frame_equal(
+            whole.answers.read("generations", shard), other.answers.read("generations", shard)
+        )
+    assert_frame_equal(whole.metrics.read_all("metrics"), other.metrics.read_all("metrics"))
+    again = estimate(small_settings(*GREEDY, "budget=20%"))
+    assert_frame_equal(again, found[0])
+    assert sum(engine.asked.values()) == len(engine.asked)
+
+
+def test_estimate_of_all_prompts_is_the_full_run(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    found = dict(
+        estimate(small_settings(*GREEDY, "budget=100%")).select("metric", "value").iter_rows()
+    )
+    n = sum(engine.asked.values())
+    branch = compute_here(small_settings(*GREEDY), engine).branches[0]
+    assert sum(engine.asked.values()) == n
+    metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    full = dict(metrics.filter(pl.col("variant").is_null()).select("metric", "value").iter_rows())
+    for name in ("acc_at_1", "consist", "one_word_ratio"):
+        assert found[name] == pytest.approx(full[name])
+
+
+def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
+    small_settings: Settings, engine: Counting
+) -> None:
+    settings = small_settings(*GREEDY, "budget=50%", "cluster.rows_per_chunk=1")
+    engine.dies_at = 9
+    with pytest.raises(RuntimeError):
+        estimate(settings)
+    engine.dies_at = None
+    found = estimate(settings)
+    assert found["n"][0] > 30
+    # The one that was under way when the engine died may be asked again.
+    assert sum(engine.asked.values()) <= len(engine.asked) + 1
+
+
+def test_estimate_done_asks_nothing_more(small_settings: Settings, engine: Counting) -> None:
+    settings = small_settings(*GREEDY, "budget=30")
+    first, n = estimate(settings), sum(engine.asked.values())
+    assert 0 < n <= 30
+    assert_frame_equal(estimate(settings), first)
+    assert sum(engine.asked.values()) == n
+
+
+def test_estimate_leaves_artifacts_open_and_sound(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    estimate(small_settings(*GREEDY, "budget=40%"))
+    from pipeline.execution.plan import planned
+
+    answers = planned(small_settings(*GREEDY)).branches[0].answers
+    assert not answers.is_complete()
+    assert list(listed(answers)) == []
+
+
+def test_estimate_in_the_place_of_a_full_run_is_refused(
+    small_settings: Settings, engine: Counting
+) -> None:
+    settings = small_settings(*GREEDY, "budget=40%", "run_name=full")
+    estimating.report.folder(settings).put("run.json", b"{}")
+    with pytest.raises(InputError, match="give another run_name"):
+        estimate(settings)
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "many", "-1", "5kk"])
+def test_budget_that_is_none_is_refused(small_settings: Settings, text: str) -> None:
+    with pytest.raises(InputError, match="it must be a share of the prompts such as 1%"):
+        small_settings(f"budget={text}")
+
+
+def test_run_of_the_api_with_a_budget_names_estimate() -> None:
+    with pytest.raises(InputError, match="this is what `estimate` takes"):
+        api.run("budget=1%")
