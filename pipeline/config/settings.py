@@ -53,7 +53,8 @@ MaxCost = Annotated[
     NoNumber("it says when to stop asking, not what is answered"),
 ]
 BudgetText = Annotated[
-    Text | int | None, NoNumber("it says how many of the prompts are asked, not what is answered")
+    Text | Annotated[int, Field(ge=1, le=1_000_000_000)] | None,
+    NoNumber("it says how many of the prompts are asked, not what is answered"),
 ]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
