@@ -17,7 +17,7 @@ NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-# Two processes: one has Ray and the engine, and all of their tests; the other has the rest.
+# Two processes: all tests of the engine are in one, all that start sweeps and harm them in one; the rest fill both.
 PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
 
 .PHONY: help setup demo test test-rest test-all check format sweep plan status verify nightly chaos bench clean need-model
@@ -35,7 +35,7 @@ test: setup check  ## Run the checks, then the fast tests
 	@$(PYTEST) -m "not slow and not faults and not browser"
 
 test-rest: setup
-	@$(PYTEST) -m "slow or faults or browser or hypothesis" --hypothesis-profile=many
+	@$(PYTEST) -m "slow or faults or browser or hypothesis" --hypothesis-profile=many --durations=25
 
 test-all: test test-rest  ## Run the checks, then every test: with faults, a browser, and laws on many examples
 

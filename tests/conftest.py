@@ -24,6 +24,7 @@ for name, value in {
 
 import re
 import runpy
+import sys
 import warnings
 from functools import cache
 from pathlib import Path
@@ -52,14 +53,17 @@ settings.load_profile("few")
 
 
 class ByModule(LoadScopeScheduling):
-    """A module goes to one worker; all that use Ray or the engine go to the same one.
+    """A module goes to one worker; all that use the engine go to the same one, as do all faults.
 
-    So Ray is started once, and the weights are loaded once. (`--dist loadgroup` does not group with
-    pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
+    So the weights are loaded once, and no two sweeps of several processes share the two cores.
+    (`--dist loadgroup` does not group with pytest 9.2:
+    https://github.com/pytest-dev/pytest-xdist/issues/1386.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if is_fault(ROOT / module):
+            return "faults"
         return "engines" if uses_engines(ROOT / module) else module
 
 
@@ -70,9 +74,20 @@ def uses_engines(module: Path) -> bool:
     return bool(re.search(asked, module.read_text()))
 
 
+def is_fault(module: Path) -> bool:
+    """Whether the tests of a module start sweeps and harm them."""
+    return module.is_relative_to(ROOT / "tests/faults")
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
     """With `-n 2`, share the tests out by module."""
     return ByModule(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what fails at once: a run that is cut off has no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stderr.write(f"\n{report.nodeid} ({report.when}) failed\n")
 
 
 @pytest.hookimpl(trylast=True)
@@ -83,7 +98,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes longest first, so that no worker begins with it when the other is done."""
-    items.sort(key=lambda item: not uses_engines(item.path))
+    items.sort(key=lambda item: not (is_fault(item.path) or uses_engines(item.path)))
 
 
 @pytest.fixture(scope="session")

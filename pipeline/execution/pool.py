@@ -39,7 +39,7 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
                 begin(branch, leased(artifact, leases))
     items = [item for item in work(plan, leases) if item.chosen is None or decode.n_left(item)]
     if items:
-        _announce(plan, items, tally)
+        _announce(items, tally)
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
         _decode(plan, items, tally)
@@ -51,21 +51,18 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
                 finish(branch, leased(artifact, leases), question)
 
 
-def _announce(plan: Plan, items: list[Work], tally: Any) -> None:
-    """Say how much there is to do, and show the first prompt as the model reads it."""
-    tally.announce.remote({_shard(item): _answers_left(item) for item in items})
-    tokenizer = models.tokenizer(plan.weights)
-    text = decode.todo(items[0])["text"].head(1).to_list()
-    for ids in items[0].question.task.token_ids(tokenizer, text):
-        tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
+def _announce(items: list[Work], tally: Any) -> None:
+    """Say how many answers each shard lacks."""
+    lacking = zip(items, decode.left(items), strict=True)
+    tally.announce.remote({_shard(item): _answers(item, n) for item, n in lacking})
 
 
 def _shard(item: Work) -> str:
     return f"{item.artifact.folder}/{item.open_name}"
 
 
-def _answers_left(item: Work) -> int:
-    return decode.n_left(item) * item.question.task.answers_per_prompt
+def _answers(item: Work, n_prompts: int) -> int:
+    return n_prompts * item.question.task.answers_per_prompt
 
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
@@ -116,6 +113,7 @@ class Decoder:
         self._name = context.get_actor_id()  # that of the engine that died here, too
         self._stopping = False
         self._has_answered = False
+        self._is_first = False
         # Ray's notice that the node goes: what is finished is published before the process ends.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
@@ -139,6 +137,7 @@ class Decoder:
             here = software(run.method.ask.ability, run.decoding)
             check_planned({"software": here}, item.artifact)
             loaded, tokenizer = self._loaded
+            self._show_first(item, tokenizer)
             with self._watchdog.on_guard(run.cluster.stall_s):
                 if not self._begin(item):
                     self._prove(item, loaded, tokenizer)
@@ -202,12 +201,21 @@ class Decoder:
         """
         with self._watchdog.on_guard(self._run.cluster.start_s):
             loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
-        ray.get(self._tally.started.remote())
+        self._is_first = ray.get(self._tally.started.remote())
         return loaded
+
+    def _show_first(self, item: Work, tokenizer: Any) -> None:
+        """Show the first prompt as the model reads it, if no engine was ready before this one."""
+        if not self._is_first:
+            return
+        self._is_first = False
+        text = decode.todo(item)["text"].head(1).to_list()
+        for ids in item.question.task.token_ids(tokenizer, text):
+            self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
     def _begin(self, item: Work) -> bool:
         self._watchdog.beat()
-        work = (self._name, _shard(item), _answers_left(item))
+        work = (self._name, _shard(item), _answers(item, decode.n_left(item)))
         asked = ray.get(self._tally.begin.remote(*work))
         return bool(asked) or self._stopping
 

@@ -87,9 +87,10 @@ class Tally:
         if (shard := self._at.pop(engine, None)) is not None:
             self._left[shard] = 0
 
-    def started(self) -> None:
-        """An engine is ready."""
+    def started(self) -> bool:
+        """An engine is ready; returns whether it is the first one."""
         self._counts["started"] += 1
+        return self._counts["started"] == 1
 
     def lives(self, event: str, *details: str) -> Any:
         """Tell or ask what `event` names, a method of Lives."""
