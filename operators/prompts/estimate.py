@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from operators import seeds
+
 ESTIMATE = "estimate 1"  # as a recipe names it; another way to estimate is another number
 _PIECE = re.compile(
     r" ?[A-Z]?[a-z]{1,8}"  # words are cut into parts of so many letters
@@ -27,7 +29,10 @@ class Encoded(NamedTuple):
 
 
 class Estimate:
-    """Counts tokens of a model without its tokenizer. The ids say which pieces are the same."""
+    """Counts tokens of a model without its tokenizer. The ids say which pieces are the same.
+
+    A piece has the same id in every process.
+    """
 
     name_or_path = "an estimate"
     chat_template = "an estimate"
@@ -35,13 +40,13 @@ class Estimate:
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
-        self._pieces: list[str] = []
+        self._pieces: dict[int, str] = {}
 
     def __call__(self, texts: str | Sequence[str], *, add_special_tokens: bool = True) -> Encoded:
         """The pieces of one text, or of each of several; there are no special tokens.
 
-        >>> Estimate()("Q: Tegucigalpa is in [MASK].").input_ids
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+        >>> len(Estimate()("Q: Tegucigalpa is in [MASK].").input_ids)
+        10
         """
         del add_special_tokens
         if isinstance(texts, str):
@@ -67,6 +72,6 @@ class Estimate:
 
     def _id(self, piece: str) -> int:
         if piece not in self._ids:
-            self._ids[piece] = len(self._pieces)
-            self._pieces.append(piece)
+            self._ids[piece] = seeds.key(piece) >> 16  # fits a signed integer
+            self._pieces[self._ids[piece]] = piece
         return self._ids[piece]

@@ -36,6 +36,14 @@ OVERRIDES = (
     "run_name=sweep",
 )
 LOCAL = ("cluster.num_cpus=4",)
+# The model of a server, since it has no tokenizer that each process would take seconds to load.
+SMALL = (
+    "model=endpoint",
+    "model.id=nobody",
+    "model.endpoint=http://127.0.0.1:9/v1",
+    "benchmark.relations=[P36,P30]",
+    "decoding.samples.n_prompts=0",
+)
 CHUNK = 32
 
 
@@ -75,14 +83,14 @@ class Sweep:
     def finish(self) -> subprocess.CompletedProcess[str]:
         """Run to the end, starting the driver if it is not there."""
         process = self.process or self._command("run")
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=600)
         self.process = None
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         """Run `factsweep verify`."""
         process = self._command("verify")
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def _command(self, verb: str, clock_s: float = 0.0) -> subprocess.Popen[str]:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.sweep import CHUNK, Sweep
+from tests.faults.sweep import CHUNK, SMALL, Sweep
 
-pytestmark = pytest.mark.faults
-SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("module", ["argparse", "logging", "polars", "omegaconf"])
@@ -62,9 +61,9 @@ PHASES: tuple[Callable[[Sweep], bool], ...] = (
 )
 
 
-def test_run_that_is_interrupted_in_every_phase_ends_with_130_and_goes_on(tmp_path: Path) -> None:
-    calm = Sweep(tmp_path / "calm", SMALL)
-    assert calm.finish().returncode == 0
+def test_run_that_is_interrupted_in_every_phase_ends_with_130_and_goes_on(
+    calm: Sweep, tmp_path: Path
+) -> None:
     sweep = Sweep(tmp_path / "interrupted", SMALL, seconds_per_answer=0.03)
     for has_come in PHASES:
         sweep.start()

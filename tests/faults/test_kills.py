@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.sweep import CHUNK, Sweep, kill
+from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
 from tests.s3_server import bucket, serving
 
 KILLS = int(os.environ.get("FACTSWEEP_KILLS", "20"))  # `make chaos KILLS=500`
@@ -23,8 +23,8 @@ HOUR_S = 3600.0
 LIMIT_S = 240.0
 IN_HAND = 2  # engines that die with a driver or a node
 OVERRIDES = (
+    *SMALL,
     "benchmark.relations=[P36,P30,P37]",
-    "decoding.samples.n_prompts=0",
     "cluster.rows_per_shard=100",
 )
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.sweep import Sweep
+from tests.faults.sweep import SMALL, Sweep
 
-pytestmark = pytest.mark.faults
-SMALL = (
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+OVERRIDES = (
+    *SMALL,
     "benchmark.relations=[P36,P30,P17,P37,P103,P407]",
     "benchmark.pairs_per_relation=2",
     "decoding.samples.n_prompts=5",
@@ -38,7 +39,7 @@ def until(sweep: Sweep, seen: Callable[[], bool]) -> None:
 
 
 def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path, SMALL, seconds_per_answer=SLOW_S).start()
+    sweep = Sweep(tmp_path, OVERRIDES, seconds_per_answer=SLOW_S).start()
     until(sweep, lambda: "Partial, as of" in page(sweep, "progress.html"))
     until(sweep, lambda: "Acc@1" in page(sweep, "progress.html"))
     during = page(sweep, "progress.html")
@@ -58,7 +59,7 @@ def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(tmp_path: Path) -
     assert "Acc@1" in left
     assert not page(sweep, "index.html")
 
-    fast = Sweep(tmp_path, SMALL)
+    fast = Sweep(tmp_path, OVERRIDES)
     assert fast.finish().returncode == 0
     finished = page(fast, "index.html")
     assert "Acc@1" in finished
@@ -72,7 +73,7 @@ def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(tmp_path: Path) -
 
 
 def test_page_that_cannot_be_written_stops_no_run(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path, SMALL)
+    sweep = Sweep(tmp_path, OVERRIDES)
     (tmp_path / "results/sweep/progress.html").mkdir(parents=True)  # a folder in its place
     done: subprocess.CompletedProcess[str] = sweep.finish()
     assert done.returncode == 0

@@ -7,20 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.sweep import CHUNK, Sweep
+from tests.faults.sweep import CHUNK, SMALL, Sweep
 from tests.s3_server import Line, Server, bucket, serving
 
-pytestmark = pytest.mark.faults
-SMALL = ("benchmark.relations=[P36,P30]", "decoding.samples.n_prompts=0")
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 SILENCE_S = 15.0  # longer than one request waits for an answer
 ENGINES = 2
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    sweep = Sweep(tmp_path_factory.mktemp("calm"), SMALL)
-    assert sweep.finish().returncode == 0
-    return sweep
 
 
 @pytest.fixture

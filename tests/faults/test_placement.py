@@ -17,12 +17,11 @@ from ray.cluster_utils import Cluster
 
 from pipeline.config.settings import load
 from pipeline.execution.tally import tally_actor
-from tests.faults.sweep import Sweep
+from tests.faults.sweep import SMALL, Sweep
 
-pytestmark = pytest.mark.faults
-SMALL = (
-    "benchmark.relations=[P36,P30]",
-    "decoding.samples.n_prompts=0",
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+ON_GPUS = (
+    *SMALL,
     "cluster.device=cuda",
     "cluster.rows_per_shard=100",
     "model.tensor_parallel=4",
@@ -43,7 +42,7 @@ def two_nodes() -> Iterator[Cluster]:
 def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sweep:
     places = {"places": str(folder / "places.jsonl")}
     address = f"cluster.address={cluster.address}"
-    return Sweep(folder, (*SMALL, address, *overrides), **places, **wish)
+    return Sweep(folder, (*ON_GPUS, address, *overrides), **places, **wish)
 
 
 def places(folder: Path) -> list[dict[str, Any]]:
@@ -90,7 +89,7 @@ def test_pipeline_parallel_replica_gets_a_placement_group(
 def test_node_that_is_lost_costs_only_what_was_in_flight(
     two_nodes: Cluster, tmp_path: Path
 ) -> None:
-    calm = Sweep(tmp_path / "calm", (*SMALL, "cluster.device=cpu"))
+    calm = Sweep(tmp_path / "calm", (*ON_GPUS, "cluster.device=cpu"))
     assert calm.finish().returncode == 0
     sweep = sweep_on(two_nodes, tmp_path / "lost", seconds_per_answer=0.05).start()
     while len(sweep.answered()) < 80:

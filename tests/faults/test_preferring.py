@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.sweep import CHUNK, Sweep, kill
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 IN_FLIGHT = 2 * CHUNK  # of each engine: what is not in a chunk yet, and what it is handed ahead
 OVERRIDES = (
     "benchmark=distractors-mini",
