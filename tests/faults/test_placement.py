@@ -34,7 +34,7 @@ def two_nodes() -> Iterator[Cluster]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
     for _ in range(2):
         cluster.add_node(num_cpus=2, num_gpus=4)
-    cluster.wait_for_nodes()
+    cluster.wait_for_nodes(timeout=120)
     yield cluster
     cluster.shutdown()
 
@@ -51,7 +51,7 @@ def places(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path) -> None:
-    sweep = sweep_on(two_nodes, tmp_path, seconds_per_answer=0.005)
+    sweep = sweep_on(two_nodes, tmp_path, seconds_per_answer=0.05)
     done = sweep.finish()
     assert done.returncode == 0, done.stderr
     engines = places(tmp_path)
@@ -61,8 +61,9 @@ def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path)
 
 def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
-    four = ("model.replicas.min=4", "model.replicas.max=4")
-    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.005).finish()
+    # Enough work that the last of them comes before it is done.
+    four = ("model.replicas.min=4", "model.replicas.max=4", "cluster.rows_per_shard=25")
+    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.1).finish()
     assert done.returncode == 0, done.stderr
     held = Counter((engine["node"], *engine["gpus"]) for engine in places(tmp_path))
     assert sum(held.values()) == 4
