@@ -6,7 +6,17 @@ from importlib import metadata
 from operators.engines import ENGINES
 from operators.methods import METHODS
 from operators.methods.ability import ABILITIES
-from pipeline.stages import admit, aggregate, answer, expand, facts, given, knowledge_base, match
+from pipeline.stages import (
+    admit,
+    aggregate,
+    answer,
+    choose,
+    expand,
+    facts,
+    given,
+    knowledge_base,
+    match,
+)
 from pipeline.storage.causes import Recipes
 from pipeline.storage.recipe import Recipe
 
@@ -15,6 +25,7 @@ _STAGES = {
     "knowledge-base": knowledge_base.VERSION,
     "prompts": expand.VERSION,
     "admitted": admit.VERSION,
+    "chosen": choose.VERSION,
     **dict.fromkeys((table for each in ABILITIES for table in each.tables), answer.VERSION),
     "matched": match.VERSION,
     "metrics": aggregate.VERSION,
