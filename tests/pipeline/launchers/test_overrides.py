@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from subprocess import list2cmdline
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline import api
 from pipeline.cli import main
+from pipeline.config import settings
 from pipeline.config.settings import load
 from pipeline.launchers import LAUNCHERS, order
 
@@ -51,6 +53,7 @@ def split_by_kuberay(line: str) -> str:
 def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The overrides that a run is asked with that is started with these arguments."""
     found: list[str] = []
+    monkeypatch.setattr(settings, "load", lambda _: SimpleNamespace(budget=None))  # fit no conf/
     monkeypatch.setattr(api, "run", lambda *overrides: found.extend(overrides))
     assert main(arguments) == 0
     return found

@@ -132,7 +132,7 @@ def work(prompts: Artifact, task: Any, table: str = "preferences", name: str = "
     question = Question(table, task, source, 1 if source == "ranked" else None)  # type: ignore[arg-type]
     shard = "P1" if source == "ranked" else SHARD
     held = Hardware(0, 1, 1, "here")
-    return Work(output, prompts, admitted, shard, "tiny", question, 1, 3, 0.5, held)
+    return Work(output, prompts, admitted, shard, "tiny", question, 1, 30, 3, 0.5, held)
 
 
 def decoded(item: Work, engine: Any, reads: Any) -> pl.DataFrame:
