@@ -99,9 +99,12 @@ class Artifact(Contents):
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        if names:
+        if names and self.store.drops_at_once:
             self.check_lease()
             self.store.drop_all([f"{self.folder}/{name}" for name in names])
+            return
+        for name in names:
+            self.drop(name)
 
     def check_lease(self) -> None:
         """Look whether the artifact is still ours to write.

@@ -269,6 +269,11 @@ class Store:
             with _asked(self.where(name), "removed"):
                 filesystem.delete_file(f"{base}/{name}")
 
+    @property
+    def drops_at_once(self) -> bool:
+        """Whether many files are removed by one request."""
+        return self._bucket is not None
+
     def drop_all(self, names: Collection[str]) -> None:
         """Remove files that are no longer needed, those that exist; on S3 in one request.
 
