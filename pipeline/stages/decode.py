@@ -7,7 +7,7 @@ asks before it begins and before it publishes.
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -168,26 +168,18 @@ def left(items: Sequence[Work]) -> list[int]:
     if not items:
         return []
     store = items[0].artifact.store
-    artifacts = {each.artifact.folder: each.artifact for each in items}
-    files = dict(zip(artifacts, store.each(store.sizes, list(artifacts)), strict=True))
+    artifacts = list({each.artifact.folder: each.artifact for each in items}.values())
+    listings = store.each(Artifact.all_published, artifacts)
+    found = {each.folder: names for each, names in zip(artifacts, listings, strict=True)}
     kinds = {_kind(each): each for each in items}
     asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
-    chunks: defaultdict[str, list[str]] = defaultdict(list)
-    for folder, names in files.items():
-        for name in names:
-            place, _, file = f"{folder}/{name}".rpartition("/")
-            chunks[place].append(file.removesuffix(".parquet"))
-    return [
-        0
-        if f"{each.open_name}.parquet" in files[each.artifact.folder]
-        else _n_left(
-            each,
-            asked[_kind(each)],
-            chunks[f"{each.artifact.folder}/{each.chunks}"],
-            chunks[f"{each.artifact.folder}/{each.refusals}"],
-        )
-        for each in items
-    ]
+    return [_left(each, asked[_kind(each)], found[each.artifact.folder]) for each in items]
+
+
+def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
+    if work.shard in published.get(work.table, ()):
+        return 0
+    return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
 
 
 def _kind(work: Work) -> tuple[object, ...]:

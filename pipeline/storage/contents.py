@@ -5,6 +5,7 @@ footer; JSON against its own.
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +117,15 @@ class Contents:
         """The shards or chunks that lie in a folder of the artifact, whatever a manifest says."""
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
+
+    def all_published(self) -> dict[str, list[str]]:
+        """What `published` says of each folder of the artifact that has something: one listing."""
+        found = defaultdict[str, list[str]](list)
+        for name in sorted(self.store.sizes(self.folder)):
+            folder, _, file = name.rpartition("/")
+            if file.endswith(".parquet") and not file.startswith("."):
+                found[folder].append(file.removesuffix(".parquet"))
+        return dict(found)
 
     def has(self, table: str, shard: str) -> bool:
         """Whether a shard is published."""

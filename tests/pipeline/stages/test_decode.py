@@ -5,6 +5,7 @@ The engine is fake: these tests are about scheduling, and need no model.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -109,6 +110,18 @@ def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
     kept = [item.artifact.footer(item.table, each, item.chunks).rows for each in chunks(item)]
     assert 1 <= len(kept) < 13
     assert sum(kept) > 8
+
+
+def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) -> None:
+    item = replace(first(prepared), rows_per_chunk=3)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=8))
+    asked = decode.left([item])
+    assert asked == [decode.n_left(item)]
+    assert 0 < asked[0] < decode.todo(item).height
+    folder = f"{item.artifact.folder}/{item.chunks}"
+    Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
+    assert decode.left([item]) == asked
 
 
 def chunks(item: Work) -> list[str]:
