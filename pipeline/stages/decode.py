@@ -179,6 +179,8 @@ def left(items: Sequence[Work]) -> list[int]:
 def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
     if work.shard in published.get(work.table, ()):
         return 0
+    if work.chosen is not None:
+        return _n_chosen_left(work)
     return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
 
 

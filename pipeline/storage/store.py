@@ -275,17 +275,10 @@ class Store:
         return self._bucket is not None
 
     def drop_all(self, names: Collection[str]) -> None:
-        """Remove files that are no longer needed, those that exist; on S3 in one request.
-
-        Raises:
-            DamagedFileError: one is a folder.
-        """
-        if self._bucket is not None and names:
-            with _asked(self.where(next(iter(names))), "removed"):
-                self._bucket.drop(*names)
-            return
-        for name in names:
-            self.drop(name)
+        """Remove files that are no longer needed, those that exist, where `drops_at_once`."""
+        assert self._bucket is not None
+        with _asked(self.where(next(iter(names))), "removed"):
+            self._bucket.drop(*names)
 
     def drop_empty(self, folder: str) -> None:
         """Remove the folders below one, and itself, that hold nothing; a URL has none."""

@@ -14,7 +14,9 @@ from pipeline import api
 from pipeline import estimate as estimating
 from pipeline.config.settings import Run
 from pipeline.estimate import estimate
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned, work
+from pipeline.execution.sampled import sampled
+from pipeline.stages import decode
 from pipeline.storage.findings import listed
 from tests.pipeline.here import make_here
 
@@ -68,6 +70,23 @@ def test_estimate_then_more_then_all_asks_no_prompt_twice(
     again = estimate(small_settings(*GREEDY, "budget=20%"))
     assert_frame_equal(again, found[0])
     assert sum(engine.asked.values()) == len(engine.asked)
+
+
+def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
+    small_settings: Settings, engine: Counting
+) -> None:
+    estimate(small_settings(*GREEDY, "budget=20%"))
+    more = sampled(planned(small_settings(*GREEDY, "budget=60%")))
+    for step in more.steps:
+        if step.artifact == more.branches[0].chosen:
+            assert step.stage is not None
+            step.stage.make(step.artifact)
+    items = work(more)
+    n_asked = sum(engine.asked.values())
+    assert decode.left(items) == [decode.n_left(each) for each in items]
+    estimate(small_settings(*GREEDY, "budget=60%"))
+    assert sum(decode.left(items)) == 0
+    assert sum(engine.asked.values()) > n_asked
 
 
 def test_estimate_of_all_prompts_is_the_full_run(
