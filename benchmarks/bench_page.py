@@ -106,6 +106,8 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
     fields = {"model": "made-up", "setting": setting, "variant": None}
     stages = ("facts", "prompts", "admitted", "generations", "matched", "metrics")
     made = {stage: Artifact(store, Recipe(stage, 1, {**fields, "seed": seed})) for stage in stages}
+    asked = {**fields, "setting": {"name": setting, "as": "text"}, "seed": seed}
+    made["prompts"] = Artifact(store, Recipe("prompts", 1, asked))
     for table in ("relations", "templates", "pairs"):
         made["facts"].write(table, "all", getattr(facts, table))
     parts = []
