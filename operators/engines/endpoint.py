@@ -188,12 +188,13 @@ class EndpointEngine:
         """
         waiting, more, fatal = iter(requests), True, list[InputError]()
         done, running = SimpleQueue[Future[T]](), set[Future[T]]()
+        self._limit.is_fed = True
         try:
             while more or running:
                 while more and len(running) < self._limit.allowed:
                     request = next(waiting, None)
                     if request is None:
-                        more = False
+                        more = self._limit.is_fed = False
                         break
                     future = asyncio.run_coroutine_threadsafe(_awaited(ask(request)), self._loop)
                     running.add(future)

@@ -1,14 +1,16 @@
 """How many requests a server is sent at once: learned from what it does, as TCP learns its window.
 
-Additive increase, multiplicative decrease, after a start that doubles. The number rises while more
-requests at once give more answers per second, holds when they give no more, and is halved at once
-when the server says that it is too much, fails, or does not answer in time.
+Additive increase, multiplicative decrease, after a start that doubles. The start ends when twice as
+many requests at once give no more answers per second; then there is one more per round, unless the
+server became slower. The number is halved at once when the server says that it is too much, fails,
+or does not answer in time.
 """
 
 from dataclasses import dataclass
 
 _MORE = 1.05  # times the rate before: less is noise
-_AGAIN = 20  # rounds at which a server gave no more, before it is asked for more once again
+_SLOWER = 0.9  # times the rate before
+_FLAT = 2  # rounds without more answers per second: a single one may be chance
 
 
 @dataclass
@@ -16,7 +18,8 @@ class Limit:
     """The number of requests at once (`allowed`), and until when none may be sent (`closed_until`).
 
     Times are seconds of any clock that does not go back. A round is twice as many answers as
-    requests are allowed at once.
+    requests are allowed at once. `is_fed` says whether more requests are waiting: while the last
+    ones are answered, fewer are under way than are allowed, and their rate says nothing.
 
     >>> limit = Limit(max=64)
     >>> for number in range(9):
@@ -31,11 +34,13 @@ class Limit:
     max: int
     allowed: int = 4
     closed_until: float = 0.0
+    is_fed: bool = True
     _is_start: bool = True
     _answers: int = 0
-    _since: float | None = None
-    _rate: float = 0.0  # answers per second of the last round that was taken for more
-    _held: int = 0
+    _seconds: float = 0.0
+    _last: float | None = None
+    _rate: float = 0.0  # answers per second of an earlier round; at the start, with fewer at once
+    _flat: int = 0
     _lowered: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -44,27 +49,30 @@ class Limit:
 
     def answered(self, now: float) -> None:
         """The server gave an answer."""
-        if self._since is None:
-            self._since = now
-            return
-        self._answers += 1
+        if self._last is not None and self.is_fed:
+            self._answers += 1
+            self._seconds += now - self._last
+        self._last = now if self.is_fed else None
         if self._answers < 2 * self.allowed:
             return
-        rate = self._answers / max(now - self._since, 1e-9)
-        first = not self._rate
-        self._answers, self._since = 0, now
-        if first or rate > _MORE * self._rate:
-            self._rate, self._held = rate, 0
-            self._raise()
+        rate = self._answers / max(self._seconds, 1e-9)
+        self._answers, self._seconds = 0, 0.0
+        if self._is_start:
+            self._start(rate)
         else:
-            self._is_start = False
-            self._held += 1
-            if self._held >= _AGAIN:
-                self._held, self._rate = 0, rate
-                self._raise()
+            if rate >= _SLOWER * self._rate:
+                self._raise(1)
+            self._rate = rate
 
-    def _raise(self) -> None:
-        step = self.allowed if self._is_start else 1
+    def _start(self, rate: float) -> None:
+        if rate > _MORE * self._rate:
+            self._rate, self._flat = rate, 0
+            self._raise(self.allowed)
+            return
+        self._flat += 1
+        self._is_start = self._flat < _FLAT
+
+    def _raise(self, step: int) -> None:
         self.allowed = min(self.max, self.allowed + step)
 
     def refused(self, now: float, *, sent: float | None = None, retry_after: float = 0.0) -> None:
@@ -78,7 +86,7 @@ class Limit:
             return
         self.allowed = max(1, self.allowed // 2)
         self._lowered, self._is_start = now, False
-        self._answers, self._since, self._rate, self._held = 0, None, 0.0, 0
+        self._answers, self._seconds, self._last, self._rate = 0, 0.0, None, 0.0
 
     def pause(self, until: float) -> None:
         """Let no request be sent before a time; a later one that was given already stays."""

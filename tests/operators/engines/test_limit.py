@@ -34,6 +34,45 @@ def test_limit_rises_until_a_server_gives_no_more() -> None:
     assert seconds < 1.2 * 2000 / 32
 
 
+def test_limit_rises_over_shards_whose_last_answer_takes_long() -> None:
+    """While that is waited for, nothing else is under way: that the rate is low says nothing."""
+    limit, now = Limit(max=256), 0.0
+    for _ in range(12):
+        limit.is_fed, left, running = True, 40, list[float]()
+        while left or running:
+            while left and len(running) < limit.allowed:
+                left -= 1
+                heapq.heappush(running, now + (1.0 if left else 20.0))
+            limit.is_fed = left > 0
+            now = heapq.heappop(running)
+            limit.answered(now)
+    assert limit.allowed >= 32
+
+
+def test_limit_start_goes_on_after_one_round_that_was_slow_by_chance() -> None:
+    limit, now = Limit(max=64), 0.0
+    seconds = [2.0, 4.0, 1.0]  # of a round: the second took as long as if it had gained nothing
+    for each in seconds:
+        n = 2 * limit.allowed
+        for _ in range(n + (limit.allowed == 4)):
+            now += each / n
+            limit.answered(now)
+    assert limit.allowed == 16
+
+
+def test_limit_after_the_start_rises_by_one_unless_the_server_became_slower() -> None:
+    limit, now = Limit(max=64, allowed=8), 0.0
+    limit.refused(now)
+    seen = list[int]()
+    for each in [1.0, 1.0, 5.0, 5.0]:
+        n = 2 * limit.allowed
+        for _ in range(n + (not seen)):
+            now += each / n
+            limit.answered(now)
+        seen.append(limit.allowed)
+    assert seen == [5, 6, 6, 7]
+
+
 def test_limit_never_exceeds_its_maximum() -> None:
     _, seen = simulated(Limit(max=7), lambda _: 1.0, 500)
     assert max(seen) == seen[-1] == 7
