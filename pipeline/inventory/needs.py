@@ -12,7 +12,7 @@ from operators.errors import DamagedFileError
 from pipeline.nightly import baseline
 from pipeline.results import record
 from pipeline.storage import manifest, uses
-from pipeline.storage.lookup import recipe
+from pipeline.storage.lookup import located, recipe
 from pipeline.storage.store import Store
 from pipeline.storage.uses import Use
 
@@ -37,7 +37,8 @@ def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, 
     - What is not finished, and of no run that is known, is kept with what it is made of.
 
     Raises:
-        DamagedFileError: a note, a run.json or a list of baselines is not what was written.
+        DamagedFileError: a note, a run.json or a list of baselines is not what was written, or what
+            is to be kept with all that it was made of has a recipe that cannot be read.
     """
     found: defaultdict[str, list[Need]] = defaultdict(list)
     by_name = {folder.partition("/")[2]: folder for folder in folders}
@@ -110,7 +111,11 @@ def _baselines(root: str) -> Iterator[tuple[Need, list[str]]]:
 
 
 def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
-    """Artifacts and all that they were made of, as their recipes say."""
+    """Artifacts and all that they were made of.
+
+    Raises:
+        DamagedFileError: what one was made of cannot be told.
+    """
     left, seen = list(folders), set[str]()
     while left:
         folder = left.pop()
@@ -118,11 +123,30 @@ def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str
             continue
         seen.add(folder)
         yield folder
-        try:
-            inputs = recipe(store, folder).inputs.values()
-        except (FileNotFoundError, DamagedFileError):
-            continue
-        left += [by_name[each] for each in inputs if each in by_name]
+        left += [by_name[each] for each in _inputs(store, folder) if each in by_name]
+
+
+def _inputs(store: Store, folder: str) -> Iterable[str]:
+    """The fingerprints of what an artifact was made of: as its recipe says, or its manifest.
+
+    One without either has none: of one that was pruned nothing but a lease is left.
+
+    Raises:
+        DamagedFileError: the recipe is not what was written, and there is no manifest.
+    """
+    try:
+        return recipe(store, folder).inputs.values()
+    except (FileNotFoundError, DamagedFileError) as error:
+        if (artifact := located(store, folder)).is_complete():
+            return [each.partition("/")[2] for each in artifact.manifest().inputs]
+        if isinstance(error, FileNotFoundError):
+            return []
+        raise DamagedFileError(
+            f"{store.where(f'{folder}/recipe.json')} is damaged, so that nobody knows what must be "
+            f"kept for it; `factsweep verify --all --repair artifacts={store.where()}` sets it "
+            "aside.",
+            error.name,
+        ) from error
 
 
 def _time(text: str) -> datetime:

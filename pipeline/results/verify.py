@@ -5,16 +5,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import DamagedFileError, InputError
+from operators.errors import DamagedFileError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, planned
 from pipeline.results import record, report
 from pipeline.storage import findings
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import Finding
-from pipeline.storage.lookup import folders, opened
+from pipeline.storage.lookup import folders, located
 from pipeline.storage.manifest import Pin
-from pipeline.storage.recipe import Recipe
 from pipeline.storage.sealed import REPAIR
 from pipeline.storage.store import Store
 
@@ -45,9 +44,9 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store."""
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
     store = Store(root)
-    artifacts = [_in_folder(store, folder) for folder in folders(store)]
+    artifacts = [located(store, folder) for folder in folders(store)]
     return _verified(artifacts, {}, repair=repair)
 
 
@@ -69,15 +68,6 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
         for name in problems:
             store.set_aside(name)
     return record.pins(found), [str(error) for error in problems.values()]
-
-
-def _in_folder(store: Store, folder: str) -> Artifact:
-    """The artifact in a folder, even if its recipe is damaged: that will be a finding."""
-    try:
-        return opened(store, folder)
-    except InputError:
-        stage, _, name = folder.partition("/")
-        return Artifact(store, Recipe(stage, 0, {}), name=name)
 
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:

@@ -8,7 +8,6 @@ import polars as pl
 from operators.errors import DamagedFileError
 from operators.methods.ability import ABILITIES
 from operators.schemas import KEYS
-from pipeline.storage import manifest as manifests
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.damaged import set_all_aside, set_aside
 from pipeline.storage.lookup import recipe
@@ -42,14 +41,22 @@ def listed(artifact: Artifact) -> Iterator[Finding]:
     try:
         if not artifact.is_complete():
             return
-        recipe(artifact.store, artifact.folder)
-    except FileNotFoundError:
-        yield _finding(artifact, "recipe.json", "is gone")
     except DamagedFileError as error:
         yield Finding(artifact, str(error), error.name)
-        if error.name == f"{artifact.folder}/{manifests.NAME}":
-            return
+        return
+    yield from _recipe(artifact)
     yield from _files(artifact)
+
+
+def _recipe(artifact: Artifact) -> Iterator[Finding]:
+    """What is wrong with the recipe; one that is not begun, or was pruned, has none."""
+    try:
+        recipe(artifact.store, artifact.folder)
+    except FileNotFoundError:
+        if artifact.was_complete:
+            yield _finding(artifact, "recipe.json", "is gone")
+    except DamagedFileError as error:
+        yield Finding(artifact, str(error), error.name)
 
 
 def _files(artifact: Artifact) -> Iterator[Finding]:
@@ -78,10 +85,11 @@ def _finding(artifact: Artifact, file: str, what: str) -> Finding:
 
 
 def read(artifact: Artifact) -> Iterator[Finding]:
-    """What is wrong with a complete artifact when every byte of it is read."""
+    """What is wrong with an artifact when every byte of it is read; of an open one, its recipe."""
     found = list(listed(artifact))
     yield from found
     if not artifact.was_complete:
+        yield from _recipe(artifact)
         return
     named = {each.name for each in found}
     yield from (each for each in _notes(artifact) if each.name not in named)

@@ -26,6 +26,15 @@ def opened(store: Store, folder: str) -> Artifact:
         ) from error
 
 
+def located(store: Store, folder: str) -> Artifact:
+    """The artifact in a folder, even if its recipe is lost or damaged."""
+    try:
+        return opened(store, folder)
+    except InputError:
+        stage, _, name = folder.partition("/")
+        return Artifact(store, Recipe(stage, 0, {}), name=name)
+
+
 def recipe(store: Store, folder: str) -> Recipe:
     """The recipe of the artifact in a folder, which is named after it.
 

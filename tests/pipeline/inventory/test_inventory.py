@@ -9,7 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from operators.errors import ArtifactHeldError, InputError
+from operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.costs.forecast import forecast, lines
@@ -21,6 +21,7 @@ from pipeline.inventory.outdated import outdated
 from pipeline.inventory.prune import forget, removed, unneeded
 from pipeline.nightly import baseline
 from pipeline.results import report
+from pipeline.results.verify import verify_store
 from pipeline.stages import match
 from pipeline.storage import lease, uses
 from pipeline.storage.artifact import Artifact
@@ -173,6 +174,35 @@ def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan
     kept = {answers.folder, *(each.folder for each in _sources(plan))}
     assert idle(plan) == of(plan) - kept
     assert idle(plan, unfinished=True) == of(plan)
+
+
+def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
+    done: Callable[..., Plan],
+) -> None:
+    plan = done()
+    baseline.accept("demo", plan.run.name, plan.run.results)
+    shutil.rmtree(results(plan))
+    plan.store.put(f"{plan.branches[0].metrics.folder}/recipe.json", b"damaged")
+    assert idle(plan) == set()
+
+
+def test_damaged_recipe_of_what_is_unfinished_stops_prune_until_it_is_repaired(
+    done: Callable[..., Plan],
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    answers = plan.branches[0].answers
+    plan.store.drop(f"{answers.folder}/manifest.json")
+    plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
+    said = f"{answers.folder}/recipe.json is damaged, .*`factsweep verify --all --repair artifacts="
+    with pytest.raises(DamagedFileError, match=said):
+        idle(plan)
+    with pytest.raises(DamagedFileError, match=said):
+        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert plan.branches[0].prompts.is_complete()
+    (problem,) = verify_store(plan.run.artifacts, repair=True).problems
+    assert f"{answers.folder}/recipe.json is not whole JSON" in problem
+    assert answers.folder not in idle(plan)
 
 
 def _sources(plan: Plan) -> list[Artifact]:
