@@ -20,8 +20,7 @@ from pipeline.stages.match import Match
 from pipeline.storage import uses
 from pipeline.storage.shard import Place, encode
 
-NAME = "estimates.parquet"
-TABLE = "estimates.md"
+NAME, TABLE = record.ESTIMATES
 _LOG = logging.getLogger("factsweep")
 
 

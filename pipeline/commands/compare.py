@@ -44,7 +44,7 @@ def _compare(asked: argparse.Namespace) -> int:
     from operators.tables.formats.markdown import markdown
     from pipeline.results.compare import compared, settings
     from pipeline.storage.store import Store
-    from pipeline.storage.tables import write_report
+    from pipeline.storage.tables import drop_reports, write_report
 
     runs = asked.first, asked.second
     for name in runs:
@@ -53,9 +53,11 @@ def _compare(asked: argparse.Namespace) -> int:
     results = places(asked)["results"]
     out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
     outcomes: set[str] = set()
+    folders = []
     for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
         pair = found.pair
-        store = Store(f"{out}/{_folder(f'{pair.first.benchmark}-{pair.title}')}")
+        folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
+        store = Store(f"{out}/{folders[-1]}")
         write_report(store, found.report)
         one, other = pair.names
         print("\n" * bool(outcomes), end="")
@@ -70,6 +72,7 @@ def _compare(asked: argparse.Namespace) -> int:
         print(lost_and_gained(found.lost, found.n_gained))
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(found.verdict.outcome)
+    drop_reports(Store(out), besides=folders)
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4

@@ -20,7 +20,7 @@ from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflo
 from operators.tables.shared.numbers import of_metric
 from pipeline.machine.secrets import hidden
 from pipeline.results import past
-from pipeline.results.record import file
+from pipeline.results.record import EXPORTS, file
 from pipeline.results.record import metrics as measured
 from pipeline.storage.store import Store
 
@@ -40,7 +40,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     if form == "mlflow":
         return _log_to_mlflow(run, store, metrics, record, out)
     name, content = FORMATS[form](metrics, record)
-    target = Store(out or f"{results.rstrip('/')}/{run}/export")
+    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
     target.put(name, content)
     return target.where(name)
 

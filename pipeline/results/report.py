@@ -5,9 +5,10 @@
            figures/          its figures, as PNG and SVG
            run.json          configuration, versions, commits, hardware, durations, cost
            index.html        all of it on one page that opens from disk
+           export/           what `export` writes; removed when a later run measures something else
 report/<benchmark>/          the same tables, figures and page of several runs together; those
                              over other facts are apart
-       index.html            a list of these pages
+       index.html            a list of these pages; those of an earlier report are removed
 """
 
 import hashlib
@@ -41,13 +42,23 @@ from pipeline.inputs import catalog, models
 from pipeline.results import past
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
-from pipeline.results.record import METRICS, NAME, TAKEN, read, record, recorded, taken
+from pipeline.results.record import (
+    ESTIMATES,
+    EXPORTS,
+    METRICS,
+    NAME,
+    TAKEN,
+    read,
+    record,
+    recorded,
+    taken,
+)
 from pipeline.results.together import by_setting, together
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.sealed import seal
 from pipeline.storage.shard import Place, encode
 from pipeline.storage.store import Store
-from pipeline.storage.tables import report_files, write_report
+from pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
@@ -74,22 +85,33 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         **dict(report_files(found)),
         PAGE: results_page(branches, result, found),
     }
+    checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
     earlier = _written(store)
+    _drop_stale(store, exports=earlier.get(METRICS) != checksums[METRICS])
     for name, file in files.items():
         _put(store, name, file)
-    for name in earlier - files.keys():  # what an earlier run of the same name had
+    for name in earlier.keys() - files.keys():  # what an earlier run of the same name had
         _drop(store, name)
-    checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
     _put(store, NAME, seal({**content, "files": checksums}, NAME))
     return metrics
 
 
-def _written(store: Store) -> set[str]:
-    """The files of the results that are there, as their run.json lists them."""
+def _written(store: Store) -> Mapping[str, str]:
+    """The files of the results that are there with their SHA-256, as their run.json lists them."""
     try:
-        return set(read(store).get("files", {}))
+        return dict(read(store).get("files", {}))
     except (FileNotFoundError, DamagedFileError):
-        return set()
+        return {}
+
+
+def _drop_stale(store: Store, *, exports: bool) -> None:
+    """Remove the estimates, which these results replace, and exports of other results."""
+    stale = [name for name in ESTIMATES if store.exists(name)]
+    if exports:
+        stale += [f"{EXPORTS}/{name}" for name in store.files(EXPORTS)]
+    for name in stale:
+        _LOG.info("%s is of earlier results, and removed", store.where(name))
+        _drop(store, name)
 
 
 def _put(store: Store, name: str, content: bytes) -> None:
@@ -153,8 +175,9 @@ def write_past(
     Raises:
         InputError: no such runs, or one that is not whole.
     """
-    entries = []
-    for each in together(past.branches(results, names)):
+    parts, entries = together(past.branches(results, names)), []
+    drop_reports(Store(out), besides={each.folder for each in parts}, files=[PAGE])
+    for each in parts:
         store = Store(f"{out.rstrip('/')}/{each.folder}")
         result = replace(measured(each.branches), parse=parse, encode=encode)
         report = shown(each.branches[0], result)

@@ -1,7 +1,7 @@
 """Tables and figures as files: Markdown, CSV and LaTeX, Parquet; PNG and SVG."""
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import matplotlib as mpl
 import polars as pl
@@ -28,6 +28,16 @@ def write_report(store: Store, report: Report) -> None:
     for name, content in files.items():
         store.put(name, content)
     store.put(_LIST, seal({"files": sorted(files)}, _LIST))
+
+
+def drop_reports(store: Store, *, besides: Collection[str], files: Collection[str] = ()) -> None:
+    """Remove the reports in the folders below one but those named; `files` lie beside their own."""
+    for folder in set(store.folders("")) - set(besides):
+        below = Store(f"{store.root.rstrip('/')}/{folder}")
+        if written := _written(below):
+            for name in (*written, *files, _LIST):
+                below.drop(name)
+            store.drop_empty(folder)
 
 
 def _written(store: Store) -> set[str]:

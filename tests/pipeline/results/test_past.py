@@ -164,6 +164,8 @@ def test_report_other_facts_have_tables_of_their_own(
     assert f"{part} {sentence}" in capsys.readouterr().out
     assert sentence in (folder / part / "index.html").read_text()
     assert f'href="{part}/index.html"' in (folder / "index.html").read_text()
+    assert main(["report", "fewer", f"results={results}"]) == 0
+    assert {path.name for path in folder.iterdir()} == {"index.html", "myriadlama-mini"}
 
 
 def test_report_of_a_run_whose_artifacts_were_removed_names_it(

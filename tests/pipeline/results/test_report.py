@@ -11,6 +11,8 @@ from operators.errors import InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan
 from pipeline.results import report
+from pipeline.results.export import export
+from pipeline.results.record import ESTIMATES
 from pipeline.run import run
 
 Settings = Callable[..., Run]
@@ -65,6 +67,22 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
         if not overrides:
             first = there
     assert there < first
+
+
+def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    few = ("run_name=mine", "prompt=zero-shot", "decoding.samples.n_prompts=0")
+    first = compute_here(small_settings(*few))
+    report.write(first, {"total": 0})
+    exported = Path(export("mine", first.run.results, "csv", None))
+    report.write(first, {"total": 0})
+    assert exported.is_file()
+    estimates = [exported.parents[1] / name for name in ESTIMATES]
+    for path in estimates:
+        path.touch()
+    report.write(compute_here(small_settings(*few, "benchmark.relations=[P36]")), {"total": 0})
+    assert not any(path.exists() for path in (exported, *estimates))
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:

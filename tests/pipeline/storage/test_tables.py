@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from operators.methods.method import Report
 from pipeline.storage.store import Store
-from pipeline.storage.tables import write_report
+from pipeline.storage.tables import drop_reports, write_report
 
 
 def drawn() -> Figure:
@@ -43,3 +43,17 @@ def test_write_report_over_an_earlier_one_leaves_nothing_of_that(tmp_path: Path)
     kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
     both = {f"tables/both.{suffix}" for suffix in ("csv", "md", "tex")}
     assert kept == {"files.json", "tables/mine.csv", *both}
+
+
+def test_drop_reports_removes_those_of_earlier_commands_alone(tmp_path: Path) -> None:
+    table = pl.DataFrame({"value": [0.25]})
+    for name in ("kept", "stale"):
+        store = Store(str(tmp_path / name))
+        write_report(store, Report({"headline": table}, {"curve": drawn()}))
+        store.put("index.html", b"a page")
+    (tmp_path / "mine/tables").mkdir(parents=True)
+    (tmp_path / "mine/tables/mine.csv").touch()
+    drop_reports(Store(str(tmp_path)), besides=["kept"], files=["index.html"])
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "mine"}
+    assert (tmp_path / "kept/index.html").is_file()
+    assert (tmp_path / "mine/tables/mine.csv").is_file()
