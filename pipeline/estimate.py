@@ -13,7 +13,7 @@ from pipeline.execution.plan import Branch, Plan, planned, work
 from pipeline.execution.repair import repair
 from pipeline.execution.sampled import sampled
 from pipeline.results import journal, past, record, report
-from pipeline.run import compute
+from pipeline.run import compute, say_warnings
 from pipeline.stages import decode
 from pipeline.stages.estimate import estimated
 from pipeline.stages.match import Match
@@ -62,6 +62,7 @@ def _made(whole: Plan, plan: Plan) -> pl.DataFrame:
     )
     if not _is_answered(plan):
         journal.begin(plan)
+        say_warnings(plan)
         compute(plan)
     parts = [
         _setting(plan.run, branch, before)

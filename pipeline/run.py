@@ -17,7 +17,7 @@ from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cause, cluster, dag, progress
-from pipeline.execution.plan import Plan, planned, slow_dtype
+from pipeline.execution.plan import Plan, planned, warnings
 from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
 from pipeline.machine.meter import Meter
@@ -94,6 +94,12 @@ def _note_end(plan: Plan, use: Use) -> None:
         _LOG.warning("%s So `factsweep prune` does not know of this run.", error)
 
 
+def say_warnings(plan: Plan) -> None:
+    """Say what the plan costs or risks here."""
+    for each in warnings(plan):
+        _LOG.warning("%s", each)
+
+
 def say_served(plan: Plan) -> None:
     """Say what a server did otherwise than an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
@@ -116,8 +122,7 @@ def _completed(
     uses.note(plan.store, use)
     journal.begin(plan)
     known = None if plan.run.answers else rates.known(plan)
-    if not plan.run.answers and (slow := slow_dtype(plan.run)):
-        _LOG.warning("%s", slow)
+    say_warnings(plan)
     make(plan)
     while not is_settled():  # what was made of something that came out otherwise this time
         make(plan)

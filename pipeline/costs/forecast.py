@@ -19,7 +19,7 @@ from pipeline.costs import rates
 from pipeline.execution import cluster
 from pipeline.execution.budget import paid
 from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, branch_work, planned, slow_dtype
+from pipeline.execution.plan import Branch, Plan, branch_work, planned, warnings
 from pipeline.execution.progress import clock
 from pipeline.inputs import catalog, models
 from pipeline.stages import decode, knowledge_base
@@ -178,8 +178,7 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     yield f"{run.name}: {model} on {run.benchmark.name}{computed}"
     yield _model_line(run)
-    if slow := slow_dtype(run):
-        yield f"warning: {slow}"
+    yield from (f"warning: {each}" for each in warnings(plan))
     if run.budget is not None:
         yield from _budget_lines(run, forecasts)
     for figures in forecasts:

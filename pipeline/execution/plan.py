@@ -38,7 +38,7 @@ from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.damaged import set_all_aside, set_aside
-from pipeline.storage.lease import Lease
+from pipeline.storage.lease import Lease, unguarded
 from pipeline.storage.recipe import differences
 from pipeline.storage.sealed import digest
 from pipeline.storage.store import Store
@@ -170,9 +170,14 @@ def settled(run: Run) -> Run:
     return replace(run, model=models.settled(run.model, run.cluster.device))
 
 
-def slow_dtype(run: Run) -> str | None:
-    """What the run's dtype costs on a CPU without instructions for it; null if it costs nothing."""
-    return dtype.warning(run.model.dtype, device(run.cluster))
+def warnings(plan: Plan) -> Iterator[str]:
+    """What asking an engine costs or risks here that one may not expect, a sentence each."""
+    if plan.run.answers is None:
+        found = (
+            dtype.warning(plan.run.model.dtype, device(plan.run.cluster)),
+            unguarded(plan.store),
+        )
+        yield from filter(None, found)
 
 
 def planned(run: Run) -> Plan:

@@ -37,10 +37,7 @@ _DISTRIBUTIONS = (
 
 NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
-ESTIMATES = (
-    "estimates.parquet",
-    "estimates.md",
-)  # of a part of the prompts, where not all are asked
+ESTIMATES = ("estimates.parquet", "estimates.md")  # of a run that asks a part of its prompts
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
 _LOG = logging.getLogger("factsweep")

@@ -17,6 +17,11 @@ class Memory(Store):
         return Memory, ()
 
     @property
+    def creates_once(self) -> bool:
+        """Nobody else writes it."""
+        return True
+
+    @property
     def _files(self) -> dict[str, bytes]:
         found: dict[str, bytes] = self.__dict__["content"]
         return found

@@ -270,6 +270,11 @@ class Store:
                 filesystem.delete_file(f"{base}/{name}")
 
     @property
+    def creates_once(self) -> bool:
+        """Whether of several that create the same file in the same instant only one succeeds."""
+        return self._local is not None or self._bucket is not None
+
+    @property
     def drops_at_once(self) -> bool:
         """Whether many files are removed by one request."""
         return self._bucket is not None
