@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from operators.errors import InputError
+from pipeline.config.settings import Run
 from pipeline.results import results
 from pipeline.results.results import Results
 
@@ -66,11 +67,22 @@ def run(*overrides: str, **fields: object) -> Results:
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     from pipeline.config.settings import load as settings
-    from pipeline.run import run as compute
 
     asked = settings(written(*overrides, **fields))
     if asked.budget is not None:
         raise InputError(f"budget={asked.budget}: this is what `estimate` takes; leave it out.")
+    return done(asked)
+
+
+def done(asked: Run) -> Results:
+    """Compute what is missing of a run whose settings are composed, write its results, give them.
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
+    from pipeline.run import run as compute
+
     compute(asked)
     return load(f"{asked.results}/{asked.name}")
 

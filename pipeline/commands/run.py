@@ -68,13 +68,15 @@ def execute(asked: argparse.Namespace) -> int:
     from pipeline import api
     from pipeline.config.settings import load
 
-    if load(asked.overrides).budget is None:
-        print(shown(f"\n{api.run(*asked.overrides)}"))
+    settings = load(asked.overrides)
+    if settings.budget is None:
+        print(shown(f"\n{api.done(settings)}"))
         return 0
     from operators.tables.formats.markdown import markdown
     from operators.tables.runs.estimates import estimates_table
+    from pipeline.estimate import estimate
 
-    found = api.estimate(*asked.overrides)
+    found = estimate(settings)
     print(shown("\nEstimates from a part of the prompts, with 95 % intervals.\n"))
     print(shown(markdown(estimates_table(found))))
     return 0

@@ -1,6 +1,8 @@
 """The command line: what is printed, where, and the exit code."""
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from operators.errors import InputError
 from pipeline import cli as module
 from pipeline.cli import main
-from pipeline.config import folders
+from pipeline.config import folders, settings
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.inputs import catalog
@@ -135,6 +137,40 @@ def test_run_finished_run_prints_the_card(finished: Plan, cli: Cli) -> None:
     assert "tiny on myriadlama-mini" in out
     assert "Acc@1" in out
     assert out.strip().endswith(f"{finished.run.results}/{finished.run.name}/")
+
+
+def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed, load = list[Run](), settings.load
+
+    def counted(overrides: Sequence[str]) -> Run:
+        composed.append(load(overrides))
+        return composed[-1]
+
+    monkeypatch.setattr(settings, "load", counted)
+    monkeypatch.setattr("pipeline.run.run", lambda run: None)
+    assert cli("run")[0] == 2  # nothing was run, so there are no results to show
+    assert len(composed) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lacking"),
+    [
+        (["--version"], {"polars", "hydra", "matplotlib", "scipy", "ray"}),
+        (["run", "--help"], {"polars", "matplotlib", "scipy", "ray"}),
+        (["run", "seed=x"], {"scipy.stats", "ray"}),
+    ],
+)
+def test_main_quick_answers_load_no_library_that_they_do_not_need(
+    arguments: list[str], lacking: set[str]
+) -> None:
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print(*sorted({lacking} & sys.modules.keys()), file=sys.stderr))
+from pipeline.cli import main
+main({arguments})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == ""
 
 
 def test_run_too_many_failures_are_one_line_and_1(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +34,8 @@ def mcnemar(n_gained: int, n_lost: int) -> McNemar:
     >>> mcnemar(5, 0)
     McNemar(exact=0.0625, mid_p=0.03125)
     """
+    from scipy.stats import binom
+
     n, fewer = n_gained + n_lost, min(n_gained, n_lost)
     below, up_to = binom.cdf([fewer - 1, fewer], n, 0.5)
     return McNemar(min(1.0, float(2 * up_to)), float(below + up_to))

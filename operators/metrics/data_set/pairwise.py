@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
 
 
 def mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]) -> float | None:
@@ -15,4 +14,6 @@ def mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"])
     >>> mean_distance(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]]), "euclidean")
     3.3333333333333335
     """
+    from scipy.spatial.distance import pdist
+
     return float(pdist(points, metric).mean()) if len(points) > 1 else None

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from scipy.stats import kendalltau
 
 from operators.metrics.distractors.configurations import of_facts
 from operators.metrics.estimates.metric import Metric
@@ -41,6 +40,8 @@ def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
     """
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
+    from scipy.stats import kendalltau
+
     return float(kendalltau(first, second, variant="b").statistic)
 
 

@@ -6,8 +6,6 @@ Source: "Factual Knowledge Assessment of Language Models Using Distractors", Fig
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scipy.stats import linregress
-
 
 class Line(NamedTuple):
     """value = intercept + slope · log10(parameters), and R² of the fit."""
@@ -30,5 +28,7 @@ def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Li
     """
     if len(set(log10_parameters)) < 3:
         return None
+    from scipy.stats import linregress
+
     found = linregress(log10_parameters, values)
     return Line(float(found.intercept), float(found.slope), float(found.rvalue**2))

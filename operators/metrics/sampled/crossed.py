@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -121,4 +120,6 @@ def summed(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
 
 def half_width(variance: float, degrees: float) -> float:
     """Half of a 95 % interval; Student's, of the variance's degrees of freedom."""
-    return float(stats.t.ppf(0.975, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
