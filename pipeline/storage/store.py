@@ -1,6 +1,5 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
-import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +9,14 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
 
-from operators.errors import DamagedFileError, InputError
+from operators.errors import InputError
 from operators.redact import redactor
+from pipeline.storage.local import check_kind, linked, moved, no_file, written
 from pipeline.storage.s3 import Bucket
-from pipeline.storage.sealed import REPAIR
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,8 +73,8 @@ class Store:
             return
         target = self._local / name
         if target.is_dir():
-            raise _no_file(target, "a folder", name)
-        with _written(target, content) as aside:
+            raise no_file(target, "a folder", name)
+        with written(target, content) as aside:
             aside.replace(target)
 
     def _put_remote(self, name: str, content: bytes) -> None:
@@ -95,7 +93,7 @@ class Store:
             InputError: the file cannot be written.
         """
         if self._local is not None:
-            created = self._link(self._local / name, content)
+            created = linked(self._local / name, content)
         elif self._bucket is not None:
             with _asked(self.where(name), "written"):
                 created = self._bucket.create(name, content)
@@ -105,14 +103,6 @@ class Store:
                 self.put(name, content)
         # One that was sent twice, since the answer was lost, is there the second time.
         return created or self._is(name, content)
-
-    def _link(self, target: Path, content: bytes) -> bool:
-        with _written(target, content) as aside:
-            try:
-                os.link(aside, target)
-            except FileExistsError:
-                return False
-        return True
 
     def _is(self, name: str, content: bytes) -> bool:
         try:
@@ -182,7 +172,7 @@ class Store:
         """
         try:
             if self._local is not None:
-                _check_kind(self._local, name)
+                check_kind(self._local, name)
                 return pa.OSFile(str(self._local / name))
             filesystem, base = self._remote
             return filesystem.open_input_file(f"{base}/{name}")
@@ -260,7 +250,7 @@ class Store:
             try:
                 (self._local / name).unlink(missing_ok=True)
             except IsADirectoryError as error:
-                raise _no_file(self._local / name, "a folder", name) from error
+                raise no_file(self._local / name, "a folder", name) from error
         elif self._bucket is not None:
             with _asked(self.where(name), "removed"):
                 self._bucket.drop(name)
@@ -305,7 +295,7 @@ class Store:
             if self._local is None:
                 if self._moved(name, aside):
                     return aside
-            elif _moved(self._local / name, self._local / aside):
+            elif moved(self._local / name, self._local / aside):
                 return aside
         raise AssertionError("there is always another number")
 
@@ -342,79 +332,8 @@ def _asked(where: str, what: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _written(target: Path, content: bytes) -> Iterator[Path]:
-    """A flushed file beside `target`, to be given its name in the block.
-
-    Raises:
-        InputError: it cannot be written or named.
-    """
-    aside = target.with_name(f".{target.name}.{uuid4().hex}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        yield aside
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name, too, outlives a power cut
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise InputError(
-            f"{target} cannot be written ({error.strerror}); make room or choose another "
-            "folder with artifacts=… or results=…; what is published is untouched."
-        ) from error
-    finally:
-        with suppress(OSError):  # where it could not even be begun
-            aside.unlink(missing_ok=True)
-
-
-def _check_kind(top: Path, name: str) -> None:
-    """Refuse what is no file, or a link that may show another content tomorrow.
-
-    Raises:
-        FileNotFoundError: there is none of that name.
-        DamagedFileError: it is no file.
-    """
-    path = top / name
-    found = path.lstat()
-    if stat.S_ISREG(found.st_mode):
-        return
-    if not stat.S_ISLNK(found.st_mode):
-        raise _no_file(path, "a folder" if path.is_dir() else "something else", name)
-    if not path.is_file():
-        raise _no_file(path, "a link to no file", name)
-    if not path.resolve().is_relative_to(top.resolve()):
-        raise _no_file(path, "a link out of the store", name)
-
-
-def _no_file(path: Path, found: str, name: str) -> DamagedFileError:
-    return DamagedFileError(f"{path} is {found} where a file should be{REPAIR}", name)
-
-
 def _unreadable(where: str, error: OSError) -> InputError:
     return InputError(
         f"{where} cannot be read ({error.strerror or error}); check that it is there, the network, "
         "and the credentials in the environment."
     )
-
-
-def _moved(path: Path, aside: Path) -> bool:
-    """Whether a file or folder could be moved: false if there is one of the new name."""
-    if os.path.lexists(aside):
-        return False
-    if not os.path.lexists(path):
-        return True
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if path.is_dir() and not path.is_symlink():
-            path.rename(aside)
-        else:
-            os.link(path, aside, follow_symlinks=False)  # which never replaces, as a rename would
-            path.unlink()
-    except FileExistsError:
-        return False
-    return True
