@@ -1,0 +1,159 @@
+"""Checks of a run: which values do not go with each other. Ranges are those of the fields."""
+
+from urllib.parse import urlsplit
+
+from operators import names
+from operators.engines import ENGINES
+from operators.engines.kind import Ability, EngineKind
+from operators.errors import InputError
+from operators.redact import is_secret, redactor, texts
+from pipeline.config.budget import budget
+from pipeline.config.decoding import Decoding
+from pipeline.config.model import Model
+from pipeline.config.run import Run
+from pipeline.config.suggestion import suggestion
+
+
+def check_run(run: Run) -> None:
+    """Refuse values that do not go with each other.
+
+    Raises:
+        InputError: it names both fields.
+    """
+    names.check(run.model.name, "model.name")
+    names.check(run.benchmark.name, "benchmark.name")
+    names.check_run(run.name)
+    if run.budget is not None:
+        budget(run.budget)
+    _check_engines(run.decoding)
+    _check_endpoint(run)
+    _check_arguments(run.model, run.engine)
+    _check_chat(run)
+    model, decoding, samples = run.model, run.decoding, run.decoding.samples
+    if samples.n_answers % samples.block_size:
+        raise InputError(
+            f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
+            f"decoding.samples.block_size={samples.block_size}; make it one."
+        )
+    if model.billions_of_parameters is None and model.source != "endpoint":
+        raise InputError("model.billions_of_parameters is missing; give it a value.")
+    if model.replicas.max < model.replicas.min:
+        raise InputError(
+            f"model.replicas.max={model.replicas.max}; it must be at least model.replicas.min="
+            f"{model.replicas.min}."
+        )
+    if model.replicas.per_gpu > 1 and model.tensor_parallel * model.pipeline_parallel > 1:
+        raise InputError(
+            f"model.replicas.per_gpu={model.replicas.per_gpu}, and a replica is spread over "
+            f"{model.tensor_parallel * model.pipeline_parallel} GPUs; only engines that fit one "
+            "GPU can share it, so set one of them to 1."
+        )
+    if model.max_model_len <= decoding.max_tokens:
+        raise InputError(
+            f"model.max_model_len={model.max_model_len}; it must be more than "
+            f"decoding.max_tokens={decoding.max_tokens}."
+        )
+
+
+def _check_engines(decoding: Decoding) -> None:
+    abilities: dict[str, Ability] = {
+        "engine": "generate",
+        "scorer": "score",
+        "comparer": "prefer",
+    }
+    for field, ability in abilities.items():
+        named = getattr(decoding, field)
+        known = [kind.name for kind in ENGINES.values() if ability in kind.abilities]
+        if named not in known:
+            raise InputError(
+                f"decoding.{field}={named!r}; it must be {' or '.join(known)}."
+                f"{suggestion(named, known)}"
+            )
+
+
+def _check_arguments(model: Model, engine: EngineKind) -> None:
+    known = engine.arguments() if model.engine else None
+    for name in (name for name, _ in texts(model.engine) if is_secret(name)):
+        raise InputError(
+            f"model.engine.{name} is a secret by its name, and results are named by what is here; "
+            "put it into the environment, as HF_TOKEN."
+        )
+    for name in model.engine:
+        if name in engine.fields:
+            raise InputError(f"model.engine.{name} is what {engine.fields[name]} says; give that.")
+        if known is not None and name not in known:
+            raise InputError(
+                f"model.engine.{name} is no argument of the engine {engine.name}."
+                f"{suggestion(name, known)}"
+            )
+
+
+def _check_endpoint(run: Run) -> None:
+    model, served = run.model, run.model.source == "endpoint"
+    if served and (model.endpoint in (None, "???") or model.id == "???"):
+        raise InputError(
+            "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
+        )
+    here = (run.decoding.engine, run.decoding.scorer, run.decoding.comparer)
+    if not served and (model.endpoint is not None or "endpoint" in here):
+        raise InputError(
+            f"model={model.name} is loaded here; a server is asked with model=endpoint "
+            "model.id=<its name there> model.endpoint=<URL>."
+        )
+    if run.max_cost is not None and model.price_in is None:
+        raise InputError(
+            "max_cost needs the prices of a model behind an endpoint: model.price_in and "
+            "model.price_out, per million tokens."
+        )
+    if served:
+        _check_address(model)
+        _check_asked(run)
+
+
+def _check_address(model: Model) -> None:
+    url = urlsplit(str(model.endpoint))
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise InputError("model.endpoint is no URL; give one such as https://host/v1.")
+    if url.username or url.password or url.query or redactor()(url.geturl()) != url.geturl():
+        raise InputError(
+            "model.endpoint holds more than an address, such as a key, which others could read; "
+            f"put the key into the environment as {model.client.key_variable}."
+        )
+    if (model.price_in is None) != (model.price_out is None):
+        raise InputError("model.price_in and model.price_out go together; give both.")
+    if not is_secret(model.client.key_variable):
+        raise InputError(
+            f"model.client.key_variable={model.client.key_variable!r} is no name of a secret, so "
+            "its value would not be kept out of logs; name the variable such as MY_API_KEY."
+        )
+
+
+def _check_asked(run: Run) -> None:
+    """Refuse to ask an endpoint what none offers."""
+    if run.model.architecture != "decoder":
+        raise InputError("a model behind an endpoint continues texts; model.architecture=decoder.")
+    asked, model = run.method.ask.ability.name, run.model
+    if run.answers is not None:
+        return
+    if asked in ("score", "prefer") and (model.chat_template or model.tokenizer is None):
+        what = "scores given texts" if asked == "score" else "compares entities"
+        raise InputError(
+            f"benchmark={run.benchmark.name} {what} token by token, which needs "
+            "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing."
+        )
+    if asked == "prefer" and (run.decoding.baselines.beams or run.max_cost is not None):
+        raise InputError(
+            f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
+            "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
+            "out."
+        )
+
+
+def _check_chat(run: Run) -> None:
+    """Refuse to ask a model for chats that reads raw text; another system may have read them."""
+    chats = {as_ for each in run.settings if (as_ := getattr(each, "as_", None)) is not None}
+    if chats and run.answers is None and not run.model.chat_template:
+        raise InputError(
+            f"prompt.as={chats.pop()} asks a chat, and model={run.model.name} reads raw text; set "
+            "model.chat_template=true, if it has a chat template."
+        )
