@@ -28,7 +28,8 @@ from bench_expand import alone, make_rows, show
 from operators.matching.normalise import Normaliser
 from pipeline.config import settings
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, finish, planned
+from pipeline.execution.plan import Branch, planned
+from pipeline.execution.work import finish
 from pipeline.stages import facts
 from pipeline.storage.artifact import Artifact
 

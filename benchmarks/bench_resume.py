@@ -23,7 +23,8 @@ from operators.schemas import empty
 from pipeline.config import settings
 from pipeline.config.settings import Run
 from pipeline.execution import status as listing
-from pipeline.execution.plan import Branch, planned, work
+from pipeline.execution.plan import Branch, planned
+from pipeline.execution.work import work
 from pipeline.stages import decode
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9

@@ -9,9 +9,10 @@ from operators.errors import DamagedFileError, InputError
 from operators.tables.formats.markdown import markdown
 from operators.tables.runs.estimates import estimates_table
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, planned, work
+from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
 from pipeline.execution.sampled import sampled
+from pipeline.execution.work import work
 from pipeline.results import journal, past, record, report
 from pipeline.run import compute, say_warnings
 from pipeline.stages import decode

@@ -19,8 +19,9 @@ from pipeline.costs import rates
 from pipeline.execution import cluster
 from pipeline.execution.budget import paid
 from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, branch_work, planned, warnings
+from pipeline.execution.plan import Branch, Plan, planned, warnings
 from pipeline.execution.progress import clock
+from pipeline.execution.work import branch_work
 from pipeline.inputs import catalog, models
 from pipeline.stages import decode, knowledge_base
 from pipeline.stages import facts as facts_stage

@@ -9,26 +9,21 @@ prompts; `further` is what is asked in addition (blocks of samples; what an enco
 content-free prompts); `again` are some of the answers made a second time.
 """
 
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-from operators.errors import InputError
 from operators.methods.method import Asked
 from pipeline.config.settings import Run
-from pipeline.execution.cluster import device, hardware
+from pipeline.execution.cluster import device
+from pipeline.execution.made_of import check_inputs, check_planned
 from pipeline.execution.timing import timed
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
 from pipeline.machine import dtype
-from pipeline.stages import trial
 from pipeline.stages.admit import Admit
 from pipeline.stages.aggregate import Aggregate
 from pipeline.stages.answer import Answer, questions
-from pipeline.stages.decode import Work
 from pipeline.stages.expand import Expand
 from pipeline.stages.facts import ReadFacts
 from pipeline.stages.given import GivenAnswers, Unanswered
@@ -37,13 +32,8 @@ from pipeline.stages.match import Match
 from pipeline.stages.question import Question, room
 from pipeline.stages.stage import Stage
 from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_all_aside, set_aside
 from pipeline.storage.lease import Lease, unguarded
-from pipeline.storage.recipe import differences
-from pipeline.storage.sealed import digest
 from pipeline.storage.store import Store
-
-_MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 
 
 @dataclass(frozen=True)
@@ -320,95 +310,3 @@ def _n_sampled(run: Run) -> int:
 
 def _step(run: Run, stage: Stage, *after: Step) -> Step:
     return Step(Artifact(Store(run.artifacts), stage.recipe), after, stage)
-
-
-def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:
-    """The shards that no engine has answered yet; their prompts must be there.
-
-    They are published under the lease of their artifact's folder.
-    """
-    items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
-    return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
-
-
-def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
-    """The artifact as its holder publishes it."""
-    return replace(artifact, lease=leases.get(artifact.folder))
-
-
-def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
-    """The shards of a setting that no engine has answered yet; its prompts must be there."""
-    for artifact, question in branch.asked():
-        for shard in _missing(artifact, branch.prompts, question):
-            yield Work(
-                artifact=artifact,
-                prompts=branch.prompts,
-                admitted=branch.admitted,
-                shard=shard,
-                model=run.model.name,
-                question=question,
-                rows_per_chunk=run.cluster.rows_per_chunk,
-                seconds_per_chunk=run.cluster.seconds_per_chunk,
-                max_deaths=run.cluster.max_deaths,
-                max_failed_share=run.decoding.max_failed_share,
-                hardware=hardware(run),
-                chosen=branch.chosen,
-            )
-
-
-def begin(branch: Branch, artifact: Artifact) -> None:
-    """Begin an artifact that engines write.
-
-    Answers to other prompts than are there now, since these were computed anew, are set aside.
-    """
-    artifact.begin()
-    check_inputs(artifact, [branch.prompts, branch.admitted])
-
-
-def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
-    """Refuse to make an artifact of what it is not named after: another machine may have others.
-
-    Raises:
-        InputError: it names what differs; `here` are fields of its recipe as they are here.
-    """
-    planned = {name: artifact.recipe.fields.get(name) for name in here}
-    for line in differences(planned, here):
-        raise InputError(
-            f"{socket.gethostname()} differs from the machine that planned "
-            f"{artifact.store.where(artifact.folder)} ({line}); install the same versions on every "
-            "machine, then run again."
-        )
-
-
-def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
-    """Set aside the shards of an open artifact that were made of other inputs than are there."""
-    made_of = digest([each.manifest().pin.digest for each in inputs])
-    if artifact.settled(_MADE_OF, made_of) != made_of:
-        set_all_aside(artifact)
-        set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
-        artifact.settled(_MADE_OF, made_of)
-
-
-def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
-    """Complete an artifact all of whose shards were answered by engines.
-
-    One of which a budget asks a part stays open, for a larger budget or the full run.
-
-    Raises:
-        DamagedFileError: one of them is damaged, missing, or one too many.
-    """
-    if branch.chosen is not None and _missing(artifact, branch.prompts, question):
-        return
-    shards = branch.prompts.shards(question.source)
-    artifact.finish(
-        [question.table, "errors"],
-        made_of=(branch.prompts, branch.admitted),
-        of={question.table: shards},
-    )
-
-
-def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
-    if output.is_complete():
-        return []
-    done = set(output.shards(question.table)) - trial.begun(output, question.table)
-    return [shard for shard in prompts.shards(question.source) if shard not in done]

@@ -20,8 +20,10 @@ from pipeline.config.settings import Run
 from pipeline.execution import cause, engine
 from pipeline.execution.budget import TallyPurse, paid
 from pipeline.execution.cluster import placement
-from pipeline.execution.plan import Plan, begin, check_planned, finish, leased, work
+from pipeline.execution.made_of import check_planned
+from pipeline.execution.plan import Plan
 from pipeline.execution.watchdog import Watchdog
+from pipeline.execution.work import begin, finish, leased, work
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.machine.secrets import hidden_traceback

@@ -8,7 +8,9 @@ import polars as pl
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
-from pipeline.execution.plan import Plan, begin, check_inputs, finish, work
+from pipeline.execution.made_of import check_inputs
+from pipeline.execution.plan import Plan
+from pipeline.execution.work import begin, finish, work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages.decode import decode
 from pipeline.storage.artifact import Artifact

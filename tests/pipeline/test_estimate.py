@@ -14,8 +14,9 @@ from pipeline import api
 from pipeline import estimate as estimating
 from pipeline.config.settings import Run
 from pipeline.estimate import estimate
-from pipeline.execution.plan import Plan, planned, work
+from pipeline.execution.plan import Plan, planned
 from pipeline.execution.sampled import sampled
+from pipeline.execution.work import work
 from pipeline.stages import decode
 from pipeline.storage.findings import listed
 from tests.pipeline.here import make_here

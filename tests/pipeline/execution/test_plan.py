@@ -7,7 +7,9 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, check_planned, planned, settled, work
+from pipeline.execution.made_of import check_planned
+from pipeline.execution.plan import Plan, planned, settled
+from pipeline.execution.work import work
 from pipeline.inputs.models import resolve
 from pipeline.stages import answer, match
 from pipeline.storage.damaged import set_all_aside, set_aside

@@ -16,8 +16,10 @@ import pytest
 from operators.engines.fake import FakeEngine
 from pipeline.config.settings import Run, load
 from pipeline.costs.forecast import forecast
-from pipeline.execution.plan import Plan, begin, check_inputs, planned, work
+from pipeline.execution.made_of import check_inputs
+from pipeline.execution.plan import Plan, planned
 from pipeline.execution.repair import settle
+from pipeline.execution.work import begin, work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode
 from pipeline.storage import lease

@@ -15,7 +15,8 @@ from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
 from operators.errors import InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned, work
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.work import work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode, trial
 from pipeline.stages.decode import Work

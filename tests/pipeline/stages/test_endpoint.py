@@ -16,7 +16,8 @@ from operators.errors import InputError, StoppedError
 from pipeline.config.settings import Run, Samples, load
 from pipeline.execution import engine as engines
 from pipeline.execution.budget import paid
-from pipeline.execution.plan import Plan, planned, work
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.work import work
 from pipeline.inputs import models
 from pipeline.results import report
 from pipeline.results.served import served

@@ -12,7 +12,8 @@ import pytest
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
-from pipeline.execution.plan import Plan, work
+from pipeline.execution.plan import Plan
+from pipeline.execution.work import work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode
 from pipeline.stages.decode import Work

@@ -1,0 +1,83 @@
+"""Work: what engines have not answered yet, and how the artifacts that they write begin and end."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from pipeline.config.settings import Run
+from pipeline.execution.cluster import hardware
+from pipeline.execution.made_of import check_inputs
+from pipeline.execution.plan import Branch, Plan
+from pipeline.stages import trial
+from pipeline.stages.decode import Work
+from pipeline.stages.question import Question
+from pipeline.storage.artifact import Artifact
+from pipeline.storage.lease import Lease
+
+
+def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:
+    """The shards that no engine has answered yet; their prompts must be there.
+
+    They are published under the lease of their artifact's folder.
+    """
+    items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
+    return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
+
+
+def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
+    """The artifact as its holder publishes it."""
+    return replace(artifact, lease=leases.get(artifact.folder))
+
+
+def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
+    """The shards of a setting that no engine has answered yet; its prompts must be there."""
+    for artifact, question in branch.asked():
+        for shard in _missing(artifact, branch.prompts, question):
+            yield Work(
+                artifact=artifact,
+                prompts=branch.prompts,
+                admitted=branch.admitted,
+                shard=shard,
+                model=run.model.name,
+                question=question,
+                rows_per_chunk=run.cluster.rows_per_chunk,
+                seconds_per_chunk=run.cluster.seconds_per_chunk,
+                max_deaths=run.cluster.max_deaths,
+                max_failed_share=run.decoding.max_failed_share,
+                hardware=hardware(run),
+                chosen=branch.chosen,
+            )
+
+
+def begin(branch: Branch, artifact: Artifact) -> None:
+    """Begin an artifact that engines write.
+
+    Answers to other prompts than are there now, since these were computed anew, are set aside.
+    """
+    artifact.begin()
+    check_inputs(artifact, [branch.prompts, branch.admitted])
+
+
+def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
+    """Complete an artifact all of whose shards were answered by engines.
+
+    One of which a budget asks a part stays open, for a larger budget or the full run.
+
+    Raises:
+        DamagedFileError: one of them is damaged, missing, or one too many.
+    """
+    if branch.chosen is not None and _missing(artifact, branch.prompts, question):
+        return
+    shards = branch.prompts.shards(question.source)
+    artifact.finish(
+        [question.table, "errors"],
+        made_of=(branch.prompts, branch.admitted),
+        of={question.table: shards},
+    )
+
+
+def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
+    if output.is_complete():
+        return []
+    done = set(output.shards(question.table)) - trial.begun(output, question.table)
+    return [shard for shard in prompts.shards(question.source) if shard not in done]
