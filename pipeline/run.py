@@ -67,6 +67,8 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
 def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     """Make what is missing and write the results; what is damaged is set aside, and made anew."""
     started, settings = time.monotonic(), plan.run
+    if (replaced := record.replaced(report.folder(settings), plan)) is not None:
+        _LOG.warning("%s", replaced)
     use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     pins = record.pins(record.recorded(report.folder(settings), plan))
     renewed = Counter[str]()

@@ -1,6 +1,7 @@
 """run.json: what was run, with which versions, on what, and what it cost."""
 
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -19,6 +20,7 @@ from pipeline.execution.plan import Plan
 from pipeline.machine import processor, secrets
 from pipeline.machine.checkout import commit
 from pipeline.storage.manifest import Pin
+from pipeline.storage.recipe import differences
 from pipeline.storage.sealed import RERUN, unseal
 from pipeline.storage.shard import numbers, rows
 from pipeline.storage.store import Store
@@ -40,6 +42,8 @@ EXPORTS = "export"  # the folder of what `export` writes
 ESTIMATES = ("estimates.parquet", "estimates.md")  # of a run that asks a part of its prompts
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
+_FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
+_FEW = 4
 _LOG = logging.getLogger("factsweep")
 
 
@@ -87,6 +91,33 @@ def recorded(store: Store, plan: Plan) -> dict[str, Any]:
         _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
         return {}
     return found if found.get("artifacts") == _artifacts(plan) else {}
+
+
+def replaced(store: Store, plan: Plan) -> str | None:
+    """A sentence on the results of another run that those of a plan will replace, if there are."""
+    try:
+        found = read(store)
+    except (FileNotFoundError, DamagedFileError):
+        return None
+    if found.get("artifacts") == _artifacts(plan):
+        return None
+    now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": _artifacts(plan)}
+    before, after = map(_measured, (found, redacted(now, secrets.known())))
+    changed = list(differences(before, after)) or ["versions"]
+    more = [f"{len(changed) - _FEW} more"] if len(changed) > _FEW else []
+    why = "; ".join([*changed[:_FEW], *more])
+    return (
+        f"the results in {store.where()} are of another run ({why}) and will be replaced; to keep "
+        "them, stop and give another run_name=…"
+    )
+
+
+def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run measured, of what run.json says."""
+    return {
+        "settings": ", ".join(content["artifacts"]),
+        **{name: content["run"].get(name) for name in _FIELDS},
+    }
 
 
 def read(store: Store) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned
 from pipeline.results import report
 from pipeline.results.export import export
-from pipeline.results.record import ESTIMATES
+from pipeline.results.record import ESTIMATES, replaced
 from pipeline.run import run
 
 Settings = Callable[..., Run]
@@ -83,6 +83,23 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
         path.touch()
     report.write(compute_here(small_settings(*few, "benchmark.relations=[P36]")), {"total": 0})
     assert not any(path.exists() for path in (exported, *estimates))
+
+
+def test_replaced_results_of_another_run_are_announced_with_what_differs(
+    finished: Plan, results: Path, small_settings: Settings
+) -> None:
+    store = report.folder(finished.run)
+    assert replaced(store, finished) is None
+    said = replaced(store, planned(small_settings("seed=1", "prompt=zero-shot")))
+    assert said is not None
+    assert '(seed: 0 → 1; settings: "4-template" → "zero-shot") and will be replaced' in said
+    said = replaced(store, planned(small_settings(f"run_name={finished.run.name}", "seed=1")))
+    assert said == (
+        f"the results in {results} are of another run (seed: 0 → 1) and will be replaced; "
+        "to keep them, stop and give another run_name=…"
+    )
+    (results / "run.json").write_text("{}")
+    assert replaced(store, finished) is None
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:
