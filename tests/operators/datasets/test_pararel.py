@@ -1,14 +1,20 @@
 """Reading ParaRel's files."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from operators.datasets.facts import counts
+from operators.datasets.facts import Facts, counts
 from operators.datasets.pararel import facts_from_files, templates_from_files
 from operators.errors import InputError
+from operators.metrics.data_set import lexical_diversity
 from operators.metrics.data_set.diversity import diversity
+
+SLOT = re.compile(r"\[[XY]\]")
 
 
 def lines(*rows: dict[str, object]) -> str:
@@ -102,3 +108,31 @@ def test_facts_of_the_authors_files_are_all_there(shared_data: Path) -> None:
     assert (figures["relations"], figures["templates"]) == (39, 329)
     # BELIEF, Table 8, has .4860; it does not say what a word is.
     assert diversity(facts)["lexicon"][-1] == pytest.approx(0.4860, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (lambda text: re.findall(r"\w+", SLOT.sub(" ", text)), 0.6706),
+        (lambda text: re.findall(r"\w+", SLOT.sub(" ", text).lower()), 0.6599),
+        (lambda text: re.findall(r"\[[xy]\]|\w+", text.lower()), 0.4781),
+        (str.split, 0.6355),
+    ],
+    ids=["without slots", "without slots in lower case", "in lower case", "at white space"],
+)
+def test_lexicon_in_other_readings_is_what_docs_say(
+    shared_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[str], list[str]],
+    expected: float,
+) -> None:
+    monkeypatch.setattr(lexical_diversity, "words", lambda text: frozenset(read(text)))
+    paths = (shared_data / "trex").glob("*/*.jsonl")
+    files = {str(each.relative_to(shared_data / "trex")): each.read_text() for each in paths}
+    found = [lexical_diversity.lexicon(each) for each in _templates(facts_from_files(files))]
+    assert mean(value for value in found if value is not None) == pytest.approx(expected, abs=5e-5)
+
+
+def _templates(facts: Facts) -> list[list[str]]:
+    """The templates of each relation."""
+    return facts.templates.group_by("relation_id").agg("text")["text"].to_list()
