@@ -45,7 +45,9 @@ def _show(row: dict[str, object], n_samples: int) -> None:
     share, truth, n, covered, half, sd, bias = list(row.values())[1:]
     measured = ["–"] * 4
     if covered is not None:
-        measured = [f"{covered:.1%}", f"{half:.5f}", f"{sd:.5f}", f"{bias:+.2f}"]
+        measured = [f"{covered:.1%}", f"{half:.5f}", "–", "–"]
+    if sd is not None:
+        measured[2:] = [f"{sd:.5f}", f"{bias:+.2f}"]
     _line(
         row["metric"], f"{share:.0%}", f"{truth:.4f}", f"{int(str(n)) / n_samples:.0%}", *measured
     )

@@ -274,6 +274,33 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("why", pa.string()),
             ]
         ),
+        "estimated_templates": pa.schema(
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("relation_id", pa.string()),
+                ("template_id", pa.string()),
+                ("n", pa.int64()),
+                ("accuracy", pa.float64()),
+                ("shrunk", pa.float64()),
+                ("full_low", pa.float64()),
+                ("full_high", pa.float64()),
+            ]
+        ),
+        "variance": pa.schema(
+            [
+                ("model", pa.string()),
+                ("benchmark", pa.string()),
+                ("setting", pa.string()),
+                ("variant", pa.string()),
+                ("source", pa.string()),
+                ("variance", pa.float64()),
+                ("full_error", pa.float64()),
+                ("other_error", pa.float64()),
+            ]
+        ),
         # What the full run asks of each pair, of which a budget is a part.
         "crossed": pa.schema(
             [

@@ -101,7 +101,7 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     from pipeline.config.settings import load as settings
     from pipeline.estimate import estimate as compute
 
-    return compute(settings(written(*overrides, **fields)))
+    return compute(settings(written(*overrides, **fields))).estimates
 
 
 def prompts(*overrides: str, **fields: object) -> pl.DataFrame:

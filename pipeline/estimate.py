@@ -6,8 +6,7 @@ from collections import Counter
 import polars as pl
 
 from operators.errors import DamagedFileError, InputError
-from operators.tables.formats.markdown import markdown
-from operators.tables.runs.estimates import estimates_table
+from operators.tables.runs.estimates import written
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
@@ -16,17 +15,17 @@ from pipeline.execution.work import work
 from pipeline.results import journal, past, record, report
 from pipeline.run import compute, say_warnings
 from pipeline.stages import decode
-from pipeline.stages.estimate import estimated
+from pipeline.stages.estimate import Estimates, estimated
 from pipeline.stages.match import Match
 from pipeline.storage import uses
 from pipeline.storage.shard import Place, encode
 
-NAME, TABLE = record.ESTIMATES
+*_, TABLE = record.ESTIMATES
 _LOG = logging.getLogger("factsweep")
 
 
-def estimate(settings: Run) -> pl.DataFrame:
-    """Ask what of the budget is not answered yet; returns one row per setting and metric.
+def estimate(settings: Run) -> Estimates:
+    """Ask what of the budget is not answered yet, and estimate; tables of all settings.
 
     Everything that is answered stays in the artifacts of the full run, whose shards stay open.
 
@@ -52,7 +51,7 @@ def estimate(settings: Run) -> pl.DataFrame:
                 repair(plan, damage, renewed)
 
 
-def _made(whole: Plan, plan: Plan) -> pl.DataFrame:
+def _made(whole: Plan, plan: Plan) -> Estimates:
     """Make what is missing, and write what is estimated.
 
     The run is noted as begun and not as done: its answers are there for a larger budget.
@@ -69,11 +68,12 @@ def _made(whole: Plan, plan: Plan) -> pl.DataFrame:
         _setting(plan.run, branch, before)
         for branch, before in zip(plan.branches, whole.branches, strict=True)
     ]
-    found = pl.concat(parts)
+    found = Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
     store = report.folder(plan.run)
-    store.put(NAME, encode(found, Place("estimates", "", "estimates")))
-    store.put(TABLE, markdown(estimates_table(found)).encode())
-    _LOG.info("done; estimates in %s", store.where(NAME))
+    for (name, file), rows in zip(record.ESTIMATED.items(), found, strict=True):
+        store.put(file, encode(rows, Place(name, "", name)))
+    store.put(TABLE, written(found.estimates, found.variance).encode())
+    _LOG.info("done; estimates in %s", store.where(TABLE))
     return found
 
 
@@ -84,16 +84,19 @@ def _is_answered(plan: Plan) -> bool:
     return not any(decode.n_left(item) for item in work(plan))
 
 
-def _setting(run: Run, branch: Branch, whole: Branch) -> pl.DataFrame:
+def _setting(run: Run, branch: Branch, whole: Branch) -> Estimates:
     match = whole.step(whole.matched).stage
     assert isinstance(match, Match)
     assert branch.chosen is not None
-    found = estimated(match, branch.chosen, seed=run.seed, n_rounds=run.metrics.n_rounds)
+    options = run.metrics
+    found = estimated(
+        match, branch.chosen, seed=run.seed, n_rounds=options.n_rounds, n_draws=options.n_draws
+    )
     names = {
         "model": run.model.name,
         "benchmark": run.benchmark.name,
         "setting": branch.setting.name,
         "variant": branch.setting.variant,
     }
-    texts = (pl.lit(value, pl.String).alias(name) for name, value in names.items())
-    return found.select(*texts, *found.columns)
+    texts = [pl.lit(value, pl.String).alias(name) for name, value in names.items()]
+    return Estimates(*(rows.select(*texts, *rows.columns) for rows in found))

@@ -72,13 +72,11 @@ def execute(asked: argparse.Namespace) -> int:
     if settings.budget is None:
         print(shown(f"\n{api.done(settings)}"))
         return 0
-    from operators.tables.formats.markdown import markdown
-    from operators.tables.runs.estimates import estimates_table
+    from operators.tables.runs.estimates import written
     from pipeline.estimate import estimate
 
     found = estimate(settings)
-    print(shown("\nEstimates from a part of the prompts, with 95 % intervals.\n"))
-    print(shown(markdown(estimates_table(found))))
+    print(shown(f"\n{written(found.estimates, found.variance)}"))
     return 0
 
 

@@ -39,7 +39,13 @@ _DISTRIBUTIONS = (
 
 NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
-ESTIMATES = ("estimates.parquet", "estimates.md")  # of a run that asks a part of its prompts
+# Of a run that asks a part of its prompts: the files of its tables, and all of them.
+ESTIMATED = {
+    "estimates": "estimates.parquet",
+    "estimated_templates": "estimated_templates.parquet",
+    "variance": "variance.parquet",
+}
+ESTIMATES = (*ESTIMATED.values(), "estimates.md")
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")

@@ -6,12 +6,14 @@ the prompts of the budget count, however many more are answered.
 
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import polars as pl
 
 from operators.errors import DecodingError
 from operators.methods import METHODS
-from operators.metrics.sampled.table import estimates, scored
+from operators.metrics.sampled.table import estimates, scored, templates
+from operators.metrics.sampled.variance import variance
 from operators.schemas import empty
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
@@ -56,8 +58,21 @@ def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def estimated(match: Match, chosen: Artifact, *, seed: int, n_rounds: int) -> pl.DataFrame:
-    """What is estimated of a setting: `operators.metrics.sampled.table.ESTIMATES`.
+class Estimates(NamedTuple):
+    """What is estimated of a setting; columns: `ESTIMATES`, `TEMPLATES` and `VARIANCE`.
+
+    All three are declared in `operators.metrics.sampled`.
+    """
+
+    estimates: pl.DataFrame
+    templates: pl.DataFrame
+    variance: pl.DataFrame
+
+
+def estimated(
+    match: Match, chosen: Artifact, *, seed: int, n_rounds: int, n_draws: int
+) -> Estimates:
+    """What is estimated of a setting.
 
     Raises:
         DecodingError: no prompt has an answer.
@@ -67,5 +82,9 @@ def estimated(match: Match, chosen: Artifact, *, seed: int, n_rounds: int) -> pl
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
-    sample = scored(chosen.read("crossed", "all"), rows)
-    return estimates(sample, seed=seed, n_rounds=n_rounds)
+    found = scored(chosen.read("crossed", "all"), rows)
+    return Estimates(
+        estimates(found, seed=seed, n_rounds=n_rounds, n_draws=n_draws),
+        templates(found),
+        variance(found.sample, found.correct),
+    )

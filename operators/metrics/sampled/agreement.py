@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width
+from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly, half_width
 from operators.metrics.sampled.means import between_facts
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
@@ -44,7 +44,7 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
     here = sample.sampled_weights(weights)
     value = float(here @ np.nan_to_num(moments.pair))
     if sample.is_all:
-        return Estimated(value, value, value)
+        return exactly(value)
     enough = n >= 4
     asked = sample.is_asked & counts
     within = (

@@ -18,11 +18,14 @@ Source: Searle, Casella and McCulloch 1992, chapter 5 (Henderson's methods 1 and
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
 from operators.metrics.sampled.templates import Fits, fitted
+
+APART = "the templates of some relations were not yet compared with each other"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,33 @@ def components(sample: Crossed, values: FloatArray) -> Components | None:
     return Components(
         fits.variance, of_cell * within, name * within, rest * within, fits.degrees, fits
     )
+
+
+def compared(sample: Crossed, values: FloatArray) -> Components | None:
+    """The components, where every fact was asked and all templates of each relation compared."""
+    found = components(sample, values)
+    if found is None or not sample.is_asked.all():
+        return None
+    return found if all(fit.known for fit in found.fits.each) else None
+
+
+def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
+    """The covariance of a relation's fitted effects about those of the full run.
+
+    Both are best linear estimates, one from a part of the other's answers, so that the variance of
+    their difference is the difference of their variances (Hausman 1978, lemma 2.1). In the full run
+    every fact met every template under each of its names.
+    """
+    inverse = found.fits.each[relation].inverse
+    if sample.is_all:
+        return np.zeros_like(inverse)
+    mine = sample.relation == relation
+    n = len(inverse)
+    full = (np.eye(n) - 1 / n) / mine.sum()
+    names = found.name[relation] + found.rest[relation]
+    whole = found.fact_template[relation] + names * (1 / sample.n_names[mine]).mean()
+    error: FloatArray = found.fits.residual[relation] * inverse - whole * full
+    return error
 
 
 def _over_names(sample: Crossed) -> float:
@@ -87,8 +117,23 @@ def _differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
     return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
 
 
+class Errors(NamedTuple):
+    """What each component adds to the variance of an estimate, by relation."""
+
+    template: FloatArray
+    fact_template: FloatArray
+    name: FloatArray
+    rest: FloatArray
+
+
 def error_variance(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
-    """The variance of Σ w·y over the sample about Σ W·y over the full run, by relation.
+    """The variance of Σ w·y over the sample about Σ W·y over the full run, by relation."""
+    total: FloatArray = np.sum(errors(sample, weights, found), axis=0)
+    return total
+
+
+def errors(sample: Crossed, weights: FloatArray, found: Components) -> Errors:
+    """Split the variance of Σ w·y over the sample about Σ W·y over the full run.
 
     `weights` has what a fact weighs in the full run. With u the weight of a prompt in the estimate
     minus that in the full run, a component of variance S² adds S² · Σ (sum of u over a level)²:
@@ -107,11 +152,11 @@ def error_variance(sample: Crossed, weights: FloatArray, found: Components) -> F
         return summed(sample.relation, by_fact)
 
     everyone = np.arange(len(cell))
-    return (
-        found.template * _template_level(sample, weights, cell)
-        + found.fact_template * level(*sample.fact_template, n_templates)
-        + found.name * level(*sample.fact_name, sample.n_names)
-        + found.rest * level(sample.fact, everyone, sample.n_prompts)
+    return Errors(
+        found.template * _template_level(sample, weights, cell),
+        found.fact_template * level(*sample.fact_template, n_templates),
+        found.name * level(*sample.fact_name, sample.n_names),
+        found.rest * level(sample.fact, everyone, sample.n_prompts),
     )
 
 

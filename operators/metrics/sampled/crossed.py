@@ -20,6 +20,11 @@ class Estimated(NamedTuple):
     why: str | None = None
 
 
+def exactly(value: float) -> Estimated:
+    """A number that is known, since all prompts were asked."""
+    return Estimated(value, value, value)
+
+
 @dataclass(frozen=True)
 class Crossed:
     """The sampled prompts, one per row of `fact`, `template` and `name`; all are numbers.
@@ -105,6 +110,19 @@ class Crossed:
         total = np.bincount(stratum, weights)
         asked = np.bincount(stratum, weights * self.is_asked)
         return np.where(self.is_asked, weights * (total / asked)[stratum], 0.0)
+
+    def only(self, facts: NDArray[np.bool_]) -> "Crossed":
+        """The sample of a set that has no other facts than these."""
+        number = np.cumsum(facts) - 1
+        mine = facts[self.fact]
+        return Crossed(
+            self.relation[facts],
+            self.n_names[facts],
+            self.n_templates,
+            number[self.fact[mine]],
+            self.template[mine],
+            self.name[mine],
+        )
 
     @cached_property
     def strata(self) -> IntArray:

@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from operators.metrics.sampled.components import Components, components
+from operators.metrics.sampled.components import APART, Components, compared, noise
 from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width, summed
 
-APART = "the templates of some relations were not yet compared with each other"
+ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
+
+_UNSURE = 0.4
 
 
 def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
@@ -19,14 +21,13 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     prompts are asked up. The interval is that of the sum, from the variance of a quadratic form of
     normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
     """
-    found = components(sample, values)
-    if found is None or not sample.is_asked.all() or not all(fit.known for fit in found.fits.each):
+    found = compared(sample, values)
+    if found is None:
         return Estimated(None, None, None, APART)
-    names = _names(sample, values, found)
+    names = of_names(sample, values, found)
     facts = np.bincount(sample.relation)
-    shares = facts / facts.sum()
     total, variance = 0.0, 0.0
-    for relation, share in enumerate(shares):
+    for relation, share in enumerate(facts / facts.sum()):
         between, error = _between(sample, found, relation)
         total += share**2 * (between + names[relation])
         variance += share**4 * error
@@ -35,23 +36,13 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     return Estimated(float(value), float(low), float(high))
 
 
-def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
-    """The covariance of a relation's fitted effects about those of the full run.
-
-    Both are best linear estimates, one from a part of the other's answers, so that the variance of
-    their difference is the difference of their variances (Hausman 1978, lemma 2.1). In the full run
-    every fact met every template under each of its names.
-    """
-    inverse = found.fits.each[relation].inverse
-    if sample.is_all:
-        return np.zeros_like(inverse)
-    mine = sample.relation == relation
-    n = len(inverse)
-    full = (np.eye(n) - 1 / n) / mine.sum()
-    names = found.name[relation] + found.rest[relation]
-    whole = found.fact_template[relation] + names * (1 / sample.n_names[mine]).mean()
-    error: FloatArray = found.fits.residual[relation] * inverse - whole * full
-    return error
+def told_apart(sample: Crossed, values: FloatArray) -> float | None:
+    """The half-width of the SD's interval, in SDs; null above .4: extremes of noise say nothing."""
+    sd, low, high, _ = fluctuation_sd(sample, values)
+    if not sd or low is None or high is None:
+        return None
+    half = (high - low) / 2 / sd
+    return half if half <= _UNSURE else None
 
 
 def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
@@ -65,7 +56,7 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
     return between, max(0.0, float(spread)) / n**2
 
 
-def _names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
     """Per relation, Σ v_f / F²: the variance of accuracy that the draw of names adds.
 
     From the templates that a fact was asked in under several names; a relation without any takes

@@ -3,7 +3,7 @@
 import numpy as np
 
 from operators.metrics.sampled.components import components, error_variance
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width
+from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly, half_width
 
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 
@@ -30,14 +30,15 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     here = sample.sampled_weights(share)
     value = float(here @ means)
     if sample.is_all:
-        return Estimated(value, value, value)
+        return exactly(value)
     found = components(sample, values)
     if not sample.is_asked.all():
         variance, degrees = between_facts(sample, means, share)
         if not degrees:
             return Estimated(value, None, None, ONCE)
         if found is not None:  # the facts' own means are known as well as they were asked
-            within = error_variance(_asked_only(sample), _of_asked(sample, here), found)
+            asked = sample.only(sample.is_asked)
+            within = error_variance(asked, here[sample.is_asked], found)
             variance += float(within.sum() * sample.is_asked.mean())
     elif found is None:
         return Estimated(value, None, None, ONCE)
@@ -67,20 +68,3 @@ def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tupl
         variance += weight**2 * (1 - n / mine.sum()) * spread / n
         degrees += n - 1
     return variance, degrees
-
-
-def _asked_only(sample: Crossed) -> Crossed:
-    """The sample of a set that has no other facts than were asked."""
-    number = np.cumsum(sample.is_asked) - 1
-    return Crossed(
-        sample.relation[sample.is_asked],
-        sample.n_names[sample.is_asked],
-        sample.n_templates,
-        number[sample.fact],
-        sample.template,
-        sample.name,
-    )
-
-
-def _of_asked(sample: Crossed, weights: FloatArray) -> FloatArray:
-    return weights[sample.is_asked]

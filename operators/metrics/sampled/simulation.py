@@ -6,18 +6,27 @@ Shown by `benchmarks/bench_estimate.py`, and tested at a small size.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit
 
 from operators.metrics.sampled.agreement import consist
 from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, IntArray
 from operators.metrics.sampled.fluctuation import fluctuation_sd
+from operators.metrics.sampled.fluctuation_range import drawn_templates, fluctuation_range
+from operators.metrics.sampled.maximum import choice, chosen, maximum
 from operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
+from operators.metrics.sampled.oracle import oracle
 from operators.sampling.budget import allotted
 from operators.sampling.turns import square
 
 _N_ANSWERS = 12  # that a made-up model gives, the right one first
+_N_DRAWS = 50_000  # of the fluctuation
+_SEED = 1  # of what estimates draw
+_CLOSE = 1e-12
 _ONE_WORD = 3  # those of the first answers that are one word
 
 COVERAGE = pl.Schema(
@@ -65,6 +74,22 @@ class Made:
         """The prompts of each fact."""
         return self.n_names * self.n_templates[self.relation]
 
+    @cached_property
+    def by_fact(self) -> tuple[FloatArray, ...]:
+        """The share of right names of each fact in each template, for each relation."""
+        each = zip(self.answers_of, self.n_names_of, strict=True)
+        return tuple(_right(*tables).sum(2) / tables[1][:, None] for tables in each)
+
+    @cached_property
+    def accuracies(self) -> tuple[FloatArray, ...]:
+        """The accuracy of each relation's templates in the full run."""
+        return tuple(each.mean(0) for each in self.by_fact)
+
+    @property
+    def relation_ids(self) -> list[str]:
+        """The relations' names: their numbers."""
+        return [str(number) for number in range(len(self.answers_of))]
+
     def sampled(self, share: float, seed: int) -> tuple[Crossed, IntArray]:
         """A sample of the prompts, and its answers."""
         squares = [
@@ -105,6 +130,26 @@ class Made:
         )
 
 
+@dataclass(frozen=True)
+class Logits:
+    """What the chance of a right answer is made of: normal effects, by their standard deviation."""
+
+    mean: float = -0.5
+    relation: float = 0.8
+    fact: float = 3.0
+    template: float = 1.0
+    fact_template: float = 1.0
+    name: float = 0.7
+
+
+# Models that have, at MyriadLAMA's size, about the Acc@1, fluctuation SD, maximum and oracle that
+# the paper prints of Llama3-8B (Table 3 and Table 7).
+LIKE = {
+    "zero-shot": Logits(mean=-1.8, relation=1.0, fact=3.5, template=2.2, fact_template=1.0),
+    "4-template": Logits(mean=7.0, relation=2.0, fact=11.0, template=0.5, fact_template=1.0),
+}
+
+
 def made_up(
     *,
     n_relations: int,
@@ -112,19 +157,18 @@ def made_up(
     n_templates: int,
     most_names: int,
     seed: int,
-    sd_fact: float = 3.0,
+    logits: Logits = Logits(),
 ) -> Made:
     """Answers of a made-up model: right with a chance that is logistic in all that they depend on.
 
-    Effects are normal: relations .8, facts `sd_fact`, templates 1, facts × templates 1, names .7
-    (standard deviations, in logits). A wrong answer is the fact's favourite one, or one of nine.
-    `n_facts` is the mean number of a relation's facts, which are .4 to 1.6 times as many.
+    A wrong answer is the fact's favourite one, or one of nine. `n_facts` is the mean number of a
+    relation's facts, which are .4 to 1.6 times as many.
     """
     rng = np.random.default_rng(seed)
     answers, names = zip(
         *(
             _relation(
-                rng, int(n_facts * rng.uniform(0.4, 1.6)) + 2, n_templates, most_names, sd_fact
+                rng, int(n_facts * rng.uniform(0.4, 1.6)) + 2, n_templates, most_names, logits
             )
             for _ in range(n_relations)
         ),
@@ -134,45 +178,88 @@ def made_up(
 
 
 def _relation(
-    rng: np.random.Generator, n_facts: int, n_templates: int, most_names: int, sd_fact: float
+    rng: np.random.Generator, n_facts: int, n_templates: int, most_names: int, of: Logits
 ) -> tuple[IntArray, IntArray]:
     n_names = rng.integers(1, most_names + 1, n_facts)
     shape = (n_facts, n_templates, int(n_names.max()))
-    logit = rng.normal(-0.5, 0.8) + rng.normal(0, sd_fact, (n_facts, 1, 1))
-    logit = logit + rng.normal(0, 1, (1, n_templates, 1)) + rng.normal(0, 1, (*shape[:2], 1))
-    logit = logit + rng.normal(0, 0.7, (n_facts, 1, shape[2]))
-    is_right = rng.random(shape) < 1 / (1 + np.exp(-logit))
+    logit = rng.normal(of.mean, of.relation) + rng.normal(0, of.fact, (n_facts, 1, 1))
+    logit = logit + rng.normal(0, of.template, (1, n_templates, 1))
+    logit = logit + rng.normal(0, of.fact_template, (*shape[:2], 1))
+    logit = logit + rng.normal(0, of.name, (n_facts, 1, shape[2]))
+    is_right = rng.random(shape) < expit(logit)
     is_favourite = rng.random(shape) < rng.beta(1, 1.5, (n_facts, 1, 1))
     wrong = np.where(is_favourite, 1, rng.integers(2, _N_ANSWERS, shape))
     return np.where(is_right, 0, wrong).astype(np.int8), n_names
 
 
-def truth(made: Made) -> dict[str, float]:
-    """What the full run gives, from the whole tables."""
-    accuracy: list[FloatArray] = []
-    matching: list[FloatArray] = []
-    spread = one_word = 0.0
-    for answers, n_names in zip(made.answers_of, made.n_names_of, strict=True):
-        n_facts, n_templates, most = answers.shape
-        there = (np.arange(most) < n_names[:, None])[:, None, :]
-        by_template = ((answers == 0) & there).sum(2) / n_names[:, None]
-        accuracy.append(by_template.mean(1))
-        of_names = (by_template * (1 - by_template)).sum(0).mean() / n_facts**2
-        weight = (n_facts / len(made.n_names)) ** 2
-        spread += weight * (by_template.mean(0).var() + of_names)
-        one_word += float(((answers < _ONE_WORD) & there).sum())
-        counts = [((answers == each) & there).sum((1, 2)) for each in range(int(answers.max()) + 1)]
-        n = n_names * n_templates
-        matching.append(sum(c * (c - 1.0) for c in counts) / (n * (n - 1.0)))
+def truth(made: Made, *, n_draws: int = 50_000) -> dict[str, float]:
+    """What the full run gives, from the whole tables; `n_draws` are the fluctuation's.
+
+    What `template_chosen` should be depends on the sample: here it is the error of it, which is 0.
+    """
+    each = [_whole(*tables) for tables in zip(made.answers_of, made.n_names_of, strict=True)]
+    n_facts = np.array([len(names) for names in made.n_names_of])
+    share = n_facts / n_facts.sum()
+
+    def mean(values: list[float]) -> float:
+        return float(share @ values)
+
+    names = share**2 @ [whole.of_names for whole in each]
+    spread = share**2 @ [whole.by_template.var() for whole in each] + names
+    rng = np.random.default_rng(0)
+    drawn = np.sqrt(names) * rng.standard_normal(n_draws)
+    for number, (weight, whole) in enumerate(zip(share, each, strict=True)):
+        templates = drawn_templates(len(whole.by_template), n_draws, _SEED, str(number))
+        drawn += weight * whole.by_template[templates]
+    one_word = sum(whole.n_one_word for whole in each)
     return {
-        "acc_at_1": float(np.concatenate(accuracy).mean()),
+        "acc_at_1": mean([float(whole.by_template.mean()) for whole in each]),
         "one_word_ratio": one_word / float(made.n_prompts.sum()),
-        "consist": float(np.concatenate(matching).mean()),
+        "consist": mean([whole.consist for whole in each]),
         "fluctuation_sd": float(np.sqrt(spread)),
+        "fluctuation_range": float(np.ptp(drawn)),
+        "coverage_maximum": mean([whole.best for whole in each]),
+        "template_chosen": 0.0,
+        "coverage_oracle": mean([whole.ever for whole in each]),
     }
 
 
-def estimated(sample: Crossed, said: IntArray) -> dict[str, Estimated]:
+class Whole(NamedTuple):
+    """A relation's numbers in the full run; `of_names` is what the draw of names adds."""
+
+    by_template: FloatArray
+    of_names: float
+    n_one_word: int
+    consist: float
+    best: float
+    ever: float
+
+
+def _right(answers: IntArray, n_names: IntArray) -> NDArray[np.bool_]:
+    there = (np.arange(answers.shape[2]) < n_names[:, None])[:, None, :]
+    right: NDArray[np.bool_] = (answers == 0) & there
+    return right
+
+
+def _whole(answers: IntArray, n_names: IntArray) -> Whole:
+    n_facts, n_templates, most = answers.shape
+    there = (np.arange(most) < n_names[:, None])[:, None, :]
+    right = _right(answers, n_names)
+    share = right.sum(2) / n_names[:, None]
+    counts = [((answers == each) & there).sum((1, 2)) for each in range(int(answers.max()) + 1)]
+    n = n_names * n_templates
+    matching = sum(c * (c - 1.0) for c in counts) / (n * (n - 1.0))
+    return Whole(
+        share.mean(0),
+        float((share * (1 - share)).sum(0).mean() / n_facts**2),
+        int(((answers < _ONE_WORD) & there).sum()),
+        float(np.mean(matching)),
+        float(right.any(2).mean(0).max()),
+        float(right.any((1, 2)).mean()),
+    )
+
+
+def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimated]:
     """All estimates of a sample."""
     correct = (said == 0).astype(np.float64)
     keys = sample.fact * (int(said.max()) + 1) + said
@@ -182,7 +269,31 @@ def estimated(sample: Crossed, said: IntArray) -> dict[str, Estimated]:
         "one_word_ratio": mean_of_prompts(sample, (said < _ONE_WORD).astype(np.float64)),
         "consist": consist(sample, (count[group] - 1).astype(np.float64)),
         "fluctuation_sd": fluctuation_sd(sample, correct),
+        "fluctuation_range": fluctuation_range(
+            sample, correct, made.relation_ids, n_draws=_N_DRAWS, seed=_SEED
+        ),
+        "coverage_maximum": maximum(sample, correct, seed=_SEED),
+        "template_chosen": _error_of_choice(made, sample, correct),
+        "coverage_oracle": oracle(sample, correct, seed=_SEED),
     }
+
+
+def _error_of_choice(made: Made, sample: Crossed, correct: FloatArray) -> Estimated:
+    """The estimate of what the sample's choice gives, minus what it gives in the full run."""
+    found = chosen(sample, correct, seed=_SEED)
+    choices = choice(sample, correct, seed=_SEED)
+    if choices is None or found.value is None:
+        return found
+    share = np.bincount(made.relation) / len(made.relation)
+    starts = np.searchsorted(made.relation, np.arange(1, len(share)))
+    known = 0.0
+    for weight, first, of, best in zip(
+        share, np.split(choices.first, starts), made.by_fact, choices.templates, strict=True
+    ):
+        judged = of[~first, best[0]].mean() + of[first, best[1]].mean()
+        known += weight * float(judged) / 2
+    value, low, high = (None if end is None else end - known for end in found[:3])
+    return Estimated(value, low, high)
 
 
 def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
@@ -192,7 +303,7 @@ def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
     `bias_in_sd` their mean error, over that.
     """
     known = truth(made)
-    found = [estimated(*made.sampled(share, seed)) for seed in range(n_samples)]
+    found = [estimated(made, *made.sampled(share, seed)) for seed in range(n_samples)]
     rows = [
         (name, share, value, *_covered([each[name] for each in found], value))
         for name, value in known.items()
@@ -203,18 +314,22 @@ def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
 def _covered(
     found: list[Estimated], value: float
 ) -> tuple[int, float | None, float | None, float | None, float | None]:
+    """How many have an interval, how often it covers, half its width; SD and bias of the values."""
     intervals = np.array(list(_intervals(found)), dtype=np.float64).reshape(-1, 3)
     if not len(intervals):
         return 0, None, None, None, None
     middle, low, high = intervals.T
-    close = 1e-12
-    covered = float(((low - close <= value) & (value <= high + close)).mean())
+    covered = float(((low - _CLOSE <= value) & (value <= high + _CLOSE)).mean())
+    half = float((high - low).mean() / 2)
+    if np.isnan(middle).all():
+        return len(intervals), covered, half, None, None
     sd = float(middle.std())
-    bias = float(middle.mean() - value) / sd if sd > close else 0.0
-    return len(intervals), covered, float((high - low).mean() / 2), sd, bias
+    bias = float(middle.mean() - value) / sd if sd > _CLOSE else 0.0
+    return len(intervals), covered, half, sd, bias
 
 
 def _intervals(found: list[Estimated]) -> Iterator[tuple[float, float, float]]:
+    """The value (NaN where there is a bracket alone) and the ends of each interval."""
     for value, low, high, _ in found:
-        if value is not None and low is not None and high is not None:
-            yield value, low, high
+        if low is not None and high is not None:
+            yield np.nan if value is None else value, low, high

@@ -1,5 +1,6 @@
 """Answers to a sample of prompts as numbers, and what is estimated of them as a table."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,11 +8,17 @@ import polars as pl
 
 from operators.matching.lemmas import contains
 from operators.metrics.belief.consist import By
+from operators.metrics.belief.fluctuation import fluctuation
 from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
 from operators.metrics.sampled import agreement
-from operators.metrics.sampled.crossed import Crossed, FloatArray
+from operators.metrics.sampled.accuracies import accuracies
+from operators.metrics.sampled.components import compared
+from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly
 from operators.metrics.sampled.fluctuation import fluctuation_sd
+from operators.metrics.sampled.fluctuation_range import fluctuation_range
+from operators.metrics.sampled.maximum import chosen, maximum
 from operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
+from operators.metrics.sampled.oracle import oracle
 
 ESTIMATES = pl.Schema(
     {
@@ -28,16 +35,37 @@ ESTIMATES = pl.Schema(
 )
 
 
+TEMPLATES = pl.Schema(
+    {
+        "relation_id": pl.String,
+        "template_id": pl.String,
+        "n": pl.Int64,
+        "accuracy": pl.Float64,
+        "shrunk": pl.Float64,
+        "full_low": pl.Float64,
+        "full_high": pl.Float64,
+    }
+)
+
+
 class Scored(NamedTuple):
-    """A sample, with what its prompts' answers score (one row each)."""
+    """A sample, with what its prompts' answers score (one row each).
+
+    `answers` are the answers themselves: relation_id, pair_id, template_id and correct.
+    `relation_ids` names the relations by their numbers.
+    """
 
     sample: Crossed
     correct: FloatArray
     one_word: FloatArray
     matches: FloatArray
+    answers: pl.DataFrame
+    relation_ids: Sequence[str]
 
 
-def estimates(scored: Scored, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
+def estimates(
+    scored: Scored, *, seed: int, n_rounds: int = 1000, n_draws: int = 50_000
+) -> pl.DataFrame:
     """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
 
     `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
@@ -47,11 +75,15 @@ def estimates(scored: Scored, *, seed: int, n_rounds: int = 1000) -> pl.DataFram
     number that cannot be estimated is null, with the reason in `why`.
     """
     sample = scored.sample
+    correct = scored.correct
     found = {
-        "acc_at_1": mean_of_facts(sample, scored.correct),
-        "fluctuation_sd": fluctuation_sd(sample, scored.correct),
+        "acc_at_1": mean_of_facts(sample, correct),
+        **_fluctuation(scored, seed, n_draws),
         "consist": agreement.consist(sample, scored.matches),
         "one_word_ratio": mean_of_prompts(sample, scored.one_word),
+        "coverage_maximum": maximum(sample, correct, seed=seed),
+        "template_chosen": chosen(sample, correct, seed=seed),
+        "coverage_oracle": oracle(sample, correct, seed=seed),
     }
     n = len(sample.fact)
     share = n / int(sample.n_prompts.sum())
@@ -65,6 +97,42 @@ def estimates(scored: Scored, *, seed: int, n_rounds: int = 1000) -> pl.DataFram
         for name, e in found.items()
     ]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated]:
+    """Range and SD; those of the full run's own draws, where this is the full run."""
+    sample, correct = scored.sample, scored.correct
+    if sample.is_all:
+        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
+        known = {
+            name: exactly(value) for name, value in drawn._asdict().items() if value is not None
+        }
+        return {f"fluctuation_{name}": each for name, each in known.items()}
+    return {
+        "fluctuation_range": fluctuation_range(
+            sample, correct, scored.relation_ids, n_draws=n_draws, seed=seed
+        ),
+        "fluctuation_sd": fluctuation_sd(sample, correct),
+    }
+
+
+def templates(scored: Scored) -> pl.DataFrame:
+    """Each template's accuracy, as answered and shrunk, of the schema TEMPLATES.
+
+    `n` counts its answers and `accuracy` is their mean. The accuracy in the full run is estimated
+    where all templates were compared (`accuracies.py`), and null elsewhere.
+    """
+    ids = ("relation_id", "template_id")
+    text = scored.answers.with_columns(pl.col(ids).cast(pl.String))
+    raw = text.group_by(ids).agg(n=pl.len().cast(pl.Int64), accuracy=pl.mean("correct")).sort(ids)
+    found = compared(scored.sample, scored.correct)
+    columns = np.full((raw.height, 3), np.nan)
+    if found is not None:
+        of_all = list(accuracies(scored.sample, scored.correct, found))
+        columns[:, 0] = np.concatenate([each.shrunk for each in of_all])
+        columns[:, 1:] = np.concatenate([each.intervals() for each in of_all])
+    made = pl.DataFrame(columns, list(TEMPLATES)[4:]).fill_nan(None)
+    return raw.hstack(made).select(pl.col(n).cast(dtype) for n, dtype in TEMPLATES.items())
 
 
 def _means(scored: Scored) -> dict[str, pl.DataFrame]:
@@ -121,6 +189,8 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
         rows["correct"].cast(pl.Float64).to_numpy(),
         (rows["n_lemmas"] == 1).cast(pl.Float64).to_numpy(),
         n_matching(rows, by=by).to_numpy(),
+        rows,
+        relation["relation_id"].cast(pl.String).to_list(),
     )
 
 
