@@ -141,7 +141,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with one sentence and exit code 2."""
         message = re.sub(r"^argument [^:]*: ", "", message)
+        if lacking := re.fullmatch(r"the following arguments are required: (.+)", message):
+            message = f"{self.verb} needs {self._described(lacking[1])}"
         self.exit(2, f"factsweep: {message}; see {self.prog} --help.\n")
+
+    def _described(self, names: str) -> str:
+        """Arguments that are missing, each with what it may be."""
+        known = {each.metavar or each.dest: each for each in self._actions}
+        return listed(_wanted(name, known.get(name)) for name in names.split(", "))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse, with the choice that was probably meant."""
@@ -151,6 +158,13 @@ class Parser(argparse.ArgumentParser):
             what = action.metavar or action.dest
             more = f"(did you mean {meant})" if meant else f"among {listed(known)}"
             raise argparse.ArgumentError(None, f"there is no {what} {value!r} {more}")
+
+
+def _wanted(name: str, word: argparse.Action | None) -> str:
+    """An argument that is missing, as in a help text: an option, or a word with its choices."""
+    if word is None:
+        return name
+    return f"{name.upper()} ({', '.join(word.choices)})" if word.choices else name.upper()
 
 
 def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The verbs `artifacts` and `prune`: what a store holds, and what of it can go."""
 
 import argparse
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -54,7 +55,8 @@ def _artifacts(asked: argparse.Namespace) -> int:
     for line in _outdated(items):
         print(line)
     if idle := unneeded(items, unfinished=False):
-        print(f"{_sum(idle, 'needed by nothing')}: factsweep prune")
+        fix = shlex.join(["factsweep", "prune", *asked.overrides])
+        print(f"{_sum(idle, 'needed by nothing')}: {fix}")
     return 0
 
 

@@ -1,6 +1,7 @@
 """The verb `baseline`: the run that a nightly is compared with."""
 
 import argparse
+import shlex
 
 from pipeline.commands.arguments import Parser, places
 
@@ -47,9 +48,10 @@ def _show(asked: argparse.Namespace) -> int:
     where = places(asked)["results"]
     found = baseline.history(name, where)
     if not found:
+        words = ["baseline", "accept", asked.nightly, "RUN", *asked.overrides]
+        fix = shlex.join(["factsweep", *words])
         raise InputError(
-            f"{name} has no baseline; accept one with: "
-            f"factsweep baseline accept {asked.nightly} RUN. Runs are the folders in {where}."
+            f"{name} has no baseline; accept one with: {fix}. Runs are the folders in {where}."
         )
     for each in reversed(found):
         verdict = f", verdict {each.verdict}" if each.verdict else ""

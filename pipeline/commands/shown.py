@@ -12,6 +12,7 @@ from rich.text import Text
 
 Cells = Sequence[Sequence[str]]
 _EDGE, _BETWEEN = 4, 3  # "| " and " |"; " | "
+_LONG = 24  # a longer word, such as the name of a run, may go on in the next line
 
 
 def shown(text: str) -> str:
@@ -40,7 +41,8 @@ def _is_rule(row: Sequence[str]) -> bool:
 
 def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
     """The columns of each table: as many as fit, wrapped between words; the first in each."""
-    needs = [_longest_word(column) for column in zip(*cells, strict=True)]
+    first, *others = (_longest_word(column) for column in zip(*cells, strict=True))
+    needs = [first, *(min(each, _LONG) for each in others)]
     part = [0]
     for column in range(1, len(needs)):
         longer = [*part, column]
@@ -56,13 +58,14 @@ def _longest_word(cells: Sequence[str]) -> int:
 
 
 def _widths(columns: Cells, width: int) -> list[int]:
-    """Each column's width: the widest give way first, down to their longest words."""
+    """Each column's width: the widest give way first, down to their longest words, or into them."""
     room = width - _EDGE - _BETWEEN * (len(columns) - 1)
-    least = [min(_longest_word(column), room // 2) for column in columns]
+    words = [min(_longest_word(column), room // 2) for column in columns]
     widths = [max(1, *map(len, column)) for column in columns]
-    while sum(widths) > room and widths != least:
-        spare = [w if w > at_least else 0 for w, at_least in zip(widths, least, strict=True)]
-        widths[spare.index(max(spare))] -= 1
+    for least in (words, [words[0], *(min(each, _LONG) for each in words[1:])]):
+        while sum(widths) > room and widths != least:
+            spare = [w if w > at_least else 0 for w, at_least in zip(widths, least, strict=True)]
+            widths[spare.index(max(spare))] -= 1
     return widths
 
 
@@ -70,7 +73,7 @@ def _table(cells: Cells, width: int) -> Iterator[str]:
     table = Table(box=box.MARKDOWN)
     columns = [*zip(*cells, strict=True)]
     for column, wide in zip(columns, _widths(columns, width), strict=True):
-        table.add_column(Text(column[0]), width=wide)
+        table.add_column(Text(column[0]), width=wide, overflow="fold")  # a name is typed whole
     for row in cells[1:]:
         table.add_row(*map(Text, row))
     console = Console(width=width, color_system=None, force_terminal=False)

@@ -357,7 +357,7 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     fix = (
         f"{', '.join(never)} of {run.model.name}{computed} were never measured on "
         f"{rates.place(run).engine}; "
-        "measure a minute of them with `factsweep plan --calibrate`, or give "
+        "measure a minute of them with `factsweep plan … --calibrate`, or give "
         "cluster.answers_per_s=<of one replica>"
     )
     if known.is_empty() and never:

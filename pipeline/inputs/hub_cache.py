@@ -31,7 +31,7 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
         if digest != blobs[name].name:
             raise InputError(
                 f"{found[name]} is not what the hub gave of {model_id}; remove {blobs[name]}, then "
-                "fetch the model again with `factsweep prefetch`."
+                "fetch the model again with `factsweep prefetch model=…`."
             )
     return {name: path for name, path in found.items() if name not in told}
 

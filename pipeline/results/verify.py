@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import DamagedFileError
+from operators.errors import DamagedFileError, InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, planned
 from pipeline.results import record, report
@@ -44,8 +44,14 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
+
+    Raises:
+        InputError: there are none.
+    """
     store = Store(root)
+    if not any(folders(store)):
+        raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
     artifacts = [located(store, folder) for folder in folders(store)]
     return _verified(artifacts, {}, repair=repair)
 

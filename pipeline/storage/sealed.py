@@ -12,7 +12,7 @@ from typing import Any
 from operators.errors import DamagedFileError
 
 # How a sentence about a damaged file ends: one in a store of artifacts, one in results.
-REPAIR = "; `factsweep verify --repair` sets it aside, and the next run computes it anew."
+REPAIR = "; `factsweep verify --all --repair` sets it aside, and the next run computes it anew."
 RERUN = "; run again: it is written anew."
 
 _NAME, _SEAL = "file", "sha256"

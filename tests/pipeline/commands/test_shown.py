@@ -27,6 +27,25 @@ def test_wide_table_falls_into_parts_that_fit(width: int, monkeypatch: pytest.Mo
     assert all(any(name in head for head in heads) for name in SETTINGS)
 
 
+def test_long_name_goes_on_in_the_next_line_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "fake-smollm2-135m-myriadlama-mini-4-template"
+    row = {
+        "artifact": "generations/5117f487de04d727 (open)",
+        "MB": "0.05",
+        "needed by": f"run {name}",
+        "last used": "2026-11-23",
+    }
+    lines = shown(markdown(pl.DataFrame([row]))).split("\n")
+    assert max(map(len, lines)) <= 80
+    cells = [line.split("|") for line in lines if line.startswith("|")]
+    assert cells[0][1].strip() == "artifact"
+    assert len(cells[0]) == 6
+    assert name in "".join(each[3].strip() for each in cells)
+
+
 def test_table_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = markdown(CARD.select("metric", "zero-shot"))

@@ -140,7 +140,7 @@ def test_forecast_answers_of_another_system_need_no_tokenizer(
 def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
     *_, last = lines(*forecast(small_settings()))
     assert last.startswith("time            unknown: canary, generations, samples of tiny")
-    assert "plan --calibrate" in last
+    assert "`factsweep plan … --calibrate`" in last
 
 
 def test_lines_store_without_conditional_puts_is_warned_of(small_settings: Settings) -> None:

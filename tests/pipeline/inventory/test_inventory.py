@@ -259,6 +259,8 @@ def test_commands_list_then_remove(
     assert main(["prune", *where]) == 0
     assert "nothing to remove" in capsys.readouterr().out
     shutil.rmtree(results(plan))
+    assert main(["artifacts", *where]) == 0
+    assert f": factsweep prune {' '.join(where)}\n" in capsys.readouterr().out
     assert main(["prune", *where]) == 0
     assert f"would remove {len(of(plan))} artifacts" in capsys.readouterr().out
     assert plan.is_complete()

@@ -6,9 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from operators.errors import InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan
-from pipeline.results.verify import verify
+from pipeline.results.verify import verify, verify_store
 from pipeline.storage.artifact import Artifact
 from tests.pipeline.here import complete, overwrite
 
@@ -129,6 +130,11 @@ def test_verify_repair_sets_aside_what_the_next_run_recomputes(
     assert not path.exists()
     compute_here(finished.run)
     assert verify(finished.run)[1] == []
+
+
+def test_verify_of_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere holds no artifacts; say where they lie"):
+        verify_store(str(tmp_path / "nowhere"))
 
 
 def test_verify_without_repair_touches_nothing(finished: Plan) -> None:

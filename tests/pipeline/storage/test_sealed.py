@@ -30,7 +30,7 @@ def test_unseal_sealed_content_is_the_same() -> None:
 )
 def test_unseal_something_else_says_what_it_is(text: bytes, found: str) -> None:
     with pytest.raises(
-        DamagedFileError, match=f"^here {found}.*`factsweep verify --repair` sets it aside"
+        DamagedFileError, match=f"^here {found}.*`factsweep verify --all --repair` sets it aside"
     ):
         unseal(text, "f.json", "here")
 
