@@ -284,7 +284,7 @@ METHOD = Method(
         masked="belief-masked",
     ),
     measure=Measure(
-        version=1,
+        version=2,  # 2: intervals of small relations
         answers="answers",
         matcher=_matcher,
         versions=lambda pipeline: Normaliser(pipeline).versions,

@@ -84,7 +84,7 @@ METHOD = Method(
         ability=FILL,
     ),
     measure=Measure(
-        version=1,
+        version=2,  # 2: intervals of small relations
         answers="answers",
         matcher=_matcher,
         versions=lambda _pipeline: {},

@@ -323,7 +323,7 @@ METHOD = Method(
         knowledge_base=True,
     ),
     measure=Measure(
-        version=2,  # 2: KaRR
+        version=3,  # 2: KaRR; 3: intervals of small relations
         answers="preferred",
         matcher=_matcher,
         versions=lambda _pipeline: {},

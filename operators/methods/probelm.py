@@ -109,7 +109,7 @@ METHOD = Method(
         ability=SCORE,
     ),
     measure=Measure(
-        version=1,
+        version=2,  # 2: intervals of small relations
         answers="scored",
         matcher=_matcher,
         versions=lambda _pipeline: {},

@@ -70,7 +70,7 @@ def _hits_matrix(hits: pl.DataFrame) -> FloatArray:
 def _maximum_rounds(hits: FloatArray, seed: int, relation: str, n_rounds: int) -> Rounds:
     best = hits[:, [hits.sum(axis=0).argmax()]]
     best = resampled_sums(best, seed, relation, n_rounds)[:, 0]
-    return Rounds(best, np.full(len(best), float(len(hits))))
+    return Rounds(best, np.full(len(best), float(len(hits))), len(hits) - 1)
 
 
 def _calibration_estimate(

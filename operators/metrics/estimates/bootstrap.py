@@ -1,9 +1,18 @@
 """95 % intervals: resample the pairs, with replacement, within each relation.
 
-Pairs are nested in relations, and the relations are all there are: each keeps its number of pairs
-in every round. A round is a vector of weights, how often each unit is taken; round 0 takes every
-unit once, so that it gives the value of the sample itself. The weights of a relation are drawn
-from (seed, relation) alone: a slice of one relation and a table of all agree.
+Pairs are nested in relations, and the relations are all there are: each keeps its weight in every
+round. A round is a vector of weights; round 0 takes every unit once, so that it gives the value of
+the sample itself. The weights of a relation are drawn from (seed, relation) alone: a slice of one
+relation and a table of all agree.
+
+Of n pairs, rounds that take n have sums whose variance is (n − 1)/n of what it should be: a tenth
+too little for relations of ten pairs, however many relations there are. So a round takes n − 1,
+each for n/(n − 1) pairs, which gives the right variance and no weight below 0 (the rescaling
+bootstrap of Rao, Wu and Yue 1992). The variance itself is known from few pairs: as Student's
+interval is wider than the normal one, so the quantiles of the rounds that make the interval are
+further out (the expanded percentiles of Hesterberg 2015, section 4.3), by the degrees of freedom
+of all pairs within their relations. What sorts the units that a round took (ECE, AUROC, medians)
+takes n whole ones (`weight_blocks`), and plain percentiles.
 
 Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper has no intervals.
 """
@@ -43,10 +52,14 @@ class Bootstrapped(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """The two sums of a ratio in each round, the first being the sample itself."""
+    """The two sums of a ratio in each round, the first being the sample itself.
+
+    `degrees` are the pairs of the relation minus one.
+    """
 
     numerator: FloatArray
     denominator: FloatArray
+    degrees: int
 
 
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
@@ -59,45 +72,79 @@ def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> 
     >>> bootstrap_ratio(terms, seed=1, n_rounds=100).overall
     Estimate(value=0.5, ci_low=0.0, ci_high=1.0)
     """
-    sums = {
-        relation: Rounds(*resampled_sums(_terms_matrix(rows), seed, relation, n_rounds).T)
-        for relation, rows in relations(terms, "pair_id")
-    }
+    sums = {}
+    for relation, rows in relations(terms, "pair_id"):
+        numerator, denominator = resampled_sums(_terms_matrix(rows), seed, relation, n_rounds).T
+        sums[relation] = Rounds(numerator, denominator, rows.height - 1)
     return bootstrapped(sums)
 
 
-def estimate(rounds: FloatArray) -> Estimate:
-    """Read the value from round 0 and the interval from the others; NaN is undefined."""
+def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
+    """Read the value from round 0 and the interval from the others; NaN is undefined.
+
+    `degrees` of freedom widen the interval as Student's; null: they are many.
+    """
     if not rounds.size or np.isnan(rounds[0]):
         return UNDEFINED
     resampled = rounds[1:][~np.isnan(rounds[1:])]
     if not resampled.size:
         return Estimate(float(rounds[0]), None, None)
-    low, high = np.quantile(resampled, _TAILS)
+    low, high = np.quantile(resampled, _TAILS if degrees is None else _expanded(degrees))
     return Estimate(float(rounds[0]), float(low), float(high))
 
 
-def weight_blocks(
-    n_units: int, rng: np.random.Generator, n_rounds: int
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the rounds' weights (rounds × units), the sample itself first, then block by block."""
+def _expanded(degrees: int) -> tuple[float, float]:
+    """Where a normal variable is as far out as Student's 95 % interval reaches.
+
+    >>> [round(each, 4) for each in _expanded(9)]
+    [0.0118, 0.9882]
+    """
+    # scipy.stats takes a second to import.
+    from scipy.special import ndtr, stdtrit
+
+    tail = float(ndtr(stdtrit(max(1, degrees), _TAILS[0])))
+    return tail, 1 - tail
+
+
+def weight_blocks(n_units: int, rng: np.random.Generator, n_rounds: int) -> Iterator[IntArray]:
+    """Yield how often rounds take each unit (rounds × units): the sample itself, then blocks.
+
+    Every round takes as many units as there are.
+    """
+    return _blocks(n_units, n_units, rng, n_rounds)
+
+
+def _blocks(
+    n_units: int, n_taken: int, rng: np.random.Generator, n_rounds: int
+) -> Iterator[IntArray]:
     yield np.ones((1, n_units), np.int64)
     rounds_per_block = max(1, CELLS_PER_BLOCK // n_units)
     for start in range(0, n_rounds, rounds_per_block):
-        yield _weights(n_units, rng, min(rounds_per_block, n_rounds - start))
+        yield _weights(n_units, n_taken, rng, min(rounds_per_block, n_rounds - start))
 
 
-def _weights(n_units: int, rng: np.random.Generator, n_rounds: int) -> NDArray[np.int64]:
-    taken = rng.integers(n_units, size=(n_rounds, n_units))
+def _weights(n_units: int, n_taken: int, rng: np.random.Generator, n_rounds: int) -> IntArray:
+    taken = rng.integers(n_units, size=(n_rounds, n_taken))
     flat = taken + n_units * np.arange(n_rounds)[:, None]
     counts = np.bincount(flat.ravel(), minlength=n_rounds * n_units)
     return counts.reshape(n_rounds, n_units)
 
 
 def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: int) -> FloatArray:
-    """Sum the statistics (pairs × statistics) over each round's pairs: rounds × statistics."""
-    blocks = weight_blocks(len(statistics), generator(seed, "bootstrap", relation), n_rounds)
-    return np.concatenate([weights @ statistics for weights in blocks])
+    """Sum the statistics (pairs × statistics) over each round's pairs: rounds × statistics.
+
+    A round takes one pair less than there are, and its sums are scaled to all of them.
+
+    >>> sums = resampled_sums(np.array([[1.0], [1.0], [4.0]]), seed=1, relation="P1", n_rounds=3)
+    >>> sums.ravel().tolist()
+    [6.0, 7.5, 7.5, 3.0]
+    """
+    n = len(statistics)
+    n_taken = max(1, n - 1)
+    blocks = _blocks(n, n_taken, generator(seed, "bootstrap", relation), n_rounds)
+    sample, *rounds = (weights @ statistics for weights in blocks)
+    # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
+    return np.concatenate([sample, *(sums * n / n_taken for sums in rounds)])
 
 
 def _terms_matrix(terms: pl.DataFrame) -> FloatArray:
@@ -114,8 +161,11 @@ def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFra
 
 def bootstrapped(sums: dict[str, Rounds]) -> Bootstrapped:
     """Pool the rounds of each relation, and of all of them."""
-    by_relation = {relation: estimate(_ratios([rounds])) for relation, rounds in sums.items()}
-    return Bootstrapped(estimate(_ratios(sums.values())), by_relation)
+    by_relation = {
+        relation: estimate(_ratios([rounds]), rounds.degrees) for relation, rounds in sums.items()
+    }
+    degrees = sum(rounds.degrees for rounds in sums.values())
+    return Bootstrapped(estimate(_ratios(sums.values()), degrees), by_relation)
 
 
 def _ratios(sums: Iterable[Rounds]) -> FloatArray:

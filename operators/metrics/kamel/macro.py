@@ -18,10 +18,9 @@ from operators.metrics.estimates.bootstrap import (
     Bootstrapped,
     FloatArray,
     estimate,
-    weight_blocks,
+    resampled_sums,
 )
 from operators.metrics.estimates.metric import Metric
-from operators.seeds import generator
 
 
 class Macro(NamedTuple):
@@ -54,23 +53,30 @@ def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -
         return [Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields)) for _ in tables]
     rounds = _relation_rounds(tables, seed, n_rounds)
     means = np.stack(list(rounds.values()), axis=1)  # (table, precision or recall) × relation
-    return [_macro(list(rounds), *means[2 * each : 2 * each + 2]) for each in range(len(tables))]
+    relation = tables[0]["relation_id"].cast(pl.String)
+    degrees = {name: int((relation == name).sum()) - 1 for name in rounds}
+    return [_macro(degrees, *means[2 * each : 2 * each + 2]) for each in range(len(tables))]
 
 
-def _macro(relations: list[str], precision: FloatArray, recall: FloatArray) -> Macro:
-    """The numbers of one table from each relation's mean in each round: relations × rounds."""
+def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -> Macro:
+    """The numbers of one table from each relation's mean in each round: relations × rounds.
+
+    `degrees` are the queries of each relation minus one.
+    """
     f1 = harmonic_mean(precision, recall)
+    of_all = sum(degrees.values())
 
     def bootstrapped(overall: FloatArray, each: FloatArray) -> Bootstrapped:
-        by_relation = dict(zip(relations, map(estimate, each), strict=True))
-        return Bootstrapped(estimate(overall), by_relation)
+        found = zip(degrees.items(), each, strict=True)
+        by_relation = {name: estimate(rounds, n) for (name, n), rounds in found}
+        return Bootstrapped(estimate(overall, of_all), by_relation)
 
     means = precision.mean(axis=0), recall.mean(axis=0)
     return Macro(
         bootstrapped(means[0], precision),
         bootstrapped(means[1], recall),
         bootstrapped(harmonic_mean(*means), f1),
-        Bootstrapped(estimate(f1.mean(axis=0)), {}),
+        Bootstrapped(estimate(f1.mean(axis=0), of_all), {}),
     )
 
 
@@ -92,8 +98,7 @@ def _relation_rounds(
     ends = relations["len"].cum_sum()
     found = {}
     for n, relation, end in zip(relations["len"], relations["value"], ends, strict=True):
-        blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)
-        sums = np.concatenate([weights @ statistics[end - n : end] for weights in blocks])
+        sums = resampled_sums(statistics[end - n : end], seed, relation, n_rounds)
         found[relation] = sums.T / n
     return found
 

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from operators.metrics.belief.calibration import auroc, auroc_rounds, by_confidence, ece, ece_rounds
@@ -18,6 +19,7 @@ from operators.metrics.estimates.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
     estimate,
+    resampled_sums,
     weight_blocks,
 )
 from operators.metrics.estimates.terms import TERMS, ratio
@@ -41,6 +43,41 @@ def test_weight_blocks_every_round_takes_as_many_units_as_there_are() -> None:
     assert weights.shape == (51, 7)
     assert (weights.sum(axis=1) == 7).all()
     assert (weights[0] == 1).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 10, 49])
+def test_resampled_sums_of_ones_are_the_number_of_pairs(n: int) -> None:
+    sums = resampled_sums(np.ones((n, 1)), seed=1, relation="P1", n_rounds=50)
+    assert sums.ravel().tolist() == [n] * 51
+
+
+def test_resampled_sums_vary_as_the_standard_error_says() -> None:
+    values = np.random.default_rng(2).random((6, 1))
+    means = resampled_sums(values, seed=1, relation="P1", n_rounds=40_000)[1:] / 6
+    assert means.std() == pytest.approx(values.std(ddof=1) / 6**0.5, rel=0.02)
+    assert means.mean() == pytest.approx(values.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("degrees", [4, 9, 200])
+def test_estimate_of_normal_rounds_is_as_wide_as_students(degrees: int) -> None:
+    rounds = np.random.default_rng(1).standard_normal(400_000)
+    _, low, high = estimate(np.concatenate([[0.0], rounds]), degrees)
+    assert high == pytest.approx(stats.t.ppf(0.975, degrees), rel=0.02)
+    assert low == pytest.approx(-stats.t.ppf(0.975, degrees), rel=0.02)
+
+
+def test_bootstrap_intervals_of_ten_pairs_per_relation_cover_the_known_mean() -> None:
+    known = 0.4 / 1.2
+    shares = np.random.default_rng(5).beta(0.4, 0.8, (600, 80))
+    table = terms(80).with_columns(relation_id=pl.int_range(80).floordiv(10).cast(pl.String))
+    inside = 0
+    for number, each in enumerate(shares):
+        rows = table.with_columns(numerator=pl.Series(each))
+        _, low, high = bootstrap_ratio(rows, seed=number, n_rounds=400).overall
+        assert low is not None
+        assert high is not None
+        inside += low <= known <= high
+    assert inside / len(shares) >= 0.93
 
 
 def test_bootstrap_ratio_mean_of_pairs_has_the_normal_width() -> None:
