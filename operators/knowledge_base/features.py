@@ -5,18 +5,23 @@ them is in the bag once. An entity is the same feature as itself and as another'
 are scikit-learn's defaults: idf = ln((1 + n) / (1 + df)) + 1, vectors of length 1.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from operators.knowledge_base.knowledge_base import KnowledgeBase
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _Numbers = NDArray[np.int64]
 
 
-def vectors(base: KnowledgeBase) -> csr_matrix:
+def vectors(base: KnowledgeBase) -> "csr_matrix":
     """One row per entity in the order of `base.entities`, one column per feature; sparse."""
+    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfTransformer
 
     places, columns = _bags(base)

@@ -10,13 +10,16 @@ of the facts that are asked. A triple with an `end` has ended, whatever its date
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from operators.knowledge_base.knowledge_base import KnowledgeBase
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 Rows = NDArray[np.int64]  # entities, by their row in the knowledge base
 NONE: Rows = np.empty(0, dtype=np.int64)
@@ -112,6 +115,8 @@ class _Postings:
 
     def __init__(self, values: pl.Series, key: Callable[[str], str] | None = None) -> None:
         """By lists of values, one per entity; `key` says which values are the same."""
+        from scipy.sparse import csr_matrix
+
         pairs = pl.DataFrame({"row": np.arange(len(values)), "value": values})
         pairs = pairs.explode("value").drop_nulls()
         each = pairs["value"].unique()
@@ -131,7 +136,7 @@ class _Postings:
         return np.unique(np.concatenate(found)).astype(np.int64) if found else NONE
 
 
-def _row(matrix: csr_matrix, row: int) -> NDArray[np.int32]:
+def _row(matrix: "csr_matrix", row: int) -> NDArray[np.int32]:
     found: NDArray[np.int32] = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
     return found
 

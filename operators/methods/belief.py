@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
-from matplotlib.figure import Figure
 from polars import selectors
 from pydantic import Field
 
@@ -54,6 +53,9 @@ from operators.tables.belief.template_spread_figure import (
 )
 from operators.tables.shared.paper_table import fill
 from operators.tables.shared.published import asked_with
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
@@ -194,12 +196,12 @@ def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.Data
     return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
 
 
-def _coverage(metrics: pl.DataFrame) -> Mapping[str, Figure]:
+def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
     found = coverage(metrics)
     return {} if found.is_empty() else {"coverage": coverage_figure(found)}
 
 
-def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
+def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     """The spread of the templates' accuracy, one figure per run."""
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     names = ("model", "setting", "variant")
@@ -214,7 +216,7 @@ def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, Figure]:
     return figures
 
 
-def _figures(in_bins: pl.DataFrame) -> Mapping[str, Figure]:
+def _figures(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
     """Calibration: one figure of a single model's settings, one panel per model of several."""
     models = in_bins["model"].unique(maintain_order=True)
     if models.is_empty():

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from operators.datasets.facts import Facts, with_right_labels
@@ -68,6 +67,9 @@ from operators.schemas import empty
 from operators.tables.distractors import distractors as tables
 from operators.tables.distractors import figures
 from operators.tables.distractors.figures import Axes, lines_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _RETRIEVAL = "retrieval"  # Figures 1 and 2
 
@@ -211,7 +213,7 @@ class _Drawn(NamedTuple):
     """A figure, and its numbers."""
 
     table: pl.DataFrame
-    figure: Figure
+    figure: "Figure"
 
 
 def _drawn(name: str, points: pl.DataFrame, axes: Axes) -> dict[str, _Drawn]:

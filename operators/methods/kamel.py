@@ -1,10 +1,9 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from operators.datasets.facts import Facts, with_right_labels
 from operators.datasets.kamel import sliced
@@ -24,6 +23,9 @@ from operators.metrics.kamel.precision_recall import precision_recall
 from operators.prompts.few_shot import FewShot, expand
 from operators.tables.kamel import kamel as tables
 from operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",
@@ -70,7 +72,7 @@ def _report(result: Result) -> Report:
     return Report(found, _figures(by_cardinality, by_kind), _TITLES)
 
 
-def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, Figure]:
+def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, "Figure"]:
     """Figures 1a and 1b, of strict matching with all labels."""
     models = ", ".join(by_kind["model"].unique(maintain_order=True))
     return {

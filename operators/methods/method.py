@@ -6,10 +6,9 @@ package with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import polars as pl
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from operators.datasets.facts import Facts, Slice
@@ -21,6 +20,9 @@ from operators.metrics.noise.flip_rate import flip_rate
 from operators.prompts.expansion import Expansion
 from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -115,7 +117,7 @@ class Report:
     """
 
     tables: Mapping[str, pl.DataFrame]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, "Figure"] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     raw: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 

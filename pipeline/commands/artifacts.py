@@ -74,16 +74,25 @@ def _prune(asked: argparse.Namespace) -> int:
     chosen = unneeded(items, unfinished=asked.unfinished)
     if not chosen:
         what = f"all of {_sum(items, 'are needed')}" if items else "there are no artifacts"
-        print(f"nothing to remove: {what}")
+        print(f"nothing to remove: {what}{_begun(items)}")
         return 0
     if not asked.yes:
         print(shown(_table(chosen)))
-        print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them")
+        more = "" if asked.unfinished else _begun(items)
+        print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{more}")
         return 0
     names = [item.folder for item in chosen]
     gone = set(removed(store, names, where["results"], unfinished=asked.unfinished))
     print(f"removed {_sum([item for item in chosen if item.folder in gone], 'needed by nothing')}")
     return 0
+
+
+def _begun(items: Sequence["Item"]) -> str:
+    """What --unfinished would remove; empty if there is nothing."""
+    from pipeline.inventory.prune import unneeded
+
+    found = [item for item in unneeded(items, unfinished=True) if item.needs]
+    return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
 
 
 def _table(items: Sequence["Item"]) -> str:

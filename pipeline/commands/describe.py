@@ -3,6 +3,7 @@
 import argparse
 
 from pipeline.commands.arguments import Parser
+from pipeline.commands.shown import shown
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -28,5 +29,5 @@ def _describe(asked: argparse.Namespace) -> int:
 
     options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
     for line in describe(asked.name, asked.path, **options):
-        print(line)
+        print(shown(line))
     return 0

@@ -65,11 +65,12 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card."""
-    from pipeline import api
     from pipeline.config.settings import load
 
     settings = load(asked.overrides)
     if settings.budget is None:
+        from pipeline import api
+
         print(shown(f"\n{api.done(settings)}"))
         return 0
     from operators.tables.runs.estimates import written

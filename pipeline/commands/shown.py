@@ -40,17 +40,28 @@ def _is_rule(row: Sequence[str]) -> bool:
 
 
 def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
-    """The columns of each table: as many as fit, wrapped between words; the first in each."""
+    """The columns of each table: as many as fit, wrapped between words; all name their rows."""
     first, *others = (_longest_word(column) for column in zip(*cells, strict=True))
     needs = [first, *(min(each, _LONG) for each in others)]
-    part = [0]
-    for column in range(1, len(needs)):
+    names = _names(cells, needs, width)
+    part = names
+    for column in range(len(names), len(needs)):
         longer = [*part, column]
-        if len(part) > 1 and _EDGE + _BETWEEN * len(part) + sum(needs[i] for i in longer) > width:
+        wide = _EDGE + _BETWEEN * len(part) + sum(needs[i] for i in longer)
+        if len(part) > len(names) and wide > width:
             yield part
-            longer = [0, column]
+            longer = [*names, column]
         part = longer
     yield part
+
+
+def _names(cells: Cells, needs: Sequence[int], width: int) -> list[int]:
+    """The first columns that together name each row; only the first, if they take half the room."""
+    for n in range(1, len(needs)):
+        if len({tuple(row[:n]) for row in cells}) == len(cells):
+            names = [*range(n)]
+            return names if sum(needs[:n]) + _BETWEEN * n <= width // 2 else [0]
+    return [0]
 
 
 def _longest_word(cells: Sequence[str]) -> int:

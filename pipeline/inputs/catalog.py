@@ -189,7 +189,10 @@ def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
 
 
 def _by_hand(entry: Entry) -> str:
-    return f"copy its files from {entry.source.id} and give benchmark.path=<their folder>"
+    return (
+        f"copy its files from {entry.source.id} and give benchmark.path=<their folder>, or --path "
+        "to catalog and describe"
+    )
 
 
 def _folder(entry: Entry) -> Path:

@@ -16,6 +16,7 @@ import polars as pl
 
 from operators.errors import DamagedFileError
 from operators.redact import redacted
+from operators.wording import few
 from pipeline.execution.plan import Plan
 from pipeline.machine import processor, secrets
 from pipeline.machine.checkout import commit
@@ -49,7 +50,6 @@ ESTIMATES = (*ESTIMATED.values(), "estimates.md")
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
-_FEW = 4
 _LOG = logging.getLogger("factsweep")
 
 
@@ -109,9 +109,7 @@ def replaced(store: Store, plan: Plan) -> str | None:
         return None
     now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": _artifacts(plan)}
     before, after = map(_measured, (found, redacted(now, secrets.known())))
-    changed = list(differences(before, after)) or ["versions"]
-    more = [f"{len(changed) - _FEW} more"] if len(changed) > _FEW else []
-    why = "; ".join([*changed[:_FEW], *more])
+    why = few(list(differences(before, after)) or ["versions"])
     return (
         f"the results in {store.where()} are of another run ({why}) and will be replaced; to keep "
         "them, stop and give another run_name=…"

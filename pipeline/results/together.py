@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from operators.datasets.facts import Facts
 from operators.methods import METHODS
+from operators.wording import few
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
 from pipeline.storage.recipe import differences
@@ -103,10 +104,9 @@ def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
             if rival is None:
                 chosen.append(branch)
                 continue
-            lines = "; ".join(_conflict(rival, branch))
             notes.append(
                 f"skipped: {name} of the run {branch.run}; the later run {rival.run} measured the "
-                f"same otherwise ({lines})."
+                f"same otherwise ({few(_conflict(rival, branch))})."
             )
         kept += sorted(chosen, key=lambda each: each.seed)
         if len(chosen) > 1:

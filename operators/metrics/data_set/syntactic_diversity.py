@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from operators.errors import InputError
 from operators.metrics.data_set.pairwise import mean_distance
@@ -56,6 +54,9 @@ def centrality(heads: Sequence[int]) -> Centrality:
         raise InputError(f"heads {list(heads)} have no root; a root is its own head.")
     head = np.where(head == words, roots[0], head)
     joined = words[words != roots[0]]
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
+
     edges = csr_array((np.ones(n - 1), (joined, head[joined])), shape=(n, n))
     distances = shortest_path(edges, directed=False, unweighted=True)
     if not np.isfinite(distances).all():

@@ -4,8 +4,6 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from operators.datasets.told_apart import answers_told_apart, told_apart
 from operators.matching.answer_set import Matching, answer_set
@@ -107,5 +105,8 @@ def _n_matched(hits: pl.DataFrame) -> int:
     """The most right answers of a pair that each have a given answer of their own."""
     places = hits.select(pl.col("gold", "answer").rank("dense").cast(pl.Int64) - 1)
     gold, answer = (places[name].to_numpy() for name in places.columns)
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     graph = csr_array((np.ones(len(gold)), (gold, answer)))
     return int((maximum_bipartite_matching(graph) >= 0).sum())

@@ -1,17 +1,22 @@
 """The calibration figure: how often the model is right, at each level of confidence (Figure 1)."""
 
-import polars as pl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+import polars as pl
+
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.series import SERIES
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def calibration_figure(bins: pl.DataFrame, title: str) -> Figure:
+
+def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     """One line per setting through its bins, and the diagonal of a perfectly calibrated model.
 
     `bins` has setting, mean_confidence and mean_accuracy, one row per bin.
     """
-    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
+    figure = canvas(4.6, 4.4)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     for number, setting in enumerate(bins["setting"].unique(maintain_order=True)):

@@ -1,12 +1,16 @@
 """Calibration curves of several runs side by side (Figures 1, 5 and 6 of BELIEF)."""
 
 import math
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PANEL_INCHES = 2.3
 _MOST_IN_A_ROW = 4
@@ -14,7 +18,7 @@ _MOST_IN_A_ROW = 4
 _STROKES = ("-", ":", "-.")
 
 
-def calibration_panels(bins: pl.DataFrame, title: str) -> Figure:
+def calibration_panels(bins: pl.DataFrame, title: str) -> "Figure":
     """One panel per model, and in it one line per setting; or whatever `panel` and `series` name.
 
     `bins` has panel, series, mean_confidence and mean_accuracy, one row per bin. A series looks the
@@ -30,7 +34,7 @@ def calibration_panels(bins: pl.DataFrame, title: str) -> Figure:
         max(_PANEL_INCHES * n_columns + 0.4, 3.4),
         (_PANEL_INCHES + 0.2) * n_rows + 0.8 + 0.2 * legend_rows,
     )
-    figure = Figure(figsize=size, layout="constrained")
+    figure = canvas(*size)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, bins.filter(panel=panel), series)
@@ -55,7 +59,7 @@ def calibration_panels(bins: pl.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, bins: pl.DataFrame, series: list[str]) -> None:
+def _draw(axes: "Axes", bins: pl.DataFrame, series: list[str]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     for number, name in enumerate(series):
         points = bins.filter(series=name).sort("mean_confidence")

@@ -1,9 +1,14 @@
 """How much a model knows by its mean prompt, by its best template, by any prompt (Table 7)."""
 
-import polars as pl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+import polars as pl
+
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _LABELS = {
     "acc_at_1": "mean prompt",
@@ -29,13 +34,13 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_LABELS))
 
 
-def coverage_figure(shares: pl.DataFrame) -> Figure:
+def coverage_figure(shares: pl.DataFrame) -> "Figure":
     """One row per run: three marks on the scale from 0 to 1, each with its 95 % interval.
 
     `shares` is what `coverage` gives.
     """
     runs = shares["run"].unique(maintain_order=True).to_list()
-    figure = Figure(figsize=(5.2, 0.3 * len(runs) + 1.2), layout="constrained")
+    figure = canvas(5.2, 0.3 * len(runs) + 1.2)
     axes = figure.add_subplot()
     for (metric, label), (colour, marker) in zip(_LABELS.items(), SERIES, strict=False):
         rows = shares.filter(metric=metric)

@@ -1,15 +1,20 @@
 """The heat map of what runs know in common (Figure 2 of BELIEF, Figure 4 of its 2025 version)."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.numbers import SHORT_SHARE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DARK = 0.7  # where black text on the map's blue is no longer read with ease
 
 
-def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> Figure:
+def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     """One square per pair of runs: the share of the left run's knowledge that the top run has.
 
     `shares` has run, other and value. What was not measured is grey, with a dash.
@@ -19,7 +24,7 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> Figure:
     values = dict(zip(shares.select("run", "other").rows(), shares["value"], strict=True))
     square = [[values.get((run, other)) for other in runs] for run in runs]
     side = 0.55 * len(runs) + 1.8
-    figure = Figure(figsize=(side, side + 0.6), layout="constrained")
+    figure = canvas(side, side + 0.6)
     axes = figure.add_subplot()
     axes.set_facecolor("0.85")
     axes.imshow(np.array(square, dtype=float), cmap="Blues", vmin=0, vmax=1)

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.figure import Figure
 
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.relations import is_relation, label_of, named, relation_id
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PARTS = ("min", "mean", "max")
 
@@ -43,12 +47,12 @@ def spread_by_relation(
     return wide.drop_nulls().sort("mean", "relation", descending=[True, False])
 
 
-def template_spread_figure(spread: pl.DataFrame, title: str) -> Figure:
+def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":
     """One bar per relation from its worst to its best template, with a dot at the mean.
 
     `spread` has relation, min, mean and max (`spread_by_relation`).
     """
-    figure = Figure(figsize=(5.2, 0.19 * spread.height + 1.3), layout="constrained")
+    figure = canvas(5.2, 0.19 * spread.height + 1.3)
     axes = figure.add_subplot()
     places = range(spread.height)
     (bar, _), (dot, marker) = SERIES[:2]

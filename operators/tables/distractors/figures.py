@@ -1,15 +1,18 @@
 """The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from operators.metrics.distractors.extrapolation import Line, log_linear
 from operators.tables.distractors.distractors import MEASURES, NAMES
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Figure 8: the number that is extrapolated, and the one that is asked for.
 EXTRAPOLATED, TARGET = "avg_at_20", 0.9
@@ -25,12 +28,12 @@ class Axes(NamedTuple):
     log: bool = False
 
 
-def lines_figure(points: pl.DataFrame, axes_of: Axes) -> Figure:
+def lines_figure(points: pl.DataFrame, axes_of: Axes) -> "Figure":
     """One line per series, through its points in the order of x.
 
     `points` has series, x and y.
     """
-    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    figure = canvas(5.2, 3.6)
     axes = figure.add_subplot()
     rows = points.drop_nulls("y")
     for number, series in enumerate(rows["series"].unique(maintain_order=True)):
@@ -132,7 +135,7 @@ def sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> Sizes:
     return Sizes(points, log_linear(logs, points["value"].to_list()))
 
 
-def sizes_figure(found: Sizes) -> Figure:
+def sizes_figure(found: Sizes) -> "Figure":
     """Avg@20 over the number of parameters, with the fitted line up to where it reaches 90 %."""
     points = found.points.select(series=pl.lit("models"), x="parameters", y=100 * pl.col("value"))
     figure = lines_figure(points, Axes("parameters", "Avg@20 in %", "Avg@20 by model size", True))

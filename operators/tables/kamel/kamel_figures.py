@@ -1,17 +1,22 @@
 """Figures 1a and 1b of the KAMEL paper: F1 by number of answers, and of literals and entities."""
 
-import polars as pl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+import polars as pl
+
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.series import SERIES
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def cardinality_figure(slices: pl.DataFrame, title: str) -> Figure:
+
+def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
     """Figure 1a: one line per series, with its intervals, over the number of right answers.
 
     `slices` has series, cardinality, f1, ci_low and ci_high (`tables.kamel.by_slice`).
     """
-    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    figure = canvas(4.6, 3.6)
     axes = figure.add_subplot()
     rows = slices.with_columns(pl.col("cardinality").cast(pl.Int64)).drop_nulls("f1")
     for number, series in enumerate(rows["series"].unique(maintain_order=True)):
@@ -28,12 +33,12 @@ def cardinality_figure(slices: pl.DataFrame, title: str) -> Figure:
     return figure
 
 
-def kind_figure(slices: pl.DataFrame, title: str) -> Figure:
+def kind_figure(slices: pl.DataFrame, title: str) -> "Figure":
     """Figure 1b: for each series a bar of its entity queries and one of its literal queries.
 
     `slices` has series, kind, f1, ci_low and ci_high (`tables.kamel.by_slice`).
     """
-    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    figure = canvas(4.6, 3.6)
     axes = figure.add_subplot()
     names = slices["series"].unique(maintain_order=True).to_list()
     for number, kind in enumerate(("entity", "literal")):

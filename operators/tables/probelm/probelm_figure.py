@@ -1,23 +1,27 @@
 """Figure 2 of the PRobELM paper: plausibility over time frames, with each model's cut-off."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.figure import Figure
 
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def frames_figure(
     frames: pl.DataFrame, title: str, cutoffs: Mapping[str, str] | None = None
-) -> Figure:
+) -> "Figure":
     """One line per series over its time frames, with intervals; a dotted line at its cut-off.
 
     `frames` has series, frame (2023-11), value, ci_low and ci_high (`tables.probelm.over_frames`);
     `cutoffs` has the month in which a series' training data ends. A marker is hollow where the
     frame begins before it.
     """
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    figure = canvas(6.4, 3.8)
     axes = figure.add_subplot()
     rows = frames.drop_nulls("value")
     for number, series in enumerate(rows["series"].unique(maintain_order=True)):

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from operators.metrics.belief.knowledge_state import STATES
 from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from operators.metrics.comparing.paired_terms import METRICS
 from operators.metrics.estimates.metric import headings
+from operators.tables.shared.canvas import canvas
 from operators.tables.shared.differences import interval, number, p_holm
 from operators.tables.shared.numbers import COUNT, decimal
 from operators.tables.shared.relations import label_of, named
 from operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))
@@ -153,7 +157,7 @@ def differences_figure(
     alpha: float,
     margin: float | None = None,
     relation_labels: Mapping[str, str] = _NO_LABELS,
-) -> Figure:
+) -> "Figure":
     """The difference of one metric by relation, with 95 % intervals; everything at the top.
 
     `comparison` has the columns COMPARISON. A filled marker is a difference whose p, after Holm's
@@ -162,7 +166,7 @@ def differences_figure(
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
-    figure = Figure(figsize=(6.4, 0.24 * rows.height + 1.7), layout="constrained")
+    figure = canvas(6.4, 0.24 * rows.height + 1.7)
     axes = figure.add_subplot()
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
@@ -180,7 +184,7 @@ def differences_figure(
     return figure
 
 
-def _draw(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
+def _draw(axes: "Axes", rows: pl.DataFrame, alpha: float) -> None:
     """The intervals and the differences, row below row."""
     colour, marker = SERIES[0]
     places = pl.Series(range(rows.height), dtype=pl.Float64)

@@ -46,6 +46,18 @@ def test_long_name_goes_on_in_the_next_line_and_loses_nothing(
     assert name in "".join(each[3].strip() for each in cells)
 
 
+def test_each_part_of_a_table_names_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [
+        {"setting": "zero-shot", "metric": metric, "estimate": "." + "1" * 20, "note": "b" * 20}
+        for metric in ("Acc@1", "SD")
+    ]
+    lines = shown(markdown(pl.DataFrame(rows))).split("\n")
+    heads = [line for line in lines if "| setting" in line]
+    assert len(heads) == 2
+    assert all("| metric" in head for head in heads)
+
+
 def test_table_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = markdown(CARD.select("metric", "zero-shot"))

@@ -53,6 +53,20 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which each table is whole."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+def test_describe_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["describe", "kamel-mini"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_describe_entry_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "myriadlama-mini"]) == 0
     printed = capsys.readouterr().out

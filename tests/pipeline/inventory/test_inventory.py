@@ -271,6 +271,21 @@ def test_commands_list_then_remove(
     assert capsys.readouterr().out.startswith("0 artifacts in ")
 
 
+def test_prune_says_what_no_known_run_has_begun(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    facts = plan.branches[0].facts
+    for each in of(plan) - {facts.folder}:
+        plan.store.drop(f"{each}/manifest.json")
+    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["prune", *where]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"nothing to remove: all of {len(of(plan))} artifacts are needed, ")
+    assert f"; --unfinished removes {len(of(plan))} artifacts begun by no known run, " in out
+
+
 def test_verify_of_a_pruned_store_finds_nothing_wrong(
     done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
