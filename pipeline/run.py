@@ -16,7 +16,8 @@ from operators.errors import DamagedFileError, DecodingError, FactsweepError, In
 from operators.methods.method import Method
 from pipeline.config.settings import Run
 from pipeline.costs import rates
-from pipeline.execution import cause, cluster, dag, progress
+from pipeline.execution import cause, cluster, dag, leaving, progress
+from pipeline.execution.metrics import Metrics
 from pipeline.execution.plan import Plan, planned, warnings
 from pipeline.execution.repair import repair, settle
 from pipeline.execution.tally import tally_actor
@@ -145,7 +146,7 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat, live = pulse.Beat(plan.run), LivePage(plan)
+        beat, live, metrics = pulse.Beat(plan.run), LivePage(plan), Metrics(plan.run.name)
         counts: dict[str, float] = {}
         if live.where:
             bar.say(f"what is done so far: {live.where}")
@@ -154,10 +155,12 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
+                tally.leave.remote(leaving.draining())
                 writer.check()
                 counts = _show(bar, beat, tally)
                 start.check(counts)
                 live.look(counts)
+                metrics.show(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise _ours(error) from error
@@ -222,10 +225,13 @@ class _Start:
                 found = f"{len(logs)} loading the model. See what hangs in {logs[0]}"
             else:
                 found = f"{cluster.room(self._settings)}. Free some, ask for less"
-            raise DecodingError(
+            error = DecodingError(
                 f"no engine was ready after cluster.start_s={limit_s:g} seconds: {found}, or wait "
                 "longer."
             )
+            for line in cause.last_lines(Path(logs[0])) if logs else ():
+                error.add_note(f"its log: {line}")
+            raise error
 
 
 def _stop(pending: list[Any], tally: Any) -> None:

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pipeline.machine import logs
 from pipeline.machine.secrets import hidden
 
 SILENT = "it wrote nothing, so it was killed from outside, for want of memory say"
 _READ_BYTES = 2**18
 _LONGEST = 400
+_LAST = 8  # lines of a log that a message ends with
 # A line that a traceback ends with, bare or behind the prefixes of vLLM's processes.
 _RAISED = re.compile(
     r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:? ?.*)$"
@@ -34,8 +36,14 @@ def of_log(log: Path) -> str:
     for lines in written:
         if found := list(_errors(lines)):
             return _short(found[-1])
-    last = [line for lines in written for line in lines][-3:]
+    last = [line for lines in written for line in lines if not logs.is_note(line)][-3:]
     return _short(" / ".join(last)) if last else SILENT
+
+
+def last_lines(log: Path) -> list[str]:
+    """The last lines that an engine wrote to its log, for a message; none of one elsewhere."""
+    written = _lines(log) or _lines(log.with_suffix(".out"))
+    return [_short(line) for line in written[-_LAST:]]
 
 
 def whole_log(log: Path) -> str:

@@ -72,6 +72,11 @@ class Lives:
         """The engine ends because it was told to."""
         self._places[place].alive = None
 
+    def node(self, place: str) -> str | None:
+        """The node that the engine is on, where one is known to live."""
+        life = self._places[place].alive
+        return None if life is None else life.node
+
     def suspects(self, place: str) -> list[str]:
         """What engines died of since the last answer."""
         return list(self._places[place].deaths)

@@ -7,7 +7,8 @@ losing a node loses only what was in flight.
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import ray
 from operators.errors import DecodingError, FactsweepError, StoppedError
 from operators.prompts.tokens import visible
 from pipeline.config.settings import Run
-from pipeline.execution import cause, engine
+from pipeline.execution import cause, engine, leaving
 from pipeline.execution.budget import TallyPurse, paid
 from pipeline.execution.cluster import placement
 from pipeline.execution.made_of import check_planned
@@ -26,11 +27,14 @@ from pipeline.execution.watchdog import Watchdog
 from pipeline.execution.work import begin, finish, leased, work
 from pipeline.inputs import models
 from pipeline.inputs.models import Weights
+from pipeline.machine import logs
 from pipeline.machine.secrets import hidden_traceback
 from pipeline.stages import decode, trial
 from pipeline.stages.answer import software
 from pipeline.stages.decode import Work
 from pipeline.storage.lease import Lease
+
+_GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
 
 
 def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: None) -> None:
@@ -41,10 +45,11 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
                 begin(branch, leased(artifact, leases))
     items = [item for item in work(plan, leases) if item.chosen is None or decode.n_left(item)]
     if items:
-        _announce(items, tally)
+        left = [_answers(item, n) for item, n in zip(items, decode.left(items), strict=True)]
+        tally.announce.remote(dict(zip(map(_shard, items), left, strict=True)))
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
-        _decode(plan, items, tally)
+        _decode(plan, largest_first(items, left), tally)
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
     for branch in plan.branches:
@@ -53,10 +58,12 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
                 finish(branch, leased(artifact, leases), question)
 
 
-def _announce(items: list[Work], tally: Any) -> None:
-    """Say how many answers each shard lacks."""
-    lacking = zip(items, decode.left(items), strict=True)
-    tally.announce.remote({_shard(item): _answers(item, n) for item, n in lacking})
+def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
+    """The work in the order in which it is handed out: so that engines end at much the same time.
+
+    What is as large as another stays in its order: settings one after the other.
+    """
+    return [items[i] for i in sorted(range(len(items)), key=lambda i: -left[i])]
 
 
 def _shard(item: Work) -> str:
@@ -85,7 +92,11 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         fn_constructor_args=(run, plan.weights, tally),
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(
-            min_size=size[0], max_size=size[1], max_tasks_in_flight_per_actor=2
+            min_size=size[0],
+            max_size=size[1],
+            # On a cluster all that the work needs is asked for at once, and not in doubling steps.
+            initial_size=size[0] if run.cluster.address is None else size[1],
+            max_tasks_in_flight_per_actor=2,
         ),
         **placement(run),
     )
@@ -116,13 +127,13 @@ class Decoder:
         self._stopping = False
         self._has_answered = False
         self._is_first = False
-        # Ray's notice that the node goes: what is finished is published before the process ends.
+        # What is finished is published before the process ends; so it is where the node goes.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
         self._hopeless: DecodingError | None = None
         self._purse = None if run.max_cost is None else TallyPurse(tally)
         if lost := self._lives("born", context.get_node_id(), str(cause.own_log())):
-            self._hopeless = self._died(cause.of_log(Path(lost)))
+            self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names.
@@ -135,25 +146,9 @@ class Decoder:
         if self._hopeless is not None:
             return self._hopeless
         try:
-            run = self._run
-            here = software(run.method.ask.ability, run.decoding)
-            check_planned({"software": here}, item.artifact)
-            loaded, tokenizer = self._loaded
-            self._show_first(item, tokenizer)
-            with self._watchdog.on_guard(run.cluster.stall_s):
-                if not self._begin(item):
-                    self._prove(item, loaded, tokenizer)
-                    self._lives("asked", _shard(item))
-                    decode.decode(item, loaded, tokenizer, self._report, self._purse)
-                    self._tally.end.remote(self._name)
+            self._publish(item)
         except StoppedError as error:
-            if str(error) == decode.BROKE:
-                self._tally.stop.remote()  # the others have no more than this one
-                return error
-            # Where the user stops the run, the other engines need the time to publish theirs.
-            if self._stopping:
-                self._lives("ended")
-                os._exit(0)
+            return self._stopped(error)
         except DecodingError as error:
             return DecodingError(f"{error} The last one died of {self._last_death()}.")
         except FactsweepError as error:
@@ -161,11 +156,41 @@ class Decoder:
         except Exception as error:
             sys.stderr.write(hidden_traceback())
             sys.stderr.flush()
-            if hopeless := self._died(cause.of_error(error, cause.own_log())):
+            log = cause.own_log()
+            if hopeless := self._died(cause.of_error(error, log), log):
                 return hopeless
             # A dead engine must not go on taking shards: its process ends, and Ray starts
             # another, while whoever is free does the shard.
             os._exit(1)
+        return None
+
+    def _publish(self, item: Work) -> None:
+        """Decode a shard; the engine is loaded for the first one."""
+        run = self._run
+        here = software(run.method.ask.ability, run.decoding)
+        check_planned({"software": here}, item.artifact)
+        if self._is_asked():
+            raise StoppedError
+        loaded, tokenizer = self._loaded
+        self._show_first(item, tokenizer)
+        with self._watchdog.on_guard(run.cluster.stall_s), leaving.at_work():
+            if self._begin(item):
+                raise StoppedError
+            self._prove(item, loaded, tokenizer)
+            self._lives("asked", _shard(item))
+            self._note(item, "begins")
+            decode.decode(item, loaded, tokenizer, self._report, self._purse)
+            self._tally.end.remote(self._name)
+            self._note(item, "has published")
+
+    def _stopped(self, error: StoppedError) -> StoppedError | None:
+        """What comes of a shard that was not decoded to its end, as somebody wished."""
+        if str(error) == decode.BROKE:
+            self._tally.stop.remote()  # the others have no more than this one
+            return error
+        # Where the user stops the run, the other engines need the time to publish theirs.
+        if self._is_asked() or ray.get(self._tally.is_leaving.remote(self._name)):
+            self._leave()
         return None
 
     def _prove(self, item: Work, loaded: Any, tokenizer: Any) -> None:
@@ -186,10 +211,15 @@ class Decoder:
     def _lives(self, event: str, *details: str) -> Any:
         return ray.get(self._tally.lives.remote(event, self._name, *details))
 
-    def _died(self, why: str) -> DecodingError | None:
+    def _died(self, why: str, log: Path) -> DecodingError | None:
         """Tell that an engine died here; returns an error where no other is to be tried."""
         hopeless = self._lives("died", why)
-        return DecodingError(f"{self._weights.model.name} {hopeless}") if hopeless else None
+        if not hopeless:
+            return None
+        error = DecodingError(f"{self._weights.model.name} {hopeless}")
+        for line in cause.last_lines(log):
+            error.add_note(f"its log: {line}")
+        return error
 
     def _last_death(self) -> str:
         return str(ray.get(self._tally.last_death.remote()))
@@ -219,12 +249,29 @@ class Decoder:
         self._watchdog.beat()
         work = (self._name, _shard(item), _answers(item, decode.n_left(item)))
         asked = ray.get(self._tally.begin.remote(*work))
-        return bool(asked) or self._stopping
+        return bool(asked) or self._is_asked()
 
     def _report(self, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
         asked = bool(ray.get(self._tally.add.remote(counts, self._name)))
-        return asked or self._stopping
+        return asked or self._is_asked()
+
+    def _is_asked(self) -> bool:
+        """Whether this process or this node is to end, and no other."""
+        return self._stopping or leaving.is_asked()
+
+    def _leave(self) -> None:
+        """End, so that Ray hands the shard to another engine; what is finished is published."""
+        self._lives("ended")
+        if leaving.is_asked():
+            # Ray does not know yet, and would start another engine here. The node ends this one.
+            time.sleep(_GOING_S)
+        os._exit(0)
+
+    def _note(self, item: Work, what: str) -> None:
+        """Write into the log of this engine what it is at."""
+        sys.stderr.write(f"{logs.line(f'engine {self._name} {what} shard {_shard(item)}')}\n")
+        sys.stderr.flush()
 
     def _stop(self, _signal: int, _frame: object) -> None:
         self._stopping = True

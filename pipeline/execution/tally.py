@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from operators.engines.prices import Purse
@@ -34,6 +34,7 @@ class Tally:
         self._notes: list[str] = []
         self._stopping = False
         self._purse = Purse(math.inf)
+        self._going: frozenset[str] = frozenset()
 
     def stop(self) -> None:
         """Ask all engines to stop at their next report."""
@@ -55,6 +56,14 @@ class Tally:
         """What is spent."""
         return self._purse.spent
 
+    def leave(self, nodes: Collection[str]) -> None:
+        """Ask the engines on these nodes, which are about to go, to stop at their next report."""
+        self._going = frozenset(nodes)
+
+    def is_leaving(self, engine: str) -> bool:
+        """Whether the engine's node is about to go."""
+        return self._lives.node(engine) in self._going
+
     def announce(self, left: Mapping[str, int]) -> None:
         """Say how many answers each shard lacks."""
         self._left = dict(left)
@@ -71,7 +80,7 @@ class Tally:
         return self.add({}, engine)
 
     def add(self, counts: Mapping[str, float], engine: str | None = None) -> bool:
-        """Add to the counts, in the name of an engine; returns whether to stop."""
+        """Add to the counts, in the name of an engine; returns whether it is to stop."""
         for name, value in counts.items():
             self._counts[name] += value  # type: ignore[assignment]
         if engine is not None:
@@ -80,7 +89,7 @@ class Tally:
                 self._lives.answered(engine)
             if (shard := self._at.get(engine)) is not None:
                 self._left[shard] -= int(counts.get("answers", 0))
-        return self._stopping
+        return self._stopping or (engine is not None and self.is_leaving(engine))
 
     def end(self, engine: str) -> None:
         """An engine has published its shard."""

@@ -10,10 +10,13 @@ import yaml
 from operators.errors import InputError
 from pipeline.config.launch import KubeRay, Pod
 from pipeline.config.settings import Run
+from pipeline.execution import leaving
 from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from pipeline.launchers import order, tool
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
+_LEAVING = {leaving.VARIABLE: "/tmp/factsweep-leaving"}  # noqa: S108 - of a pod, nobody else's
+_END_S = 10  # of the time that a pod is given, for Ray to end
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
 
 
@@ -115,15 +118,18 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
 
 def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
     """What a pod is made of: one container, which holds what it asks for and no more."""
+    env = {**_LEAVING, **(launch.env or {})}
+    leave = order.leave(max(0, launch.stop_s - _END_S))
     resources = {"cpu": size.cpus, "memory": size.memory, "nvidia.com/gpu": gpus or None}
     volumes = _volumes(launch)
     container = {
         "name": name,
         "image": launch.image,
         "resources": {"requests": _given(resources), "limits": _given(resources)},
-        "env": [{"name": key, "value": str(value)} for key, value in (launch.env or {}).items()],
+        "env": [{"name": key, "value": str(value)} for key, value in env.items()],
         "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
         "volumeMounts": [{"name": each, "mountPath": path} for each, (path, _) in volumes.items()],
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", leave]}}},
         "securityContext": _confined(),
     }
     spec = {

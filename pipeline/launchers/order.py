@@ -4,6 +4,7 @@ import logging
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from operators.errors import InputError
@@ -14,6 +15,7 @@ from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from pipeline.inputs import models
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LEAVE = Path(__file__).with_name("leave.sh").read_text()
 _LOG = logging.getLogger("factsweep")
 
 
@@ -91,6 +93,11 @@ def _commit(run: Run) -> list[str]:
             model.revision,
         )
         return []
+
+
+def leave(within_s: int) -> str:
+    """Lines for the shell of a node that is about to go: its engines publish what is finished."""
+    return f"within_s={within_s}\n{_LEAVE}"
 
 
 def check_no_own_folder() -> None:

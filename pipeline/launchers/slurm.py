@@ -10,6 +10,7 @@ from pipeline.config.settings import Run
 from pipeline.execution.cluster import gpus_per_engine
 from pipeline.launchers import order, tool
 
+_LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
 BODY = Path(__file__).with_name("slurm.sh").read_text()
 
 
@@ -35,6 +36,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
             f'logs="$PWD"/{shlex.quote(_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",
             f"requeues={launch.requeues}",
+            f"leave={shlex.quote(order.leave(_LEAVE_S))}",
             "",
             BODY,
         ]

@@ -61,14 +61,15 @@ if [[ $interface ]]; then export NCCL_SOCKET_IFNAME=$interface GLOO_SOCKET_IFNAM
 
 # What a node does. --block keeps Ray in its step: when the step ends, so does Ray.
 node='
-logs=$1/${SLURM_RESTART_COUNT:-0}/${SLURMD_NODENAME:-$(hostname)} interface=$2
-shift 2
+logs=$1/${SLURM_RESTART_COUNT:-0}/${SLURMD_NODENAME:-$(hostname)} interface=$2 leave=$3
+shift 3
 temp=$(mktemp -d "/tmp/fs-$SLURM_JOB_ID-XXXXXX")  # short: the paths of sockets end at 107 characters
 export RAY_TMPDIR=$temp           # nobody else may look into it; Ray opens its own folder to all
+export FACTSWEEP_LEAVING=$temp/leaving
 if [[ $interface ]]; then set -- "$@" --node-ip-address="$(address "$interface")"; fi
 ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 "$@" &
 ray=$!
-trap "kill -TERM $ray" TERM
+trap "eval \"\$leave\"; kill -TERM $ray" TERM
 code=0
 wait "$ray" || code=$?
 while kill -0 "$ray" 2>/dev/null; do
@@ -82,7 +83,7 @@ exit "$code"
 # A step of its own for each node: one that dies, or that is late, is no other's end.
 ray_start() {  # ray_start NODE RAY_OPTION…
     srun --nodes=1 --ntasks=1 --nodelist="$1" --no-kill --kill-on-bad-exit=0 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-        bash -c "$node" node "$logs" "$interface" --num-cpus="$SLURM_CPUS_PER_TASK" "${@:2}" &
+        bash -c "$node" node "$logs" "$interface" "$leave" --num-cpus="$SLURM_CPUS_PER_TASK" "${@:2}" &
 }
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 ray_start "${nodes[0]}" --head --node-ip-address="$ip" --port="$port" --ray-client-server-port="$client_port" \

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Literal
@@ -12,24 +13,84 @@ LOG = logging.getLogger("factsweep")
 Form = Literal["text", "json"]
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 _TIME = "%Y-%m-%d %H:%M:%S"
+_LEVEL = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_HEAD = re.compile(
+    rf"(?:\([^)]*\) )*(?:(?P<time>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d) (?P<level>{_LEVEL})"
+    rf"|(?P<its_level>{_LEVEL}) (?P<its_time>\d\d-\d\d \d\d:\d\d:\d\d)) "
+)
+_AT = re.compile(r" engine \w+ (begins|has published) shard (\S+)$")
 
 
 class _Json(logging.Formatter):
-    """A log line as one JSON object: time (ISO 8601), level, message."""
+    """A log line as one JSON object: time (ISO 8601), level, run, engine, shard, message.
+
+    What is not known is null.
+    """
+
+    def __init__(self, run: str | None = None) -> None:
+        super().__init__()
+        self._run = run
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        content = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "message": hidden(record.getMessage()),
-        }
-        return json.dumps(content, ensure_ascii=False)
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return _object(time, record.levelname, self._run, hidden(record.getMessage()))
 
 
-def formatter(form: Form) -> logging.Formatter:
-    """What writes a log record as a line."""
-    return _Json() if form == "json" else Formatter(_TEXT, _TIME)
+def _object(
+    time: str | None,
+    level: str,
+    run: str | None,
+    message: str,
+    *,
+    engine: int | None = None,
+    shard: str | None = None,
+) -> str:
+    content = {
+        "time": time,
+        "level": level,
+        "run": run,
+        "engine": engine,
+        "shard": shard,
+        "message": message,
+    }
+    return json.dumps(content, ensure_ascii=False)
+
+
+def formatter(form: Form, run: str | None = None) -> logging.Formatter:
+    """What writes a log record as a line, of a run if there is one."""
+    return _Json(run) if form == "json" else Formatter(_TEXT, _TIME)
+
+
+def is_note(line: str) -> bool:
+    """Whether an engine's log tells here which shard it is at, and nothing of how it is."""
+    return _AT.search(line) is not None
+
+
+def structured(text: str, run: str, engine: int) -> str:
+    """What an engine wrote, as JSON lines.
+
+    Time and level are those that a line begins with, ours or vLLM's; without any, those of the line
+    before. The shard is the one that the engine began last.
+    """
+    time: str | None = None
+    level, shard = "INFO", None
+    found = []
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            level = head["level"] or head["its_level"]
+            time = _moment(head["time"] or f"{datetime.now().year}-{head['its_time']}")
+        if (at := _AT.search(line)) and at[1] == "begins":
+            shard = at[2]
+        found.append(_object(time, level, run, line, engine=engine, shard=shard))
+    return "".join(f"{line}\n" for line in found)
+
+
+def _moment(text: str) -> str | None:
+    try:
+        return datetime.strptime(text, _TIME).astimezone(UTC).isoformat(timespec="milliseconds")
+    except ValueError:
+        return None
 
 
 def to_stderr() -> None:

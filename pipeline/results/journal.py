@@ -22,6 +22,9 @@ from pipeline.results.pulse import State
 from pipeline.storage.store import Store
 
 _FOLDER = "logs"
+_MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
+_KEPT = 3  # that were set aside
+_MOST_ENGINES = 200  # whose logs are kept, the newest
 _STOPS = (KeyboardInterrupt, StoppedError)
 _NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
 
@@ -34,7 +37,7 @@ def kept(run: Run) -> Iterator[None]:
     """
     store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
     handler = _handler(store, name)
-    handler.setFormatter(logs.formatter(run.log))
+    handler.setFormatter(logs.formatter(run.log, run.name))
     logs.use(run.log)
     level = logs.LOG.level
     logs.LOG.setLevel(logging.INFO)
@@ -99,8 +102,15 @@ def begin(plan: Plan) -> None:
 def keep(run: Run, number: int, text: str) -> None:
     """Put the log of an engine beside that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = f"{_FOLDER}/engine-{stamp}-{number}.log"
-    report.folder(run).put(name, hidden(text).encode())
+    store, text = report.folder(run), hidden(text)
+    if run.log == "json":
+        name = f"engine-{stamp}-{number}.jsonl"
+        text = logs.structured(text, run.name, number)
+    else:
+        name = f"engine-{stamp}-{number}.log"
+    store.put(f"{_FOLDER}/{name}", text.encode())
+    earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
+    store.drop_all([f"{_FOLDER}/{each}" for each in earlier[:-_MOST_ENGINES]])
 
 
 def _handler(store: Store, name: str) -> logging.Handler:
@@ -123,8 +133,22 @@ class _InFolder(logging.Handler):
         """Write a line."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._rotate()
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f"{self.format(record)}\n")
+
+    def _rotate(self) -> None:
+        """Set a log that is full aside: as run.log.1, that as run.log.2, and so on."""
+        if not self._path.exists() or self._path.stat().st_size < _MOST_BYTES:
+            return
+        for number in range(_KEPT, 0, -1):
+            before = self._path if number == 1 else _numbered(self._path, number - 1)
+            if before.exists():
+                before.replace(_numbered(self._path, number))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
 
 
 class _InStore(logging.Handler):
@@ -144,6 +168,9 @@ class _InStore(logging.Handler):
         with suppress(InputError, OSError):
             if self._lines:
                 before = self._store.get(self._name) if self._store.exists(self._name) else b""
+                if len(before) > _MOST_BYTES:
+                    self._store.put(f"{self._name}.1", before)
+                    before = b""
                 self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
         self._lines.clear()
         super().close()

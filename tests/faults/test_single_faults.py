@@ -50,6 +50,8 @@ def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
     assert "nobody does not load: 2 engines in a row died, the last of RuntimeError: no " in (
         done.stderr
     )
+    ends = [line for line in done.stderr.splitlines() if line.startswith("  its log: ")]
+    assert ends[-1] == "  its log: RuntimeError: no kernel image"
 
 
 def test_engine_that_hangs_while_it_loads_ends_the_run(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_cause_error_that_says_something_is_itself(log: Path) -> None:
     assert cause.of_error(ValueError("two\n lines"), log) == "ValueError: two lines"
 
 
+def test_last_lines_end_with_what_was_written_last(log: Path) -> None:
+    log.write_text("".join(f"line {i}\n\n" for i in range(100)))
+    assert cause.last_lines(log)[-2:] == ["line 98", "line 99"]
+    assert len(cause.last_lines(log)) == 8
+
+
+def test_last_lines_of_a_log_elsewhere_are_none(log: Path) -> None:
+    assert cause.last_lines(log) == []
+
+
 def test_cause_has_no_secret(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecretindeed")
     log.write_text("OSError: hf_verysecretindeed is refused\n")

@@ -108,6 +108,13 @@ def test_operators_own_schema_refuses_what_it_does_not_know(operators_own: dict[
             jsonschema.validate(manifest, operators_own)
 
 
+def test_rendered_pods_have_their_engines_publish_before_they_stop() -> None:
+    for each in containers(rendered(*LEAST, "cluster.launch.stop_s=90")):
+        _, _, hook = each["lifecycle"]["preStop"]["exec"]["command"]
+        assert hook.startswith("within_s=80\n")
+        assert "FACTSWEEP_LEAVING" in {variable["name"] for variable in each["env"]}
+
+
 def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
     """The RayJob as a whole is tried once: the operator would do so for any exit code."""
     spec = rendered(*LEAST, "cluster.launch.attempts=5")["spec"]

@@ -1,0 +1,147 @@
+"""A node of a real Ray that is taken away in the middle of a sweep, politely or not.
+
+The node is that of a `ray start --block` on this machine, as in a pod or a step of a job; its GPUs
+are only claimed, and the engine is fake: see sweep.py.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+from pipeline.execution.leaving import VARIABLE
+from pipeline.launchers import order
+from tests.faults.sweep import SMALL, Sweep, kill
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+ON_GPUS = (
+    *SMALL,
+    "cluster.device=cuda",
+    "cluster.rows_per_shard=100",
+    "cluster.rows_per_chunk=10000",  # none is ever full
+    "cluster.seconds_per_chunk=3600",  # nor old
+    "model.tensor_parallel=4",
+)
+N_NODES = 2
+IN_FLIGHT = 2  # prompts that an engine was handed when it stopped
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), (*ON_GPUS, "cluster.device=cpu"))
+    assert sweep.finish().returncode == 0
+    return sweep
+
+
+@pytest.fixture
+def head() -> Iterator[Cluster]:
+    """A head that has four GPUs, and so an engine."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4})
+    yield cluster
+    cluster.shutdown()
+
+
+@contextmanager
+def joined(cluster: Cluster, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A second node with four GPUs, as a process of `ray start`."""
+    ray = Path(sys.executable).with_name("ray")
+    options = ["--num-cpus=2", "--num-gpus=4", "--min-worker-port=0", "--max-worker-port=0"]
+    command = [ray, "start", "--block", f"--address={cluster.address}", *options]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as node:
+        try:
+            while sum(each["Alive"] for each in cluster.global_state.node_table()) < N_NODES:
+                assert node.poll() is None
+                time.sleep(0.2)
+            yield node
+        finally:
+            for each in family(node):
+                kill(each)
+            node.kill()
+
+
+def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """The processes of a node, if it is there."""
+    try:
+        return psutil.Process(node.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Sweep:
+    """A sweep of which both engines have answered many prompts; those were made before."""
+    for stage in ("facts", "prompts", "admitted"):
+        made = Path(calm.store.root, stage)
+        shutil.copytree(made, folder / "artifacts" / stage)
+    places = folder / "places.jsonl"
+    given = (*ON_GPUS, f"cluster.address={cluster.address}", *overrides)
+    sweep = Sweep(folder, given, places=str(places), seconds_per_answer=0.1).start()
+    await_that(sweep, lambda: places.exists() and len(places.read_text().splitlines()) == N_NODES)
+    answered = len(sweep.answered())
+    await_that(sweep, lambda: len(sweep.answered()) > answered + 60)
+    return sweep
+
+
+def await_that(sweep: Sweep, condition: Callable[[], bool]) -> None:
+    while not condition():
+        assert sweep.process is not None
+        if sweep.process.poll() is not None:
+            pytest.fail(sweep.finish().stderr)
+        time.sleep(0.1)
+
+
+def check(sweep: Sweep, calm: Sweep, n_more: int) -> None:
+    """It ends well, with the same tables, and at most so many prompts were asked again."""
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    assert list(sweep.tables().values()) == list(calm.tables().values())
+    assert len(sweep.answered()) <= len(calm.answered()) + n_more
+
+
+def test_node_that_is_sent_sigterm_publishes_what_is_finished(
+    head: Cluster, calm: Sweep, tmp_path: Path
+) -> None:
+    with joined(head) as node:
+        sweep = at_work(head, calm, tmp_path)
+        node.send_signal(signal.SIGTERM)
+        check(sweep, calm, IN_FLIGHT)
+        assert node.wait(60) is not None
+
+
+def test_node_whose_hook_runs_publishes_before_it_is_killed(
+    head: Cluster, calm: Sweep, tmp_path: Path
+) -> None:
+    """The hook is what a pod runs before it is stopped."""
+    variables = {VARIABLE: str(tmp_path / "leaving")}
+    with joined(head, **variables) as node:
+        sweep = at_work(head, calm, tmp_path / "sweep")
+        hook = ["/bin/sh", "-c", order.leave(600)]
+        subprocess.run(hook, env={**os.environ, **variables}, check=True)
+        for each in family(node):
+            kill(each)
+        node.kill()
+        check(sweep, calm, IN_FLIGHT)
+
+
+def test_node_that_is_killed_loses_what_is_younger_than_a_chunk(
+    head: Cluster, calm: Sweep, tmp_path: Path
+) -> None:
+    """Ray's own time to leave is taken away: SIGTERM ends the engine without a word."""
+    with joined(head, RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="0") as node:
+        sweep = at_work(head, calm, tmp_path, "cluster.seconds_per_chunk=1")
+        node.send_signal(signal.SIGTERM)
+        check(sweep, calm, 30)
