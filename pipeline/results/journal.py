@@ -110,7 +110,8 @@ def keep(run: Run, number: int, text: str) -> None:
         name = f"engine-{stamp}-{number}.log"
     store.put(f"{_FOLDER}/{name}", text.encode())
     earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
-    store.drop_all([f"{_FOLDER}/{each}" for each in earlier[:-_MOST_ENGINES]])
+    for each in earlier[:-_MOST_ENGINES]:
+        store.drop(f"{_FOLDER}/{each}")
 
 
 def _handler(store: Store, name: str) -> logging.Handler:

@@ -56,7 +56,10 @@ def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
     settings = small_settings("log=json")
     measured(settings, make)
     rows = [json.loads(each) for each in (folder(settings) / "run.jsonl").read_text().splitlines()]
-    assert all(row.keys() == {"time", "level", "message"} for row in rows)
+    assert all(list(row) == ["time", "level", "run", "engine", "shard", "message"] for row in rows)
+    assert {(row["run"], row["engine"], row["shard"]) for row in rows} == {
+        (settings.name, None, None)
+    }
     assert {row["level"] for row in rows} == {"INFO", "WARNING"}
     assert any(row["message"] == 'a "quoted"\nsentence, [redacted]' for row in rows)
 
