@@ -53,8 +53,13 @@ def split_by_kuberay(line: str) -> str:
 def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The overrides that a run is asked with that is started with these arguments."""
     found: list[str] = []
-    monkeypatch.setattr(settings, "load", lambda _: SimpleNamespace(budget=None))  # fit no conf/
-    monkeypatch.setattr(api, "run", lambda *overrides: found.extend(overrides))
+
+    def composed(overrides: list[str]) -> SimpleNamespace:
+        found.extend(overrides)
+        return SimpleNamespace(budget=None)
+
+    monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
+    monkeypatch.setattr(api, "done", lambda _: "")
     assert main(arguments) == 0
     return found
 
