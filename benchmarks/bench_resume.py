@@ -25,7 +25,7 @@ from pipeline.config.settings import Run
 from pipeline.execution import status as listing
 from pipeline.execution.plan import Branch, planned
 from pipeline.execution.work import work
-from pipeline.stages import decode
+from pipeline.stages import remaining
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 
@@ -89,7 +89,7 @@ def _answers(branch: Branch, shard: str) -> pl.DataFrame:
 
 def resume(run: Run) -> int:
     """What a driver asks before it starts an engine; returns the number of answers left."""
-    return sum(decode.n_left(item) for item in work(planned(run)))
+    return sum(remaining.n_left(item) for item in work(planned(run)))
 
 
 def status(run: Run) -> int:

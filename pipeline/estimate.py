@@ -14,7 +14,7 @@ from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
 from pipeline.results import journal, past, record, report
 from pipeline.run import compute, say_warnings
-from pipeline.stages import decode
+from pipeline.stages import remaining
 from pipeline.stages.estimate import Estimates, estimated
 from pipeline.stages.match import Match
 from pipeline.storage import uses
@@ -81,7 +81,7 @@ def _is_answered(plan: Plan) -> bool:
     """Whether all prompts of the budget have an answer, or a reason why they have none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
-    return not any(decode.n_left(item) for item in work(plan))
+    return not any(remaining.n_left(item) for item in work(plan))
 
 
 def _setting(run: Run, branch: Branch, whole: Branch) -> Estimates:

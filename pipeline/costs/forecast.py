@@ -23,8 +23,8 @@ from pipeline.execution.plan import Branch, Plan, planned, warnings
 from pipeline.execution.progress import clock
 from pipeline.execution.work import branch_work
 from pipeline.inputs import catalog, models
-from pipeline.stages import decode, knowledge_base
 from pipeline.stages import facts as facts_stage
+from pipeline.stages import knowledge_base, remaining
 from pipeline.stages.question import Question, room
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.causes import Recipes, causes
@@ -167,7 +167,7 @@ def _unanswered(run: Run, branch: Branch) -> dict[str, int]:
         return complete
     found = {each.folder: 0 for each in branch.answered()}
     items = list(branch_work(run, branch))
-    for item, n in zip(items, decode.left(items), strict=True):
+    for item, n in zip(items, remaining.left(items), strict=True):
         found[item.artifact.folder] += n
     return found
 

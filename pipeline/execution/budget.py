@@ -5,7 +5,7 @@ from typing import Any
 
 from operators.engines.prices import Purse
 from pipeline.execution.plan import Plan
-from pipeline.stages import decode
+from pipeline.stages import remaining
 
 
 def paid(plan: Plan) -> float:
@@ -13,7 +13,7 @@ def paid(plan: Plan) -> float:
     return sum(
         float(counts.get("cost", 0))
         for artifact in plan.answered
-        for counts in (*artifact.counts(artifact.stage).values(), *decode.open_counts(artifact))
+        for counts in (*artifact.counts(artifact.stage).values(), *remaining.open_counts(artifact))
     )
 
 

@@ -17,7 +17,7 @@ from operators.engines.prices import Prices
 from operators.errors import InputError, reason
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.machine import processor
-from pipeline.stages.decode import Hardware
+from pipeline.stages.work import Hardware
 
 # A worker inherits these; none of them is a secret.
 _CPU_ENGINE = {

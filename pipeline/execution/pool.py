@@ -29,9 +29,9 @@ from pipeline.inputs import models
 from pipeline.inputs.models import Weights
 from pipeline.machine import logs
 from pipeline.machine.secrets import hidden_traceback
-from pipeline.stages import decode, trial
+from pipeline.stages import decode, remaining, trial
 from pipeline.stages.answer import software
-from pipeline.stages.decode import Work
+from pipeline.stages.work import Work
 from pipeline.storage.lease import Lease
 
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
@@ -43,9 +43,9 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, leases))
-    items = [item for item in work(plan, leases) if item.chosen is None or decode.n_left(item)]
+    items = [item for item in work(plan, leases) if item.chosen is None or remaining.n_left(item)]
     if items:
-        left = [_answers(item, n) for item, n in zip(items, decode.left(items), strict=True)]
+        left = [_answers(item, n) for item, n in zip(items, remaining.left(items), strict=True)]
         tally.announce.remote(dict(zip(map(_shard, items), left, strict=True)))
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
@@ -200,7 +200,7 @@ class Decoder:
         """
         if self._has_answered or not (suspects := self._lives("suspects")):
             return
-        row = decode.other_prompt(item, suspects)
+        row = remaining.other_prompt(item, suspects)
         if row.is_empty():
             return
         self._lives("asked", row["prompt_id"][0])
@@ -241,13 +241,13 @@ class Decoder:
         if not self._is_first:
             return
         self._is_first = False
-        text = decode.todo(item)["text"].head(1).to_list()
+        text = remaining.todo(item)["text"].head(1).to_list()
         for ids in item.question.task.token_ids(tokenizer, text):
             self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
     def _begin(self, item: Work) -> bool:
         self._watchdog.beat()
-        work = (self._name, _shard(item), _answers(item, decode.n_left(item)))
+        work = (self._name, _shard(item), _answers(item, remaining.n_left(item)))
         asked = ray.get(self._tally.begin.remote(*work))
         return bool(asked) or self._is_asked()
 

@@ -9,8 +9,8 @@ from pipeline.execution.cluster import hardware
 from pipeline.execution.made_of import check_inputs
 from pipeline.execution.plan import Branch, Plan
 from pipeline.stages import trial
-from pipeline.stages.decode import Work
 from pipeline.stages.question import Question
+from pipeline.stages.work import Work
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Lease
 

@@ -8,232 +8,29 @@ asks before it begins and before it publishes.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
 import polars as pl
 
-from operators.engines.prices import Prices, Purse
-from operators.engines.protocol import ScoreRequest
+from operators.engines.prices import Purse
 from operators.errors import DecodingError, FactsweepError, InputError, StoppedError
 from operators.schemas import empty
-from pipeline.machine import processor
 from pipeline.stages import trial
-from pipeline.stages.expand import relation_of, with_text
-from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.shard import Counts, Footer, numbers
+from pipeline.stages.feed import Feed
+from pipeline.stages.remaining import is_published, of_budget, refused, todo
+from pipeline.stages.work import Hardware, Work
+from pipeline.storage.shard import Counts, numbers
 
 _REPORT_EVERY_S = 0.5
-_PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
 
 BROKE = "the next request might exceed max_cost"
 # Told what was done since the last time; says whether to stop.
 Report = Callable[[dict[str, float]], bool]
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for.
-
-    `named` stands in the counts in place of what the engine finds itself on.
-    """
-
-    gpus: int
-    cores: int
-    tensor_parallel: int
-    named: str | None = None
-    per_gpu: int = 1
-    prices: Prices | None = None  # of a server that counts tokens instead
-
-    @property
-    def name(self) -> str:
-        """What its seconds were measured on; asked where the engine is."""
-        return self.named or processor.name(self.gpus)
-
-
-@dataclass(frozen=True)
-class Work:
-    """A shard to decode: what an engine is handed, in place of the rows themselves.
-
-    `chosen` names the prompts of it that are asked, after which it stays open; null: all are.
-    """
-
-    artifact: Artifact
-    prompts: Artifact
-    admitted: Artifact
-    shard: str
-    model: str
-    question: Question
-    rows_per_chunk: int
-    seconds_per_chunk: float
-    max_deaths: int
-    max_failed_share: float
-    hardware: Hardware
-    chosen: Artifact | None = None
-
-    @property
-    def table(self) -> str:
-        """The table that is written."""
-        return self.artifact.stage
-
-    @property
-    def source(self) -> str:
-        """The table of prompts that the shard is one of."""
-        return self.question.source
-
-    @property
-    def open_name(self) -> str:
-        """Where what belongs to the open shard lies."""
-        return f"{self.table}/{self.shard}"
-
-    @property
-    def chunks(self) -> str:
-        """The table that the shard's finished chunks lie in, while it is open."""
-        return f"chunks/{self.open_name}"
-
-    @property
-    def refusals(self) -> str:
-        """The table that those prompts lie in meanwhile that were refused an answer."""
-        return f"chunks/errors/{self.shard}"
-
-
-def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those rows of the shard that are asked, where a budget asks a part of it."""
-    if work.chosen is None:
-        return rows
-    needed = work.chosen.read("needed", work.shard)
-    return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
-
-
-def todo(work: Work) -> pl.DataFrame:
-    """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
-    return _fitting(work, with_text(work.prompts, work.source, work.shard))
-
-
-def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those rows of the shard that an engine is asked and that fit."""
-    mine = [
-        shard
-        for shard, n in work.admitted.rows("errors").items()
-        if n and work.shard in (shard, relation_of(shard))
-    ]
-    refused = [work.admitted.read("errors", shard) for shard in mine]
-    if refused:
-        rows = rows.join(pl.concat(refused), on="prompt_id", how="anti", maintain_order="left")
-    return work.question.asked(rows)
-
-
-def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
-    """One prompt of the shard that is none of the suspects; empty if it has no other."""
-    rows = todo(work)
-    others = rows.filter(~pl.col("prompt_id").is_in(suspects))
-    n = others.height if rows.height > 1 else 0
-    return others.slice((n - 1) // max(1, len(suspects)), 1) if n else others.head(0)
-
-
-def n_left(work: Work) -> int:
-    """How many prompts of the shard have no answer yet, from listings where it has many."""
-    if is_published(work):
-        return 0
-    if work.chosen is not None:
-        return _n_chosen_left(work)
-    chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
-    return _n_left(work, n_asked(work), chunks, refusals)
-
-
-def _n_chosen_left(work: Work) -> int:
-    """How many prompts of a budget have no answer yet: which are answered stands in the chunks.
-
-    One more, where all of the shard are answered: it is to be published.
-    """
-    rows = _fitting(work, work.prompts.read(work.source, work.shard))
-    read = partial(work.artifact.read_chunk, work.table, work.chunks)
-    chunks = work.artifact.store.each(read, work.artifact.published(work.chunks))
-    for done in (*(frame for frame, _ in chunks), _refused(work)):
-        rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
-    return of_budget(work, rows).height if rows.height else 1
-
-
-def left(items: Sequence[Work]) -> list[int]:
-    """How many prompts of each shard have no answer yet: the files of an artifact are listed once.
-
-    Of the tables of which a few prompts are asked each is read once, whoever asks for it.
-    """
-    if not items:
-        return []
-    store = items[0].artifact.store
-    artifacts = list({each.artifact.folder: each.artifact for each in items}.values())
-    listings = store.each(Artifact.all_published, artifacts)
-    found = {each.folder: names for each, names in zip(artifacts, listings, strict=True)}
-    kinds = {_kind(each): each for each in items}
-    asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
-    return [_left(each, asked[_kind(each)], found[each.artifact.folder]) for each in items]
-
-
-def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
-    if work.shard in published.get(work.table, ()):
-        return 0
-    if work.chosen is not None:
-        return _n_chosen_left(work)
-    return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
-
-
-def _kind(work: Work) -> tuple[object, ...]:
-    """What determines which prompts are asked: blocks of samples ask the same ones."""
-    of = (work.prompts.folder, work.admitted.folder, work.source, work.shard)
-    return (*of, work.question.n_ranked, work.question.task.shares_answers)
-
-
-def n_asked(work: Work) -> int:
-    """How many prompts of the shard an engine is asked, from the manifest if it has many."""
-    if work.source != "prompts":
-        return _fitting(work, work.prompts.read(work.source, work.shard)).height
-    refused = work.admitted.rows("errors").get(work.shard, 0)
-    return int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
-
-
-def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) -> int:
-    # Two engines that were cut off from each other may have answered the same prompts.
-    n_refused = _refused(work, refusals).height if refusals else 0
-    return max(0, n - sum(_rows_of_chunk(work, each) for each in chunks) - n_refused)
-
-
-def _rows_of_chunk(work: Work, name: str) -> int:
-    """The rows of a chunk: its name begins with them."""
-    rows, _, rest = name.partition("-")
-    return int(rows) if rest and rows.isdigit() else _chunk(work, name).rows
-
-
-def _refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
-    """The error rows of the prompts that were refused an answer, while the shard is open."""
-    read = work.artifact.read_chunk
-    names = work.artifact.published(work.refusals) if names is None else names
-    found = [read("errors", work.refusals, each)[0] for each in names]
-    return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
-
-
-def _chunk(work: Work, name: str) -> Footer:
-    return work.artifact.footer(work.table, name, work.chunks)
-
-
-def open_counts(artifact: Artifact) -> Iterator[Counts]:
-    """What the finished chunks of an artifact's open shards took."""
-    table = artifact.stage
-    for shard in artifact.store.folders(f"{artifact.folder}/chunks/{table}"):
-        folder = f"chunks/{table}/{shard}"
-        for chunk in artifact.published(folder):
-            yield artifact.footer(table, chunk, folder).counts
-
-
-def is_published(work: Work) -> bool:
-    """Whether the shard is published, by whomever."""
-    return work.artifact.has(work.table, work.shard)
 
 
 def decode(
@@ -314,88 +111,6 @@ def _has_numbers(value: Any) -> bool:
     return not (isinstance(value, float) and math.isnan(value))
 
 
-class Feed:
-    """Hands an engine its requests until it is closed.
-
-    What a server has under way is paid for: its answers are waited for when the run is to stop.
-    Those of an engine of our own are dropped.
-    """
-
-    def __init__(self, engine: Any, work: Work, purse: Purse | None) -> None:
-        self._engine = engine
-        self._is_paid = bool(getattr(engine, "is_paid", False))
-        self._prices = work.hardware.prices
-        self._purse = purse if self._is_paid and self._prices else None
-        self._reserved: dict[str, float] = {}
-        self._refused, self._admitted = False, 0
-        self.closed = False
-
-    @property
-    def engine(self) -> Any:
-        """What is asked in place of the engine."""
-        return self if self._is_paid else self._engine
-
-    @property
-    def drains(self) -> bool:
-        """Whether answers are still to be taken."""
-        return self._is_paid or not self.closed
-
-    def chunk(self, rows: int) -> int:
-        """How many answers are kept together, of the number that was asked for."""
-        return min(rows, _PAID_CHUNK) if self._is_paid else rows
-
-    def close(self) -> None:
-        """Hand out no more."""
-        self.closed = True
-
-    def is_broke(self) -> bool:
-        """Whether there was no money for a single request more."""
-        return self._refused and not self._admitted
-
-    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's answers."""
-        return self._said(self._engine.answers, requests)
-
-    def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's scores."""
-        return self._said(self._engine.scores, requests)
-
-    def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's preferences; what these cost is not known beforehand."""
-        yield from self._engine.preferences(takewhile(lambda _: not self.closed, requests))
-
-    def _said(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
-        self._refused, self._admitted = False, 0
-        for answer in ask(takewhile(self._may_go, requests)):
-            if self._purse is not None:
-                self._purse.settle(self._reserved.pop(answer.request_id), self._cost(answer))
-            yield answer
-
-    def _may_go(self, request: Any) -> bool:
-        """Whether a request may be sent: not when it is to end, nor without the money for it."""
-        if self.closed:
-            return False
-        if self._purse is not None and self._prices is not None:
-            most = _most(self._prices, request)
-            if not self._purse.reserve(most):
-                self._refused = True
-                return False
-            self._reserved[request.request_id] = most
-        self._admitted += 1
-        return True
-
-    def _cost(self, answer: Any) -> float:
-        assert self._prices is not None
-        return self._prices.of(answer.n_prompt_tokens, answer.n_output_tokens or 0)
-
-
-def _most(prices: Prices, request: Any) -> float:
-    """What an answer costs at most: a text's score costs its tokens, and one more."""
-    if isinstance(request, ScoreRequest):
-        return prices.of(len(request.token_ids), 1)
-    return prices.at_most(request.text, request.most_output_tokens)
-
-
 def _settle(work: Work, rows: pl.DataFrame) -> int:
     """Publish what a published shard lacks as error rows, and clear away what it was made of.
 
@@ -424,7 +139,7 @@ def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
         reason=pl.lit("engine_died"),
         detail=pl.lit(f"{work.max_deaths} engines died while they answered it alone"),
     )
-    return died.update(_refused(work), on="prompt_id", how="left")
+    return died.update(refused(work), on="prompt_id", how="left")
 
 
 class _OpenShard:
@@ -445,7 +160,7 @@ class _OpenShard:
         rows_of_all = [empty(work.table), *(frame for frame, _ in published)]
         self._kept = pl.concat(rows_of_all).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
-        self._refused = _refused(work)
+        self._refused = refused(work)
         self._refusals: list[dict[str, Any]] = []
         self._trial = trial.read(work.artifact, work.open_name)
         self._flushed = time.monotonic()

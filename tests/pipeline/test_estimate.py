@@ -16,7 +16,7 @@ from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
-from pipeline.stages import decode
+from pipeline.stages import remaining
 from pipeline.storage.findings import listed
 from tests.pipeline.here import make_here
 
@@ -87,9 +87,9 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
             step.stage.make(step.artifact)
     items = work(more)
     n_asked = sum(engine.asked.values())
-    assert decode.left(items) == [decode.n_left(each) for each in items]
+    assert remaining.left(items) == [remaining.n_left(each) for each in items]
     estimate(small_settings(*GREEDY, "budget=60%"))
-    assert sum(decode.left(items)) == 0
+    assert sum(remaining.left(items)) == 0
     assert sum(engine.asked.values()) > n_asked
 
 

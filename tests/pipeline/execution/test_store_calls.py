@@ -21,7 +21,7 @@ from pipeline.execution.plan import Plan, planned
 from pipeline.execution.repair import settle
 from pipeline.execution.work import begin, work
 from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode
+from pipeline.stages import decode, remaining
 from pipeline.storage import lease
 from tests.s3_server import bucket, serving
 
@@ -113,10 +113,10 @@ def test_resume_is_planned_with_few_requests(
     plan = planned(settings())
     settle(plan, {}, Counter())
     items = work(plan)
-    left = decode.left(items)
+    left = remaining.left(items)
     assert len(items) > N_SHARDS // 2
     assert len(requests.new()) < 200
-    assert left[::50] == [decode.n_left(each) for each in items[::50]]
+    assert left[::50] == [remaining.n_left(each) for each in items[::50]]
     assert sum(left) > N_SHARDS // 4
     requests.new()
     forecast(settings())

@@ -18,8 +18,8 @@ from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.work import work
 from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode, trial
-from pipeline.stages.decode import Work
+from pipeline.stages import decode, remaining, trial
+from pipeline.stages.work import Work
 from pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
@@ -117,12 +117,12 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
     item = replace(first(prepared), rows_per_chunk=3)
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=8))
-    asked = decode.left([item])
-    assert asked == [decode.n_left(item)]
-    assert 0 < asked[0] < decode.todo(item).height
+    asked = remaining.left([item])
+    assert asked == [remaining.n_left(item)]
+    assert 0 < asked[0] < remaining.todo(item).height
     folder = f"{item.artifact.folder}/{item.chunks}"
     Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
-    assert decode.left([item]) == asked
+    assert remaining.left([item]) == asked
 
 
 def chunks(item: Work) -> list[str]:
@@ -155,7 +155,7 @@ def test_decode_published_shard_is_asked_of_no_engine(prepared: Plan) -> None:
     answer(prepared, item, FakeEngine())
     answer(prepared, item, idle)
     assert idle.ids() == []
-    assert decode.n_left(item) == 0
+    assert remaining.n_left(item) == 0
 
 
 def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: Plan) -> None:
@@ -184,7 +184,7 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
-    left, open_shard = decode.todo(item)["prompt_id"].to_list(), item.open_name
+    left, open_shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
     trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
     with monkeypatch.context() as patch:
         for name in ("write", "drop", "drop_all"):
@@ -239,7 +239,7 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
     again = Recording()
     answer(prepared, item, again)
-    assert len(again.ids()) == decode.todo(item).height - 3
+    assert len(again.ids()) == remaining.todo(item).height - 3
 
 
 @pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])
@@ -307,7 +307,7 @@ def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
     item, told = first(prepared), list[dict[str, float]]()
     engine = FakeEngine()
     decode.decode(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
-    n = decode.todo(item).height
+    n = remaining.todo(item).height
     assert sum(counts.get("prompts", 0) for counts in told) == n
     assert sum(counts.get("answers", 0) for counts in told) == n
     assert sum(counts.get("shards", 0) for counts in told) == 1

@@ -22,9 +22,9 @@ from pipeline.inputs import models
 from pipeline.results import report
 from pipeline.results.served import served
 from pipeline.run import say_served
-from pipeline.stages import decode
-from pipeline.stages.decode import Work
+from pipeline.stages import decode, remaining
 from pipeline.stages.expand import with_text
+from pipeline.stages.work import Work
 from tests.chat_server import ChatServer, Said, serving
 from tests.pipeline.here import make_here
 
@@ -168,9 +168,9 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     with pytest.raises(StoppedError):
         decode.decode(item, engine, models.tokenizer(plan.weights), bool)
     told = len(says.told)
-    n = decode.todo(item).height
+    n = remaining.todo(item).height
     assert 0 < told < n
-    assert decode.n_left(item) == n - told
+    assert remaining.n_left(item) == n - told
     decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False)
     assert len(says.told) == n
     assert max(says.told.values()) == 1
@@ -183,7 +183,7 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
     plan = planned(run)
     item = ready(plan)
-    n, longest = decode.todo(item).height, decode.todo(item)["text"].str.len_bytes().max()
+    n, longest = remaining.todo(item).height, remaining.todo(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match="max_cost"):

@@ -31,7 +31,7 @@ from pipeline.config.settings import load
 from pipeline.execution.plan import planned
 from pipeline.inputs import catalog, models
 from pipeline.inputs.models import Weights
-from pipeline.stages import decode
+from pipeline.stages import decode, remaining
 from tests.operators.engines.test_vllm_preferences import asked as candidates
 from tests.operators.engines.test_vllm_preferences import close
 from tests.pipeline.stages.test_endpoint import ready
@@ -162,7 +162,7 @@ def test_endpoint_run_of_vllm_that_ends_half_way_asks_nothing_twice(
     at = ["model=endpoint", "model.id=smollm2", f"model.endpoint={url}"]
     plan = planned(load([*kept, *at, f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]))
     item, before = ready(plan), answered(url)
-    n = decode.todo(item).height
+    n = remaining.todo(item).height
     with client(url) as found, pytest.raises(StoppedError):
         decode.decode(item, found, models.tokenizer(plan.weights), bool)
     half = answered(url) - before
@@ -170,7 +170,7 @@ def test_endpoint_run_of_vllm_that_ends_half_way_asks_nothing_twice(
     with client(url) as found:
         decode.decode(item, found, models.tokenizer(plan.weights), lambda _: False)
     assert answered(url) - before == n
-    assert decode.n_left(item) == 0
+    assert remaining.n_left(item) == 0
 
 
 def answered(url: str) -> int:

@@ -22,9 +22,10 @@ from operators.schemas import empty
 from pipeline.config.settings import Run, load
 from pipeline.inputs import models
 from pipeline.stages.admit import Admit
-from pipeline.stages.decode import Hardware, Work, decode
+from pipeline.stages.decode import decode
 from pipeline.stages.prefer import Continue, Prefer
 from pipeline.stages.question import Question
+from pipeline.stages.work import Hardware, Work
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 from pipeline.storage.store import Store

@@ -15,8 +15,8 @@ from operators.engines.protocol import Answer, Request
 from pipeline.execution.plan import Plan
 from pipeline.execution.work import work
 from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode
-from pipeline.stages.decode import Work
+from pipeline.stages import decode, remaining
+from pipeline.stages.work import Work
 from pipeline.storage import lease
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Writer
@@ -63,7 +63,7 @@ def driven(item: Work, asked: object, store: Memory, number: int) -> None:
 def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
     """Explore the orders; returns how many there were."""
     folder, program = item.artifact.folder, partial(driven, item, tokenizer(plan.weights))
-    expected = decode.todo(item)["prompt_id"].to_list()
+    expected = remaining.todo(item)["prompt_id"].to_list()
 
     def ended(world: World, outcomes: list[str | None]) -> None:
         assert set(outcomes) <= {"done", "told", "killed"}
