@@ -11,7 +11,7 @@ row per metric and share of the prompts. A 95 % interval should cover in 93 to 9
 import argparse
 import time
 
-from operators.metrics.sampled.simulation import Made, coverage, made_up
+from operators.metrics.sampled.simulation import LIKE, Logits, Made, coverage, made_up
 
 SHARES = (0.01, 0.05, 0.2)
 
@@ -22,8 +22,9 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=500, help="samples per share")
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="0 to 1")
     parser.add_argument("--small", action="store_true", help="a set of some 700 facts")
+    parser.add_argument("--like", choices=LIKE, help="a setting of Llama3-8B, of MyriadLAMA's size")
     given = parser.parse_args()
-    answers = _answers(small=given.small)
+    answers = _answers(small=given.small, like=given.like)
     n_prompts = int(answers.n_prompts.sum())
     print(f"{len(answers.n_names):,} facts, {n_prompts:,} prompts, {given.samples} samples each\n")
     _line("metric", "prompts", "full run", "interval in", "covers", "half-width", "SD", "bias / SD")
@@ -35,10 +36,13 @@ def main() -> None:
         print(f"<!-- {share:.0%}: {time.monotonic() - started:.0f} s -->", flush=True)
 
 
-def _answers(*, small: bool) -> Made:
+def _answers(*, small: bool, like: str | None) -> Made:
+    logits = LIKE[like] if like else Logits()
     if small:
         return made_up(n_relations=12, n_facts=60, n_templates=20, most_names=3, seed=1)
-    return made_up(n_relations=41, n_facts=600, n_templates=100, most_names=4, seed=1)
+    return made_up(
+        n_relations=41, n_facts=600, n_templates=100, most_names=4, seed=1, logits=logits
+    )
 
 
 def _show(row: dict[str, object], n_samples: int) -> None:

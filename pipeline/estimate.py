@@ -88,15 +88,10 @@ def _setting(run: Run, branch: Branch, whole: Branch) -> Estimates:
     match = whole.step(whole.matched).stage
     assert isinstance(match, Match)
     assert branch.chosen is not None
-    options = run.metrics
-    found = estimated(
-        match, branch.chosen, seed=run.seed, n_rounds=options.n_rounds, n_draws=options.n_draws
-    )
     names = {
         "model": run.model.name,
         "benchmark": run.benchmark.name,
         "setting": branch.setting.name,
         "variant": branch.setting.variant,
     }
-    texts = [pl.lit(value, pl.String).alias(name) for name, value in names.items()]
-    return Estimates(*(rows.select(*texts, *rows.columns) for rows in found))
+    return estimated(match, branch.chosen, names, of=run, setting=branch.setting)

@@ -20,8 +20,10 @@ from operators.methods.method import (
     Matcher,
     Measure,
     Method,
+    Part,
     Report,
     Result,
+    Sampling,
     Show,
     Tables,
 )
@@ -35,6 +37,8 @@ from operators.metrics.belief.knowledge_state import evidence, sampled_correctne
 from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
 from operators.metrics.comparing.pairing import Unit, unit_of
+from operators.metrics.sampled.table import estimates, scored, templates
+from operators.metrics.sampled.variance import variance
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
 from operators.tables.belief.belief import SHOWN, card, headline
@@ -278,6 +282,17 @@ def comparing(by: By) -> Compare:
     return Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 
+def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+    found, options = scored(part.pairs, part.answers), part.options
+    return {
+        "estimates": estimates(
+            found, seed=part.seed, n_rounds=options.n_rounds, n_draws=options.n_draws
+        ),
+        "estimated_templates": templates(found),
+        "variance": variance(found.sample, found.correct),
+    }
+
+
 METHOD = Method(
     ask=Ask(
         setting=Setting,
@@ -297,6 +312,7 @@ METHOD = Method(
         beside=("sampled",),
         measured=("metrics", "bins"),
         metrics=SHOWN,
+        sampling=Sampling(_estimated),
     ),
     show=Show(
         report=report,

@@ -14,12 +14,15 @@ from operators.methods.method import (
     Matcher,
     Measure,
     Method,
+    Part,
     Report,
     Result,
+    Sampling,
     Show,
 )
 from operators.metrics.kamel.kamel import kamel
 from operators.metrics.kamel.precision_recall import precision_recall
+from operators.metrics.sampled.queries import kamel_estimates
 from operators.prompts.few_shot import FewShot, expand
 from operators.tables.kamel import kamel as tables
 from operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
@@ -53,6 +56,12 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         n_rounds=evidence.options.n_rounds,
     )
     return {"metrics": metrics}
+
+
+def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+    queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
+    drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
+    return {"estimates": kamel_estimates(part.answers, queries, part.pairs, **drawn)}
 
 
 def _report(result: Result) -> Report:
@@ -121,6 +130,7 @@ METHOD = Method(
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
+        sampling=Sampling(_estimated),
     ),
     show=Show(
         report=_report,

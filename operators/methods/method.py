@@ -162,6 +162,35 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of the prompts, answered: what the full run is estimated from.
+
+    `answers` is the first matched table, of all relations. `pairs` is what the full run asks of
+    each pair: relation_id, pair_id, n_names and n_templates, whose product are its prompts.
+    """
+
+    facts: Facts
+    setting: Any
+    answers: pl.DataFrame
+    pairs: pl.DataFrame
+    options: Any
+    seed: int
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How parts of a benchmark's prompts are chosen, and what is estimated from one.
+
+    With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
+    table `estimates`, and may give `estimated_templates` and `variance` (`operators.schemas`),
+    without model and benchmark; where it gives no setting, that of the run is put there.
+    """
+
+    estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
+    whole_pairs: bool = False
+
+
+@dataclass(frozen=True)
 class Measure:
     """How answers are compared with facts, and what is computed of them.
 
@@ -173,7 +202,8 @@ class Measure:
     names: `metrics`, and what figures show in addition. `options` is the frozen dataclass of what
     it reads of conf/metrics/. `main_metric` is defined over every answered prompt; failures are
     counted from it. `metrics` are those that have a heading or a better direction. `twice` measures
-    how far the answers that were made twice differ: the first, then the second ones.
+    how far the answers that were made twice differ: the first, then the second ones. `sampling`
+    says how the numbers are estimated from a part of the prompts; null: they are not.
     """
 
     version: int
@@ -189,6 +219,7 @@ class Measure:
     measured: tuple[str, ...] = ("metrics",)
     metrics: tuple[Metric, ...] = ()
     twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
+    sampling: Sampling | None = None
 
     @property
     def matched(self) -> tuple[str, ...]:

@@ -15,12 +15,15 @@ from operators.methods.method import (
     Matcher,
     Measure,
     Method,
+    Part,
     Report,
     Result,
+    Sampling,
     Show,
 )
 from operators.metrics.noise.permutation import permutation_difference
 from operators.metrics.probelm.probelm import METRICS, probelm
+from operators.metrics.sampled.queries import probelm_estimates
 from operators.prompts.plausibility import Plausibility, expand
 from operators.tables.probelm import probelm as tables
 from operators.tables.probelm.probelm_figure import frames_figure
@@ -51,6 +54,12 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
         n_rounds=evidence.options.n_rounds,
     )
     return {"metrics": metrics}
+
+
+def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+    drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
+    groups = candidates(part.facts)
+    return {"estimates": probelm_estimates(part.answers, groups, part.pairs, **drawn)}
 
 
 def _report(result: Result) -> Report:
@@ -117,6 +126,7 @@ METHOD = Method(
         main_metric="accuracy",
         metrics=METRICS,
         twice=_twice,
+        sampling=Sampling(_estimated, whole_pairs=True),
     ),
     show=Show(
         report=_report,

@@ -28,7 +28,7 @@ def allotted(
     >>> allotted(10, np.full(4, 10), one, two, seed=1).tolist()
     [4, 2, 2, 2]
     """
-    order = _in_proportion(relation, place_in_relation, seed)
+    order = in_proportion(relation, place_in_relation, seed)
     total = int(n_prompts.sum())
     if budget >= total:
         return n_prompts.copy()
@@ -44,7 +44,7 @@ def allotted(
     return turns
 
 
-def _in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
+def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
     """The facts in an order of which every beginning has the relations' share of each."""
     sizes = np.bincount(relation)
     start = generator(seed, "budget").random(len(sizes))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from operators.sampling.budget import allotted
+from operators.sampling.budget import allotted, in_proportion
 from operators.sampling.turns import Square, square
+from operators.seeds import generator
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 
@@ -57,6 +58,31 @@ def chosen(
     return {
         name: _asked(relations[name], squares[name], n)
         for name, n in zip(relations, own, strict=True)
+    }
+
+
+def whole_pairs(
+    prompts: Mapping[str, pl.DataFrame], *, share: float | None, n_prompts: int | None, seed: int
+) -> dict[str, pl.DataFrame]:
+    """The pair_ids of each relation that are within a budget, where pairs are asked as a whole.
+
+    `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
+    in proportion, their pairs in random order. A larger budget contains a smaller one.
+    """
+    tables = list(prompts.values())
+    size = np.concatenate([each["n"].to_numpy() for each in tables]).astype(np.int64)
+    number = np.repeat(np.arange(len(tables)), [each.height for each in tables])
+    orders = [
+        generator(seed, "pairs", name).permutation(each.height) for name, each in prompts.items()
+    ]
+    order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
+    budget = n_prompts if share is None else round(share * int(size.sum()))
+    taken = np.zeros(len(size), np.bool_)
+    taken[order] = np.cumsum(size[order]) <= int(budget or 0)
+    own = np.split(taken, np.cumsum([each.height for each in tables])[:-1])
+    return {
+        name: each.filter(pl.Series(mine)).select("pair_id")
+        for (name, each), mine in zip(prompts.items(), own, strict=True)
     }
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from operators.errors import InputError
-from operators.methods.ability import GENERATE
 from pipeline.config.budget import Budget, budget
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, Step
@@ -18,14 +17,10 @@ def sampled(plan: Plan) -> Plan:
         InputError: the benchmark is none of which parts are asked.
     """
     run = plan.run
-    if (
-        run.budget is None
-        or run.method.ask.ability != GENERATE
-        or (run.method.measure.main_metric) != "acc_at_1"
-    ):
+    if run.budget is None or run.method.measure.sampling is None:
         raise InputError(
             f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
-            "this model; leave it out. It is for MyriadLAMA's questions to decoders."
+            "this model; leave it out. Decoders on MyriadLAMA, KAMEL and PRobELM are."
         )
     quiet = replace(run, cluster=replace(run.cluster, page_every_s=0))
     of = budget(run.budget)
@@ -34,7 +29,8 @@ def sampled(plan: Plan) -> Plan:
 
 def _part(run: Run, branch: Branch, of: Budget) -> Branch:
     prompts, answers = branch.step(branch.prompts), branch.step(branch.answers)
-    stage = Choose(branch.prompts, of, run.seed)
+    sampling = run.method.measure.sampling
+    stage = Choose(branch.prompts, of, run.seed, sampling is not None and sampling.whole_pairs)
     chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
     asked = replace(answers, after=(*answers.after, chosen))
     steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)

@@ -4,6 +4,7 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -12,14 +13,16 @@ import polars as pl
 
 from operators.errors import DecodingError
 from operators.methods import METHODS
-from operators.metrics.sampled.table import estimates, scored, templates
-from operators.metrics.sampled.variance import variance
+from operators.methods.method import Asked, Part
 from operators.schemas import empty
+from pipeline.config.settings import Run
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.stages.match import Match
 from pipeline.storage.artifact import Artifact
+
+_TABLES = ("estimates", "estimated_templates", "variance")
 
 
 def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
@@ -59,10 +62,7 @@ def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
 
 
 class Estimates(NamedTuple):
-    """What is estimated of a setting; columns: `ESTIMATES`, `TEMPLATES` and `VARIANCE`.
-
-    All three are declared in `operators.metrics.sampled`.
-    """
+    """What is estimated: `operators.methods.method.Sampling` says of what columns."""
 
     estimates: pl.DataFrame
     templates: pl.DataFrame
@@ -70,9 +70,9 @@ class Estimates(NamedTuple):
 
 
 def estimated(
-    match: Match, chosen: Artifact, *, seed: int, n_rounds: int, n_draws: int
+    match: Match, chosen: Artifact, names: Mapping[str, str | None], *, of: Run, setting: Asked
 ) -> Estimates:
-    """What is estimated of a setting.
+    """What is estimated of a setting of a run; `names` are the columns that say whose it is.
 
     Raises:
         DecodingError: no prompt has an answer.
@@ -82,9 +82,17 @@ def estimated(
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
-    found = scored(chosen.read("crossed", "all"), rows)
-    return Estimates(
-        estimates(found, seed=seed, n_rounds=n_rounds, n_draws=n_draws),
-        templates(found),
-        variance(found.sample, found.correct),
-    )
+    sampling = METHODS[match.method].measure.sampling
+    assert sampling is not None
+    facts = facts_stage.load(match.facts)
+    pairs = chosen.read("crossed", "all")
+    found = sampling.estimate(Part(facts, setting, rows, pairs, of.metrics, of.seed))
+    tables = (_named(found[table], names) if table in found else empty(table) for table in _TABLES)
+    return Estimates(*tables)
+
+
+def _named(rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:
+    """The rows with the columns that say whose they are, but for those that they have."""
+    missing = {name: value for name, value in names.items() if name not in rows.columns}
+    texts = [pl.lit(value, pl.String).alias(name) for name, value in missing.items()]
+    return rows.select(*texts, *rows.columns).select(*names, pl.exclude(*names))

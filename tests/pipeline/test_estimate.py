@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,7 +13,7 @@ from operators.engines.fake import FakeEngine
 from operators.errors import InputError
 from pipeline import api
 from pipeline import estimate as estimating
-from pipeline.config.settings import Run
+from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
@@ -159,3 +160,36 @@ def test_budget_that_is_none_is_refused(small_settings: Settings, text: str) -> 
 def test_run_of_the_api_with_a_budget_names_estimate() -> None:
     with pytest.raises(InputError, match="this is what `estimate` takes"):
         api.run("budget=1%")
+
+
+OTHERS = {
+    "kamel-mini": (("prompt=1-shot",), ("precision", "recall", "f1", "f1_relation_mean")),
+    "probelm-mini": ((), ("accuracy", "mrr", "plausibility")),
+}
+
+
+@pytest.mark.parametrize("benchmark", OTHERS)
+def test_estimate_of_queries_then_all_is_the_full_run(
+    benchmark: str,
+    make_model: Callable[[str], Path],
+    tmp_path: Path,
+    compute_here: Compute,
+    engine: Counting,
+) -> None:
+    more, names = OTHERS[benchmark]
+    common = [
+        *("model.source=path", "model.name=tiny", f"model.id={make_model('tiny')}"),
+        *(f"benchmark={benchmark}", "decoding.engine=fake", "metrics.n_rounds=20", *more),
+        *(f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", *GREEDY),
+    ]
+    part = estimate(load([*common, "budget=60%"]))
+    assert 0.3 < part["share"][0] <= 0.6
+    found = estimate(load([*common, "budget=100%"]))
+    branch = compute_here(load(common), engine).branches[0]
+    metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    known = metrics.filter(pl.col("variant").is_null())
+    on = [name for name in ("setting", "metric") if name in known.columns]
+    rows = found.join(known, on=on, suffix="_known").filter(pl.col("metric").is_in(names))
+    assert set(rows["metric"]) == set(names)
+    assert rows["value"].to_list() == pytest.approx(rows["value_known"].to_list())
+    assert rows["full_low"].to_list() == pytest.approx(rows["full_high"].to_list())

@@ -61,6 +61,25 @@ def fitted(n: IntArray, n_right: IntArray) -> Fit | None:
     return Fit(found.x, _covariance(loss, found.x))
 
 
+def correlation(n: IntArray, n_right: IntArray, mean: FloatArray) -> float | None:
+    """The logit of the correlation, where each unit's mean is known; null where none has two."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import betaln
+
+    several = n > 1
+    if not several.any():
+        return None
+    logit = np.log(mean / (1 - mean))[several]
+    wrong, right = (n - n_right)[several], n_right[several]
+
+    def loss(value: float) -> float:
+        alpha, beta = shape(np.stack([logit, np.full(len(logit), value)], axis=1))
+        return float((betaln(alpha, beta) - betaln(alpha + right, beta + wrong)).sum())
+
+    found = minimize_scalar(loss, bounds=_BOUNDS[1], method="bounded", options={"xatol": 1e-3})
+    return float(found.x)
+
+
 def shape(logits: FloatArray) -> Shape:
     """α and β from the logits of mean and correlation, which may have more rows than one."""
     mean, correlation = np.moveaxis(1 / (1 + np.exp(-logits)), -1, 0)

@@ -7,7 +7,7 @@ from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, ha
 
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
 
-_UNSURE = 0.4
+_UNSURE = 0.2
 
 
 def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
@@ -37,7 +37,7 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
 
 
 def told_apart(sample: Crossed, values: FloatArray) -> float | None:
-    """The half-width of the SD's interval, in SDs; null above .4: extremes of noise say nothing."""
+    """The half-width of the SD's interval, in SDs; null above .2: extremes of noise say nothing."""
     sd, low, high, _ = fluctuation_sd(sample, values)
     if not sd or low is None or high is None:
         return None

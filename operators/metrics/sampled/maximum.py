@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from operators.metrics.estimates.metric import Metric
 from operators.metrics.sampled.accuracies import accuracies, drawn
-from operators.metrics.sampled.beta_binomial import any_right, fitted, shape
+from operators.metrics.sampled.beta_binomial import any_right, correlation, shape
 from operators.metrics.sampled.components import APART, compared, components, error_variance
 from operators.metrics.sampled.crossed import (
     Crossed,
@@ -57,7 +57,8 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     What the names that were not asked would give is taken from a beta-binomial distribution of
     the names within a (fact, template), whose correlation is that of all that were asked under
     several (`hits`). The templates are then compared by these chances. The best one's lead is in
-    proportion to how far the templates are apart, whose error the interval has, too.
+    proportion to how far the templates are apart, whose error the interval has, too. Chances that
+    are the same for all facts leave most open, and certain facts nothing: the interval has both.
     """
     if sample.is_all:
         return exactly(_best_of_all(sample, correct))
@@ -75,15 +76,16 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     rng = generator(seed, "coverage_maximum")
     share = np.bincount(sample.relation) / sample.n_facts
     unknown = np.split(_unknown(found), np.cumsum(sample.n_templates)[:-1])
-    total, lead = np.zeros(_N_DRAWS), 0.0
+    total, lead, coins = np.zeros(_N_DRAWS), 0.0, 0.0
     for weight, each, noise in zip(share, accuracies(*found, of), unknown, strict=True):
         draws = drawn(each, _N_DRAWS, rng)
-        draws += np.sqrt(noise) * rng.standard_normal(draws.shape)
-        best = np.clip(draws, 0.0, 1.0).max(axis=1)
-        total += weight * best
+        tossed = draws + np.sqrt(noise) * rng.standard_normal(draws.shape)
+        best, other = (np.clip(ends, 0.0, 1.0).max(axis=1) for ends in (draws, tossed))
+        total += weight * (best + other) / 2
+        coins += weight * float((other - best).mean()) / 2
         lead += weight * float(best.mean() - each.shrunk.mean())
     value = float(total.mean())
-    half = float(np.hypot(1.96 * total.std(), error * lead))
+    half = abs(coins) + float(np.hypot(1.96 * total.std(), error * lead))
     return Estimated(value, max(0.0, value - half), min(1.0, value + half))
 
 
@@ -99,12 +101,12 @@ def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None
     chance = (right > 0).astype(np.float64)
     left = np.where(right == 0, sample.n_names[fact] - n, 0)
     if left.any():
-        alike = fitted(n, right.astype(np.int64))
-        if alike is None:
-            return None
         # A template has its own mean, and the correlation of all.
         mean = np.clip(means[number], 1e-6, 1 - 1e-6)
-        logits = np.log(mean / (1 - mean)), np.full(len(mean), alike.logits[1])
+        alike = correlation(n, right.astype(np.int64), mean)
+        if alike is None:
+            return None
+        logits = np.log(mean / (1 - mean)), np.full(len(mean), alike)
         of = shape(np.stack(logits, axis=1))
         chance = np.where(left > 0, any_right(of, left, n), chance)
     one = np.ones(sample.n_facts, np.int64)
@@ -113,11 +115,15 @@ def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None
 
 
 def _unknown(of: Hits) -> FloatArray:
-    """What the names that were not asked add to the variance of each template's share of hits."""
+    """The variance of each template's share of hits that the chances leave open.
+
+    That of a coin per fact: a chance is what is expected of a hit, and stands for all facts.
+    """
     n = int(of.sample.n_templates.sum())
     coins = np.bincount(of.sample.in_template, of.chance * (1 - of.chance), n)
     asked = np.bincount(of.sample.in_template, minlength=n)
-    variance: FloatArray = coins / np.maximum(asked, 1) ** 2
+    facts = np.repeat(np.bincount(of.sample.relation), of.sample.n_templates)
+    variance: FloatArray = coins / np.maximum(asked, 1) / facts
     return variance
 
 

@@ -2,8 +2,10 @@
 
 import polars as pl
 
-from operators.metrics.belief.belief import METRICS
+from operators.metrics.belief.belief import METRICS as BELIEF
 from operators.metrics.estimates.metric import headings
+from operators.metrics.kamel.kamel import METRICS as KAMEL
+from operators.metrics.probelm.probelm import METRICS as PROBELM
 from operators.metrics.sampled.maximum import TEMPLATE_CHOSEN
 from operators.metrics.sampled.variance import advice
 from operators.tables.formats.markdown import markdown
@@ -69,9 +71,7 @@ def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
     >>> estimates_table(found).row(0, named=True)["all prompts would give"]
     '.2481–.2519'
     """
-    named = {
-        name: heading or name for name, heading in headings((*METRICS, TEMPLATE_CHOSEN)).items()
-    }
+    named = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
     full = found.select(
         pl.all().exclude("ci_low", "ci_high"), ci_low="full_low", ci_high="full_high"
     ).select(SHARE.interval().fill_null(DASH))

@@ -1,10 +1,12 @@
 """The order of a fact's prompts, and a budget of them."""
 
 import numpy as np
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.sampling.budget import allotted
+from operators.sampling.choice import whole_pairs
 from operators.sampling.turns import Square, square
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
@@ -78,3 +80,25 @@ def test_budget_takes_relations_in_proportion() -> None:
     place = np.concatenate([np.arange(300), np.arange(100)])
     turns = allotted(200, np.full(400, 50), relation, place, seed=3)
     assert abs((turns[:300] > 0).sum() - 75) <= 1
+
+
+GROUPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=4)
+
+
+@given(groups=GROUPS, seed=st.integers(0, 5))
+def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
+    groups: list[list[int]], seed: int
+) -> None:
+    prompts = {
+        f"P{number}": pl.DataFrame({"pair_id": [f"t{i}" for i in range(len(sizes))], "n": sizes})
+        for number, sizes in enumerate(groups)
+    }
+    before: set[tuple[str, str]] = set()
+    for budget in range(sum(map(sum, groups)) + 1):
+        found = whole_pairs(prompts, share=None, n_prompts=budget, seed=seed)
+        asked = {(name, pair) for name, rows in found.items() for pair in rows["pair_id"]}
+        n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in found.items())
+        assert n <= budget
+        assert before <= asked
+        before = asked
+    assert len(before) == sum(map(len, groups))

@@ -121,8 +121,9 @@ def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_intervals_of_the_full_run_cover_it(share: float) -> None:
     found = coverage(small(), share, n_samples=100)
-    for metric, covered in found.select("metric", "covered").drop_nulls().iter_rows():
-        assert covered >= 0.9, metric
+    # Those that only some samples can tell are told by samples that are not like the others.
+    found = found.filter(pl.col("n") == 100)
+    assert found.filter(pl.col("covered") < 0.9).is_empty(), found
     extremes = pl.col("metric").is_in(["fluctuation_range", "coverage_maximum"])
     most = pl.when(extremes).then(0.8).otherwise(0.4)
     assert found.filter(pl.col("bias_in_sd").abs() > most).is_empty(), found
