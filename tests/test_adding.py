@@ -223,7 +223,7 @@ def test_metric_is_on_the_card_in_the_headline_and_in_the_glossary(tree: Path) -
     assert "3 passed" in tests
     assert "passed" in documented
     assert run(f"python -c '{SHOW}'", tree, tree).splitlines() == [
-        "empty .5000 (.0000–.8875)",
+        "empty .5000 (.0000–1.0000)",
         ".5000 .5000 .5000",
         "share of answers without any word",
         "False",
