@@ -5,7 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly, half_width
+from operators.metrics.sampled.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    exactly,
+    half_width,
+    within_bounds,
+)
 from operators.metrics.sampled.means import between_facts
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
@@ -58,7 +65,7 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
             return Estimated(value, None, None, TOO_FEW)
         variance = variance * float(sample.is_asked.mean()) + more
     half = half_width(variance, degrees)
-    return Estimated(value, value - half, value + half)
+    return within_bounds(value, half)
 
 
 def moments_of(sample: Crossed, matches: FloatArray) -> Moments:
@@ -84,14 +91,15 @@ def variance_of_share(
     moments: Moments, n: FloatArray, size: FloatArray, enough: NDArray[np.bool_]
 ) -> FloatArray:
     """The variance of each fact's share of matches, with C, A, B of the facts that have all."""
+    found = np.stack(moments)
+    common = found[:, enough].mean(axis=1)
+    own = np.where(enough, found, common[:, None])
+    # Of facts that were not asked there is none.
     with np.errstate(divide="ignore", invalid="ignore"):
         m, whole = n * (n - 1) / 2, size * (size - 1) / 2
         pair = 1 / m - 1 / whole
         shared = 2 * (n - 2) / m - 2 * (size - 2) / whole
         disjoint = (n - 2) * (n - 3) / (2 * m) - (size - 2) * (size - 3) / (2 * whole)
-    coefficients = np.stack([pair, shared, disjoint])
-    found = np.stack(moments)
-    common = found[:, enough].mean(axis=1)
-    own = np.where(enough, found, common[:, None])
-    variance: FloatArray = np.nan_to_num((coefficients * own).sum(axis=0))
-    return variance
+        variance = (np.stack([pair, shared, disjoint]) * own).sum(axis=0)
+    known: FloatArray = np.nan_to_num(variance)
+    return known

@@ -25,6 +25,15 @@ def exactly(value: float) -> Estimated:
     return Estimated(value, value, value)
 
 
+def within_bounds(value: float, half: float) -> Estimated:
+    """A share of the full run, which is between 0 and 1 wherever its interval would reach.
+
+    >>> within_bounds(0.25, 0.5)
+    Estimated(value=0.25, full_low=0.0, full_high=0.75, why=None)
+    """
+    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
+
+
 @dataclass(frozen=True)
 class Crossed:
     """The sampled prompts, one per row of `fact`, `template` and `name`; all are numbers.

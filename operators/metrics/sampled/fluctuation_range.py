@@ -6,7 +6,13 @@ import numpy as np
 
 from operators.metrics.sampled.accuracies import accuracies, drawn
 from operators.metrics.sampled.components import APART, compared
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, IntArray
+from operators.metrics.sampled.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    IntArray,
+    within_bounds,
+)
 from operators.metrics.sampled.fluctuation import ALIKE, of_names, told_apart
 from operators.seeds import generator
 
@@ -41,7 +47,7 @@ def fluctuation_range(
     ranges = np.ptp(totals, axis=1)
     value = float(ranges.mean())
     half = float(np.hypot(2 * ranges.std(ddof=1), error * value))
-    return Estimated(value, max(0.0, value - half), value + half)
+    return within_bounds(value, half)
 
 
 def drawn_templates(n_templates: int, n_draws: int, seed: int, relation_id: str) -> IntArray:

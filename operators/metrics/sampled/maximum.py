@@ -24,6 +24,7 @@ from operators.metrics.sampled.crossed import (
     IntArray,
     exactly,
     half_width,
+    within_bounds,
 )
 from operators.metrics.sampled.fluctuation import ALIKE, told_apart
 from operators.metrics.sampled.templates import Fits
@@ -86,7 +87,7 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
         lead += weight * float(best.mean() - each.shrunk.mean())
     value = float(total.mean())
     half = abs(coins) + float(np.hypot(1.96 * total.std(), error * lead))
-    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
+    return within_bounds(value, half)
 
 
 def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None:
@@ -180,7 +181,7 @@ def chosen(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     if sample.is_all:
         return exactly(value)
     half = half_width(variance, found.degrees)
-    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
+    return within_bounds(value, half)
 
 
 def _is_known(fits: Fits) -> bool:

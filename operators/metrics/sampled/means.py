@@ -3,7 +3,14 @@
 import numpy as np
 
 from operators.metrics.sampled.components import components, error_variance
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly, half_width
+from operators.metrics.sampled.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    exactly,
+    half_width,
+    within_bounds,
+)
 
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 
@@ -45,7 +52,7 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     else:
         variance, degrees = float(error_variance(sample, share, found).sum()), found.degrees
     half = half_width(variance, degrees)
-    return Estimated(value, value - half, value + half)
+    return within_bounds(value, half)
 
 
 def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from operators.metrics.belief.acc_at_1 import acc_at_1
@@ -116,6 +116,19 @@ def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
     (spread,) = found["fluctuation_sd"]
     assert spread["value"] is None
     assert spread["why"]
+
+
+@given(data=st.data())
+def test_intervals_of_shares_of_few_prompts_are_shares(
+    data: st.DataObject, complete_answer_tables: Tables
+) -> None:
+    answers = data.draw(complete_answer_tables.filter(len))
+    kept = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
+    part = answers.filter(pl.Series(kept)).filter(pl.len().over("pair_id") > 1)  # as a budget asks
+    assume(len(part))
+    found = estimates(scored(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
+    shares = found.filter(pl.col("metric") != "fluctuation_sd").drop_nulls("full_low")
+    assert shares.filter((pl.col("full_low") < 0) | (pl.col("full_high") > 1)).is_empty(), shares
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
