@@ -15,7 +15,8 @@ from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from pipeline.launchers import order, tool
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
-_LEAVING = {leaving.VARIABLE: "/tmp/factsweep-leaving"}  # noqa: S108 - of a pod, nobody else's
+_MEMORY = "/dev/shm"  # of a pod, nobody else's
+_LEAVING = {leaving.VARIABLE: f"{_MEMORY}/factsweep-leaving"}
 _END_S = 10  # of the time that a pod is given, for Ray to end
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
 
@@ -197,7 +198,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _volumes(launch: KubeRay) -> dict[str, tuple[str, dict[str, Any]]]:
     """Each volume's path in the container, and where it comes from."""
     memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
-    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": ("/dev/shm", {"emptyDir": memory})}
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": (_MEMORY, {"emptyDir": memory})}
     if launch.cache_claim:
         claim = {"claimName": launch.cache_claim}
         volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})
