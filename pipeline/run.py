@@ -229,9 +229,7 @@ class _Start:
                 f"no engine was ready after cluster.start_s={limit_s:g} seconds: {found}, or wait "
                 "longer."
             )
-            for line in cause.last_lines(Path(logs[0])) if logs else ():
-                error.add_note(f"its log: {line}")
-            raise error
+            raise cause.with_log(error, Path(logs[0])) if logs else error
 
 
 def _stop(pending: list[Any], tally: Any) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from operators.errors import DecodingError
 from pipeline.machine import logs
 from pipeline.machine.secrets import hidden
 
@@ -38,6 +39,13 @@ def of_log(log: Path) -> str:
             return _short(found[-1])
     last = [line for lines in written for line in lines if not logs.is_note(line)][-3:]
     return _short(" / ".join(last)) if last else SILENT
+
+
+def with_log(error: DecodingError, log: Path) -> DecodingError:
+    """An error that ends with the last lines that an engine wrote to its log, if it is here."""
+    for line in last_lines(log):
+        error.add_note(f"its log: {line}")
+    return error
 
 
 def last_lines(log: Path) -> list[str]:

@@ -216,10 +216,7 @@ class Decoder:
         hopeless = self._lives("died", why)
         if not hopeless:
             return None
-        error = DecodingError(f"{self._weights.model.name} {hopeless}")
-        for line in cause.last_lines(log):
-            error.add_note(f"its log: {line}")
-        return error
+        return cause.with_log(DecodingError(f"{self._weights.model.name} {hopeless}"), log)
 
     def _last_death(self) -> str:
         return str(ray.get(self._tally.last_death.remote()))

@@ -50,9 +50,9 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
         InputError: there are none.
     """
     store = Store(root)
-    if not any(folders(store)):
-        raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
     artifacts = [located(store, folder) for folder in folders(store)]
+    if not artifacts:
+        raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
     return _verified(artifacts, {}, repair=repair)
 
 
