@@ -1,8 +1,19 @@
 """What the fault tests share."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.faults.sweep import SMALL, Sweep
+from tests.faults.sweep import SMALL, STARTED, Sweep
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_on() -> Iterator[None]:
+    """A test that fails takes its drivers with it, so that it does not slow the next ones."""
+    yield
+    while STARTED:
+        if (sweep := STARTED.pop()).process is not None:
+            sweep.kill_driver()
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,7 @@ SMALL = (
     "decoding.samples.n_prompts=0",
 )
 CHUNK = 32
+STARTED: list["Sweep"] = []  # by the test that runs; a failed one leaves drivers behind
 
 
 class Sweep:
@@ -78,6 +79,7 @@ class Sweep:
     def start(self, clock_s: float = 0.0) -> "Sweep":
         """Start the driver, with a clock that is so many seconds off."""
         self.process = self._command("run", clock_s)
+        STARTED.append(self)
         return self
 
     def finish(self) -> subprocess.CompletedProcess[str]:
