@@ -1,4 +1,4 @@
-"""A budget of prompts: how many turns each fact of a setting gets."""
+"""A budget of prompts: how many laps each fact of a setting gets."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ from operators.seeds import generator
 
 IntArray = NDArray[np.int64]
 
-# Facts are asked in two turns at once: a pair of answers is the least that says how far a fact's
+# Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
 # answers vary, and that Consist is defined for.
-TURNS_AT_ONCE = 2
+LAPS_AT_ONCE = 2
 
 
 def allotted(
@@ -18,8 +18,8 @@ def allotted(
     """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
 
     `n_prompts` has what each fact has in all, `relation` its relation's number,
-    `place_in_relation` its place there in random order. Facts of all relations take turns in the
-    same proportion, two turns at once, each fact once before any a second time. A larger budget
+    `place_in_relation` its place there in random order. Facts of all relations get laps in the
+    same proportion, two at once, each fact its first two before any gets more. A larger budget
     contains a smaller one, and a budget of all prompts is all of them.
 
     >>> one, two = np.array([0, 0, 0, 0]), np.arange(4)
@@ -32,16 +32,16 @@ def allotted(
     total = int(n_prompts.sum())
     if budget >= total:
         return n_prompts.copy()
-    low, high = 0, int(n_prompts.max()) // TURNS_AT_ONCE + 1
-    while high - low > 1:  # the most rounds that all facts can have
+    low, high = 0, int(n_prompts.max()) // LAPS_AT_ONCE + 1
+    while high - low > 1:  # the most pairs of laps that all facts can have
         middle = (low + high) // 2
-        fits = np.minimum(TURNS_AT_ONCE * middle, n_prompts).sum() <= budget
+        fits = np.minimum(LAPS_AT_ONCE * middle, n_prompts).sum() <= budget
         low, high = (middle, high) if fits else (low, middle)
-    turns = np.minimum(TURNS_AT_ONCE * low, n_prompts)
-    more = np.minimum(TURNS_AT_ONCE, n_prompts - turns)[order]
-    fits_too = np.cumsum(more) <= budget - turns.sum()
-    turns[order] += np.where(fits_too, more, 0)
-    return turns
+    laps = np.minimum(LAPS_AT_ONCE * low, n_prompts)
+    more = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
+    fits_too = np.cumsum(more) <= budget - laps.sum()
+    laps[order] += np.where(fits_too, more, 0)
+    return laps
 
 
 def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:

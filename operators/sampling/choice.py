@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from operators.sampling.budget import allotted, in_proportion
-from operators.sampling.turns import Square, square
+from operators.sampling.laps import Square, square
 from operators.seeds import generator
 
 _PLACE = ("pair_id", "template_id", "subject_index")
@@ -53,8 +53,8 @@ def chosen(
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
     budget = n_prompts if share is None else round(share * int(size.sum()))
-    turns = allotted(int(budget or 0), size, number, place, seed=seed)
-    own = np.split(turns, np.cumsum(list(map(len, sizes)))[:-1])
+    laps = allotted(int(budget or 0), size, number, place, seed=seed)
+    own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1])
     return {
         name: _asked(relations[name], squares[name], n)
         for name, n in zip(relations, own, strict=True)

@@ -21,7 +21,7 @@ from operators.metrics.sampled.maximum import choice, chosen, maximum
 from operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
 from operators.metrics.sampled.oracle import oracle
 from operators.sampling.budget import allotted
-from operators.sampling.turns import square
+from operators.sampling.laps import square
 
 _N_ANSWERS = 12  # that a made-up model gives, the right one first
 _N_DRAWS = 50_000  # of the fluctuation
@@ -98,14 +98,14 @@ class Made:
         ]
         place = np.concatenate([each.place_in_relation for each in squares])
         budget = round(share * int(self.n_prompts.sum()))
-        turns = allotted(budget, self.n_prompts, self.relation, place, seed=seed)
+        laps = allotted(budget, self.n_prompts, self.relation, place, seed=seed)
         starts = np.searchsorted(self.relation, np.arange(len(squares) + 1))
         parts: list[tuple[IntArray, ...]] = []
         for number, each in enumerate(squares):
-            own = turns[starts[number] : starts[number + 1]]
+            own = laps[starts[number] : starts[number + 1]]
             fact = np.repeat(np.arange(len(own)), own)
-            turn = np.arange(len(fact)) - np.repeat(np.cumsum(own) - own, own)
-            asked = each.at(fact, turn)
+            lap = np.arange(len(fact)) - np.repeat(np.cumsum(own) - own, own)
+            asked = each.at(fact, lap)
             said = self.answers_of[number][fact, asked.template, asked.name]
             parts.append((fact + starts[number], asked.template, asked.name, said))
         fact, template, name, said = (np.concatenate(each) for each in zip(*parts, strict=True))

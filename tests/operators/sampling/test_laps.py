@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from operators.sampling.budget import allotted
 from operators.sampling.choice import whole_pairs
-from operators.sampling.turns import Square, square
+from operators.sampling.laps import Square, square
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 
@@ -17,7 +17,7 @@ def made(names: list[int], n_templates: int, seed: int = 0) -> Square:
 
 
 @given(names=NAMES, n_templates=st.integers(1, 12), seed=st.integers(0, 5))
-def test_turns_all_of_a_fact_ask_each_template_under_each_name_once(
+def test_laps_all_of_a_fact_ask_each_template_under_each_name_once(
     names: list[int], n_templates: int, seed: int
 ) -> None:
     found = made(names, n_templates, seed)
@@ -29,26 +29,26 @@ def test_turns_all_of_a_fact_ask_each_template_under_each_name_once(
 
 
 @given(n_blocks=st.integers(1, 4), n_names=st.integers(1, 3), n_templates=st.integers(1, 9))
-def test_turn_of_whole_blocks_asks_templates_equally_often(
+def test_lap_of_whole_blocks_asks_templates_equally_often(
     n_blocks: int, n_names: int, n_templates: int
 ) -> None:
     facts = np.arange(n_blocks * n_templates)
     found = made([n_names] * len(facts), n_templates)
-    for turn in range(n_names * n_templates):
-        asked = found.at(facts, np.full(len(facts), turn)).template
+    for lap in range(n_names * n_templates):
+        asked = found.at(facts, np.full(len(facts), lap)).template
         assert np.bincount(asked, minlength=n_templates).tolist() == [n_blocks] * n_templates
 
 
-def test_turns_two_of_a_fact_share_a_name_as_often_as_any_two() -> None:
+def test_laps_two_of_a_fact_share_a_name_as_often_as_any_two() -> None:
     facts = np.arange(8000)
     found = made([2] * len(facts), 10)
-    first, second = (found.at(facts, np.full(len(facts), turn)) for turn in (0, 1))
+    first, second = (found.at(facts, np.full(len(facts), lap)) for lap in (0, 1))
     share = np.mean(first.name == second.name)
     assert abs(share - 9 / 19) < 0.02
     assert abs(np.mean(first.template == second.template) - 1 / 19) < 0.01
 
 
-def test_turns_another_seed_or_relation_gives_another_order() -> None:
+def test_laps_another_seed_or_relation_gives_another_order() -> None:
     one, other = made([1] * 30, 10), made([1] * 30, 10, seed=1)
     assert (one.templates != other.templates).any()
     again = made([1] * 30, 10)
@@ -66,20 +66,20 @@ def test_budget_each_contains_the_smaller_and_all_is_all(
     n_prompts, place = np.array([n for _, n in sizes]), np.arange(len(sizes))
     before = np.zeros(len(sizes), np.int64)
     for budget in range(int(n_prompts.sum()) + 1):
-        turns = allotted(budget, n_prompts, relation, place, seed=seed)
-        assert (turns >= before).all()
-        assert budget - 1 <= turns.sum() <= budget or turns.sum() == n_prompts.sum()
-        asked = turns[turns > 0]
-        assert (asked >= np.minimum(2, n_prompts[turns > 0])).all()
-        before = turns
+        laps = allotted(budget, n_prompts, relation, place, seed=seed)
+        assert (laps >= before).all()
+        assert budget - 1 <= laps.sum() <= budget or laps.sum() == n_prompts.sum()
+        asked = laps[laps > 0]
+        assert (asked >= np.minimum(2, n_prompts[laps > 0])).all()
+        before = laps
     assert (before == n_prompts).all()
 
 
 def test_budget_takes_relations_in_proportion() -> None:
     relation = np.repeat([0, 1], [300, 100])
     place = np.concatenate([np.arange(300), np.arange(100)])
-    turns = allotted(200, np.full(400, 50), relation, place, seed=3)
-    assert abs((turns[:300] > 0).sum() - 75) <= 1
+    laps = allotted(200, np.full(400, 50), relation, place, seed=3)
+    assert abs((laps[:300] > 0).sum() - 75) <= 1
 
 
 GROUPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=4)

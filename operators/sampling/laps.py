@@ -1,17 +1,18 @@
-"""Turns: the order in which a fact's prompts are asked, balanced over templates and names.
+"""Laps: the order in which a fact's prompts are asked, balanced over templates and names.
 
 A setting is a crossed design: each fact of a relation is asked in each of its T templates under
 each of its N names. Facts of as many names are taken in random order in blocks of T, and a block
-is a Latin square: in each turn its fact number j gets template number (j + shift) mod T of the
-block's own random order. So in every turn a whole block asks each template once, and two facts of
+is a Latin square: in each lap its fact number j gets template number (j + shift) mod T of the
+block's own random order. So in every lap a whole block asks each template once, and two facts of
 different blocks meet other pairs of templates. The shifts of a block are T x N numbers in random
 order, each N times. Whenever a fact meets a template again, it is asked under the next of its
-names, the first being drawn at random: after T x N turns each (template, name) was asked once.
+names, the first being drawn at random: after T x N laps each (template, name) was asked once.
 
-For a single fact the prompts of its first turns are thus a simple random sample of its prompts: two
+For a single fact the prompts of its first laps are thus a simple random sample of its prompts: two
 of them share a template or a name as often as any two of its prompts do. A stricter order, all
-templates once before any twice and names in turn, would balance a little better, but then the first
-two prompts of a fact are never two of one name, and Consist is biased (by .003 on made-up answers).
+templates once before any twice and one name after the other, would balance a little better, but
+then the first two prompts of a fact are never two of one name, and Consist is biased (by .003 on
+made-up answers).
 
 Source: Latin squares as in Cochran and Cox 1957, chapter 4.
 """
@@ -26,7 +27,7 @@ from operators.seeds import Keys, generator, mix
 IntArray = NDArray[np.int64]
 
 
-class Turn(NamedTuple):
+class Lap(NamedTuple):
     """What is asked: the number of the template, and of the name."""
 
     template: IntArray
@@ -51,26 +52,26 @@ class Square(NamedTuple):
     shifts: IntArray
     visits: IntArray
 
-    def at(self, fact: IntArray, turn: IntArray) -> Turn:
-        """The prompts that facts (by number) are asked in their turns, which start at 0."""
+    def at(self, fact: IntArray, lap: IntArray) -> Lap:
+        """The prompts that facts (by number) are asked in their laps, which start at 0."""
         block = self.block[fact]
-        row = self.starts[block] + turn
+        row = self.starts[block] + lap
         column = (self.place[fact] + self.shifts[row]) % self.templates.shape[1]
         template = self.templates[block, column]
         first = mix(self.random[fact] + template.astype(np.uint64)) >> np.uint64(32)
         name = (first.astype(np.int64) + self.visits[row]) % self.n_names[fact]
-        return Turn(template, name)
+        return Lap(template, name)
 
 
 def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) -> Square:
     """Put a relation's facts, each with its number of names, into blocks.
 
     >>> made = square(np.array([1, 1, 1]), 3, seed=1, relation_id="P1")
-    >>> asked = [made.at(np.arange(3), np.full(3, turn)).template for turn in range(3)]
+    >>> asked = [made.at(np.arange(3), np.full(3, lap)).template for lap in range(3)]
     >>> [sorted(step.tolist()) for step in asked]
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
     """
-    rng = generator(seed, "turns", relation_id)
+    rng = generator(seed, "turns", relation_id)  # another word would draw otherwise
     order = rng.permutation(len(n_names))
     block, place = (np.zeros(len(n_names), np.int64) for _ in range(2))
     names_of: list[int] = []  # of each block
