@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import chain
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from operators.engines import next_tokens, node_reader, prompt_scores
 from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
@@ -28,15 +28,14 @@ from operators.engines.openai_client import key, refusal, without
 from operators.engines.preference import Preferred, PreferRequest
 from operators.engines.protocol import (
     Answer,
-    Completion,
     Refused,
     Request,
     Scored,
     ScoreRequest,
 )
+from operators.engines.replies import NoAnswerError, Replies, Usage
 from operators.engines.watched_http import NO_CREDIT, watched
 from operators.errors import InputError
-from operators.prompts.estimate import Estimate
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -45,7 +44,6 @@ T = TypeVar("T")
 _Request = Request | ScoreRequest | NextRequest
 Asked = TypeVar("Asked", bound=_Request)
 
-ANY = "any"  # a revision: whatever the server has
 _FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
 _TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGNORECASE)
 _OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
@@ -53,25 +51,6 @@ _TRIES = 1_000  # of a request; `give_up_s` ends it long before
 _PROBE = "The capital of France is"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
-
-
-class _NoAnswerError(Exception):
-    """An answer that is none: why, what is said of it, and what it cost."""
-
-    def __init__(self, reason: str, detail: str, usage: "_Usage") -> None:
-        super().__init__(detail)
-        self.reason, self.usage = reason, usage
-
-
-class _Usage(NamedTuple):
-    """Tokens as the server counts them."""
-
-    prompt: int
-    output: int
-    cached: int = 0
-
-    def __add__(self, other: Any) -> "_Usage":
-        return _Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class EndpointEngine:
@@ -83,12 +62,12 @@ class EndpointEngine:
         assert start.endpoint is not None, "settings see to it"
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
+        self._replies = Replies.of(start)
         self._limit = Limit(max=start.endpoint.max_concurrent)
         self._left_out: set[str] = set()
         self._is_scorer = False
         self._max_tokens = "max_tokens"
         self._answered_at, self._is_dead = -math.inf, False
-        self._estimate = Estimate()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -159,7 +138,7 @@ class EndpointEngine:
         try:
             async with asyncio.timeout(self._endpoint.give_up_s):
                 await self._asked(_probe(request))
-        except (BadRequestError, UnprocessableEntityError, _NoAnswerError) as error:
+        except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
                 f"{what} ({self._said_of(error)}), which this benchmark asks for; ask a "
@@ -221,7 +200,7 @@ class EndpointEngine:
         try:
             async with asyncio.timeout(self._endpoint.give_up_s):
                 answer = await self._asked(request)
-        except (OpenAIError, TimeoutError, ValueError, _NoAnswerError) as error:
+        except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
             return await self._explained(request, error, began)
         self._answered_at = time.monotonic()
         return answer
@@ -230,25 +209,26 @@ class EndpointEngine:
         """The answer of the server.
 
         Raises:
-            _NoAnswerError: it is none.
+            NoAnswerError: it is none.
         """
         if isinstance(request, Request):
-            return self._read(request, await self._said(request))
+            said = await self._said(request)
+            return self._replies.answer(request, said, self._left_out)
         model = self._start.model
         if isinstance(request, ScoreRequest):
             said = await self._create(prompt_scores.parameters(model, request))
         else:
             more = next_tokens.further(request)
             said = await self._create(next_tokens.parameters(model, request), more)
-        usage = self._usage(request, said)
-        served = self._served(said, usage)
+        usage = self._replies.usage(request, said)
+        served = self._replies.served(said, usage)
         try:
             if isinstance(request, NextRequest):
                 known = next_tokens.said(request, said)
                 return NextSaid(request.request_id, known, usage.prompt, usage.output)
             found = prompt_scores.scored(request, said)
         except ValueError as error:
-            raise _NoAnswerError("no_scores", str(error), usage) from error
+            raise NoAnswerError("no_scores", str(error), usage) from error
         return replace(
             found,
             n_prompt_tokens=usage.prompt,
@@ -311,66 +291,6 @@ class EndpointEngine:
                 return True
         return False
 
-    def _read(self, request: Request, said: Any) -> Answer:
-        """The answer in what the server said.
-
-        Raises:
-            _NoAnswerError: there is none in it.
-        """
-        usage, n = self._usage(request, said), request.sampling.n
-        served = self._served(said, usage)
-        if len(said.choices) != n:
-            detail = f"{len(said.choices)} answers in place of {n}"
-            raise _NoAnswerError("bad_answer", detail, usage)
-        completions = tuple(
-            _completion(request, each, usage, chat=self._endpoint.chat) for each in said.choices
-        )
-        return Answer(
-            request.request_id,
-            completions,
-            usage.prompt,
-            usage.cached,
-            usage.output,
-            served,
-            tuple(self._lacking(request, completions)),
-        )
-
-    def _lacking(self, request: Request, completions: Iterable[Completion]) -> Iterator[str]:
-        """What was wanted, and the server does not do."""
-        if request.sampling.logprobs and any(each.logprob is None for each in completions):
-            yield "logprobs"
-        if request.seed is not None and "seed" in self._left_out:
-            yield "seed"
-
-    def _usage(self, request: _Request, said: Any) -> _Usage:
-        """What the server counts; an estimate, where it counts nothing."""
-        usage = getattr(said, "usage", None)
-        if usage is None or usage.prompt_tokens is None:
-            texts = [_text(each, chat=self._endpoint.chat) or "" for each in said.choices]
-            if not isinstance(request, Request):
-                return _Usage(len(request.token_ids), 1)
-            counted = self._estimate([request.text, *texts]).input_ids
-            return _Usage(len(counted[0]), sum(map(len, counted[1:])))
-        details = getattr(usage, "prompt_tokens_details", None)
-        cached = (details and details.cached_tokens) or 0
-        return _Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
-
-    def _served(self, said: Any, usage: _Usage) -> str:
-        """What the server says it answered with: a model, and its fingerprint if it tells one.
-
-        Raises:
-            _NoAnswerError: it is not what was asked for.
-        """
-        model = str(getattr(said, "model", None) or self._start.model)
-        fingerprint = getattr(said, "system_fingerprint", None)
-        asked, wanted = self._start.model, self._start.revision or ANY
-        right = is_same(asked, model) if wanted == ANY else wanted in (model, fingerprint)
-        if not right:
-            named = asked if wanted == ANY else wanted
-            found = " ".join(filter(None, (model, fingerprint)))
-            raise _NoAnswerError("other_model", f"{found} answered in place of {named}", usage)
-        return " ".join(filter(None, (model, fingerprint)))
-
     async def _explained(self, request: _Request, error: Exception, began: float) -> Refused:
         """Why a prompt has no answer, if that is about the prompt.
 
@@ -379,8 +299,8 @@ class EndpointEngine:
         """
         from openai import APIStatusError
 
-        said, usage = self._said_of(error), _Usage(0, 0)
-        if isinstance(error, _NoAnswerError):
+        said, usage = self._said_of(error), Usage(0, 0)
+        if isinstance(error, NoAnswerError):
             usage, reason = error.usage, error.reason
             if reason != "other_model":
                 return Refused(request.request_id, reason, said, usage.prompt, usage.output)
@@ -396,7 +316,7 @@ class EndpointEngine:
         usage += await self._probed(request, said, since=_since(reason, began))
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
-    async def _probed(self, request: _Request, said: str, since: float) -> _Usage:
+    async def _probed(self, request: _Request, said: str, since: float) -> Usage:
         """Tell a bad prompt from a server that answers nobody; returns what that took.
 
         Raises:
@@ -406,14 +326,14 @@ class EndpointEngine:
 
         async with self._probing:
             if self._answered_at >= since:
-                return _Usage(0, 0)
+                return Usage(0, 0)
             if self._is_dead:
                 raise self._refusal(said) from None
             self._is_dead = True  # unless the probe is answered
             try:
                 async with asyncio.timeout(self._endpoint.give_up_s):
                     answer = await self._asked(_probe(request))
-            except _NoAnswerError as error:
+            except NoAnswerError as error:
                 if error.reason != "other_model":
                     self._is_dead = False
                     return error.usage
@@ -421,7 +341,7 @@ class EndpointEngine:
             except (OpenAIError, TimeoutError, ValueError):
                 raise self._refusal(said) from None
             self._answered_at, self._is_dead = time.monotonic(), False
-            return _Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+            return Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
 
     def _refusal(self, said: str) -> InputError:
         return refusal(self._start.model, self._endpoint.url, said)
@@ -468,55 +388,6 @@ def _reason(status: int, said: str) -> str:
     if _FILTERED.search(said):
         return "content_filter"
     return "prompt_too_long" if _TOO_LONG.search(said) else "bad_request"
-
-
-def is_same(asked: str, found: str) -> bool:
-    """Whether a server that names a model means the one that was asked for.
-
-    Servers add a version, or leave out who made the model.
-
-    >>> is_same("gpt-4o", "gpt-4o-2024-08-06"), is_same("meta/llama-3", "llama-3")
-    (True, True)
-    >>> is_same("gpt-4o", "gpt-4o-mini"), is_same("gpt-4o", "gpt-3.5-turbo")
-    (False, False)
-    """
-    mine, theirs = (name.rstrip("/").rpartition("/")[2].lower() for name in (asked, found))
-    version = re.compile(re.escape(mine) + r"(?:[-@:]v?\d[\d.\-]*(?:-\w+)?)?")
-    return version.fullmatch(theirs) is not None
-
-
-def _text(choice: Any, *, chat: bool) -> str | None:
-    text = choice.message.content if chat else choice.text
-    return None if text is None else str(text)
-
-
-def _completion(request: Request, choice: Any, usage: _Usage, *, chat: bool) -> Completion:
-    """An answer as an engine of ours would give it: without what ended it.
-
-    Raises:
-        _NoAnswerError: the server, or the model, will not say.
-    """
-    sampling, finish = request.sampling, str(choice.finish_reason)
-    if finish == "content_filter":
-        raise _NoAnswerError("content_filter", "the server's filter ended the answer", usage)
-    if chat and (refusal := getattr(choice.message, "refusal", None)):
-        raise _NoAnswerError("refused", str(refusal), usage)
-    text = _text(choice, chat=chat) or ""
-    for stop in sampling.stop:
-        text = text.partition(stop)[0]  # not all servers see to it
-    n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
-    logprobs = _logprobs(choice, chat=chat) if sampling.logprobs else None
-    logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
-    return Completion(text, n_tokens, logprob, finish)
-
-
-def _logprobs(choice: Any, *, chat: bool) -> list[float] | None:
-    """The log-probability of each token, where the server gives them."""
-    if (found := getattr(choice, "logprobs", None)) is None:
-        return None
-    if chat:
-        return None if found.content is None else [each.logprob for each in found.content]
-    return None if found.token_logprobs is None else list(found.token_logprobs)
 
 
 KIND = EngineKind(

@@ -1,0 +1,154 @@
+"""What a server behind an endpoint says, read as the answer of an engine of ours."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from operators.engines.kind import Start
+from operators.engines.protocol import Answer, Completion, Request
+from operators.prompts.estimate import Estimate
+
+ANY = "any"  # a revision: whatever the server has
+
+
+class Usage(NamedTuple):
+    """Tokens as the server counts them."""
+
+    prompt: int
+    output: int
+    cached: int = 0
+
+    def __add__(self, other: Any) -> "Usage":
+        return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class NoAnswerError(Exception):
+    """A reply in which there is no answer: why, what is said of it, and what it cost."""
+
+    def __init__(self, reason: str, detail: str, usage: Usage) -> None:
+        super().__init__(detail)
+        self.reason, self.usage = reason, usage
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Reads the replies of one server, of a model that is asked for; `chat`: to messages."""
+
+    model: str
+    revision: str
+    chat: bool
+    _estimate: Estimate = field(default_factory=Estimate)
+
+    @classmethod
+    def of(cls, start: Start) -> "Replies":
+        """Those of the server that an engine is to ask."""
+        assert start.endpoint is not None, "settings see to it"
+        return cls(start.model, start.revision or ANY, start.endpoint.chat)
+
+    def answer(self, request: Request, said: Any, left_out: Set[str]) -> Answer:
+        """The answer in a reply; `left_out` is what was not asked for, since it is not taken.
+
+        Raises:
+            NoAnswerError: there is none in it.
+        """
+        usage, n = self.usage(request, said), request.sampling.n
+        served = self.served(said, usage)
+        if len(said.choices) != n:
+            detail = f"{len(said.choices)} answers in place of {n}"
+            raise NoAnswerError("bad_answer", detail, usage)
+        completions = tuple(self._completion(request, each, usage) for each in said.choices)
+        return Answer(
+            request.request_id,
+            completions,
+            usage.prompt,
+            usage.cached,
+            usage.output,
+            served,
+            tuple(_lacking(request, completions, left_out)),
+        )
+
+    def usage(self, request: Any, said: Any) -> Usage:
+        """What the server counts; an estimate, where it counts nothing."""
+        usage = getattr(said, "usage", None)
+        if usage is None or usage.prompt_tokens is None:
+            if not isinstance(request, Request):
+                return Usage(len(request.token_ids), 1)
+            texts = [self._text(each) or "" for each in said.choices]
+            counted = self._estimate([request.text, *texts]).input_ids
+            return Usage(len(counted[0]), sum(map(len, counted[1:])))
+        details = getattr(usage, "prompt_tokens_details", None)
+        cached = (details and details.cached_tokens) or 0
+        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+
+    def served(self, said: Any, usage: Usage) -> str:
+        """What the server says it answered with: a model, and its fingerprint if it tells one.
+
+        Raises:
+            NoAnswerError: it is not what was asked for.
+        """
+        model = str(getattr(said, "model", None) or self.model)
+        fingerprint = getattr(said, "system_fingerprint", None)
+        found = " ".join(filter(None, (model, fingerprint)))
+        is_any = self.revision == ANY
+        if not (is_same(self.model, model) if is_any else self.revision in (model, fingerprint)):
+            wanted = self.model if is_any else self.revision
+            raise NoAnswerError("other_model", f"{found} answered in place of {wanted}", usage)
+        return found
+
+    def _completion(self, request: Request, choice: Any, usage: Usage) -> Completion:
+        """An answer as an engine of ours would give it: without what ended it.
+
+        Raises:
+            NoAnswerError: the server, or the model, will not say.
+        """
+        sampling, finish = request.sampling, str(choice.finish_reason)
+        if finish == "content_filter":
+            raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
+        if self.chat and (refusal := getattr(choice.message, "refusal", None)):
+            raise NoAnswerError("refused", str(refusal), usage)
+        text = self._text(choice) or ""
+        for stop in sampling.stop:
+            text = text.partition(stop)[0]  # not all servers see to it
+        n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
+        logprobs = self._logprobs(choice) if sampling.logprobs else None
+        logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
+        return Completion(text, n_tokens, logprob, finish)
+
+    def _text(self, choice: Any) -> str | None:
+        text = choice.message.content if self.chat else choice.text
+        return None if text is None else str(text)
+
+    def _logprobs(self, choice: Any) -> list[float] | None:
+        """The log-probability of each token, where the server gives them."""
+        if (found := getattr(choice, "logprobs", None)) is None:
+            return None
+        if self.chat:
+            return None if found.content is None else [each.logprob for each in found.content]
+        return None if found.token_logprobs is None else list(found.token_logprobs)
+
+
+def _lacking(
+    request: Request, completions: Iterable[Completion], left_out: Set[str]
+) -> Iterator[str]:
+    """What was wanted, and the server does not do."""
+    if request.sampling.logprobs and any(each.logprob is None for each in completions):
+        yield "logprobs"
+    if request.seed is not None and "seed" in left_out:
+        yield "seed"
+
+
+def is_same(asked: str, found: str) -> bool:
+    """Whether a server that names a model means the one that was asked for.
+
+    Servers add a version, or leave out who made the model.
+
+    >>> is_same("gpt-4o", "gpt-4o-2024-08-06"), is_same("meta/llama-3", "llama-3")
+    (True, True)
+    >>> is_same("gpt-4o", "gpt-4o-mini"), is_same("gpt-4o", "gpt-3.5-turbo")
+    (False, False)
+    """
+    mine, theirs = (name.rstrip("/").rpartition("/")[2].lower() for name in (asked, found))
+    version = re.compile(re.escape(mine) + r"(?:[-@:]v?\d[\d.\-]*(?:-\w+)?)?")
+    return version.fullmatch(theirs) is not None
