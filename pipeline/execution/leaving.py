@@ -8,12 +8,15 @@ has something to publish keeps a file there that is named after its process, unt
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "FACTSWEEP_LEAVING"
 _ASKED = "asked"
+_LOCK = threading.Lock()
+_AT_WORK: list[Path] = []  # the sign of this process, once for each block that it is at
 
 
 def is_asked() -> bool:
@@ -24,18 +27,23 @@ def is_asked() -> bool:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Let who asks wait for the end of the block."""
+    """Let who asks wait for the end of the block, and of all others of this process."""
     folder = os.environ.get(VARIABLE)
     if folder is None:
         yield
         return
     sign = Path(folder, str(os.getpid()))
-    sign.parent.mkdir(parents=True, exist_ok=True)
-    sign.touch()
+    with _LOCK:
+        _AT_WORK.append(sign)
+        sign.parent.mkdir(parents=True, exist_ok=True)
+        sign.touch()
     try:
         yield
     finally:
-        sign.unlink(missing_ok=True)
+        with _LOCK:
+            _AT_WORK.remove(sign)
+            if sign not in _AT_WORK:
+                sign.unlink(missing_ok=True)
 
 
 def draining() -> set[str]:

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from pipeline.stages.answer import software
 from pipeline.stages.work import Work
 from pipeline.storage.lease import Lease
 
+_AT_ONCE = 2  # shards that an engine has: one that it answers, and one that waits or is published
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
 
 
@@ -80,6 +83,10 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    # Ray counts shards by the calls that may go on at once; its own limits are for one at a time.
+    scaling = context.autoscaling_config
+    scaling.actor_pool_util_upscaling_threshold = 1.75 / _AT_ONCE
+    scaling.actor_pool_util_downscaling_threshold = 0.5 / _AT_ONCE
     run = plan.run
     replicas = run.model.replicas
     size = (replicas.min, min(replicas.max, max(replicas.min, len(items))))
@@ -96,7 +103,9 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
             max_size=size[1],
             # On a cluster all that the work needs is asked for at once, and not in doubling steps.
             initial_size=size[0] if run.cluster.address is None else size[1],
-            max_tasks_in_flight_per_actor=2,
+            max_tasks_in_flight_per_actor=_AT_ONCE,
+            max_concurrent_calls_per_actor=_AT_ONCE,
+            enable_true_multi_threading=True,
         ),
         **placement(run),
     )
@@ -118,7 +127,11 @@ def _broke(run: Run, spent: float) -> StoppedError:
 
 
 class Decoder:
-    """An engine with a model in it, that decodes one shard after the other; a Ray Data actor."""
+    """An engine with a model in it, that decodes one shard after the other; a Ray Data actor.
+
+    It is called for two shards at a time: one is published behind the answering of the next. A call
+    returns when its shard is published, so that Ray hands those of an engine that dies to another.
+    """
 
     def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
         self._run, self._weights, self._tally = run, weights, tally
@@ -130,6 +143,10 @@ class Decoder:
         # What is finished is published before the process ends; so it is where the node goes.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
+        # An engine lives in one thread: OpenMP's threads, and the cores that vLLM binds them to,
+        # belong to the thread that first asks for them.
+        self._answering = ThreadPoolExecutor(1, "engine")
+        self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
         self._purse = None if run.max_cost is None else TallyPurse(tally)
         if lost := self._lives("born", context.get_node_id(), str(cause.own_log())):
@@ -143,29 +160,27 @@ class Decoder:
         return {"error": [self._decode(item) for item in batch["work"]]}
 
     def _decode(self, item: Work) -> FactsweepError | None:
+        """Answer a shard when the engine is free, and wait until it is published."""
+        published = self._answering.submit(self._answer, item).result()
+        if not isinstance(published, Future):
+            return published
+        try:
+            published.result()
+        except Exception as error:
+            return self._told(error)
+        return None
+
+    def _answer(self, item: Work) -> Future[None] | FactsweepError | None:
+        """Answer a shard, and hand it on to be published."""
         if self._hopeless is not None:
             return self._hopeless
         try:
-            self._publish(item)
-        except StoppedError as error:
-            return self._stopped(error)
-        except DecodingError as error:
-            return DecodingError(f"{error} The last one died of {self._last_death()}.")
-        except FactsweepError as error:
-            return error
+            return self._answered(item)
         except Exception as error:
-            sys.stderr.write(hidden_traceback())
-            sys.stderr.flush()
-            log = cause.own_log()
-            if hopeless := self._died(cause.of_error(error, log), log):
-                return hopeless
-            # A dead engine must not go on taking shards: its process ends, and Ray starts
-            # another, while whoever is free does the shard.
-            os._exit(1)
-        return None
+            return self._told(error)  # here: the next shard is not begun meanwhile
 
-    def _publish(self, item: Work) -> None:
-        """Decode a shard; the engine is loaded for the first one."""
+    def _answered(self, item: Work) -> Future[None]:
+        """Answer a shard; the engine is loaded for the first one."""
         run = self._run
         here = software(run.method.ask.ability, run.decoding)
         check_planned({"software": here}, item.artifact)
@@ -173,15 +188,41 @@ class Decoder:
             raise StoppedError
         loaded, tokenizer = self._loaded
         self._show_first(item, tokenizer)
-        with self._watchdog.on_guard(run.cluster.stall_s), leaving.at_work():
+        with ExitStack() as on_duty:
+            on_duty.enter_context(self._watchdog.on_guard(run.cluster.stall_s))
+            on_duty.enter_context(leaving.at_work())
             if self._begin(item):
                 raise StoppedError
             self._prove(item, loaded, tokenizer)
             self._lives("asked", _shard(item))
             self._note(item, "begins")
-            decode.decode(item, loaded, tokenizer, self._report, self._purse)
-            self._tally.end.remote(self._name)
+            report = partial(self._report, item)
+            publish = decode.answer(item, loaded, tokenizer, report, self._purse)
+            return self._publishing.submit(self._publish, item, publish, on_duty.pop_all())
+
+    def _publish(self, item: Work, publish: Callable[[], None], on_duty: ExitStack) -> None:
+        """Publish what is answered; one shard at a time."""
+        with on_duty:
+            publish()
+            self._tally.end.remote(self._name, _shard(item))
             self._note(item, "has published")
+
+    def _told(self, error: Exception) -> FactsweepError | None:
+        """What is told of an error; one that is none of ours ends this process."""
+        if isinstance(error, StoppedError):
+            return self._stopped(error)
+        if isinstance(error, DecodingError):
+            return DecodingError(f"{error} The last one died of {self._last_death()}.")
+        if isinstance(error, FactsweepError):
+            return error
+        sys.stderr.write(hidden_traceback())
+        sys.stderr.flush()
+        log = cause.own_log()
+        if (hopeless := self._died(cause.of_error(error, log), log)) is None:
+            # A dead engine must not go on taking shards: its process ends, and Ray starts
+            # another, while whoever is free does the shard.
+            self._end(1)
+        return hopeless
 
     def _stopped(self, error: StoppedError) -> StoppedError | None:
         """What comes of a shard that was not decoded to its end, as somebody wished."""
@@ -223,11 +264,7 @@ class Decoder:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """The engine and its tokenizer.
-
-        Loaded in the thread that decodes: OpenMP's threads, and the cores that vLLM binds them to,
-        belong to the thread that first asks for them.
-        """
+        """The engine and its tokenizer."""
         with self._watchdog.on_guard(self._run.cluster.start_s):
             loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
         self._is_first = ray.get(self._tally.started.remote())
@@ -248,9 +285,9 @@ class Decoder:
         asked = ray.get(self._tally.begin.remote(*work))
         return bool(asked) or self._is_asked()
 
-    def _report(self, counts: dict[str, float]) -> bool:
+    def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
-        asked = bool(ray.get(self._tally.add.remote(counts, self._name)))
+        asked = bool(ray.get(self._tally.add.remote(counts, self._name, _shard(item))))
         return asked or self._is_asked()
 
     def _is_asked(self) -> bool:
@@ -259,11 +296,17 @@ class Decoder:
 
     def _leave(self) -> None:
         """End, so that Ray hands the shard to another engine; what is finished is published."""
+        self._publishing.shutdown()
         self._lives("ended")
         if leaving.is_asked():
             # Ray does not know yet, and would start another engine here. The node ends this one.
             time.sleep(_GOING_S)
-        os._exit(0)
+        self._end(0)
+
+    def _end(self, code: int) -> None:
+        """End this process when what was handed on to be published is."""
+        self._publishing.shutdown()
+        os._exit(code)
 
     def _note(self, item: Work, what: str) -> None:
         """Write into the log of this engine what it is at."""

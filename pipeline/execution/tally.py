@@ -29,7 +29,7 @@ class Tally:
         self._lives = Lives(max_deaths, one_machine=one_machine)
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
-        self._at: dict[str, str] = {}  # the shard that an engine has begun
+        self._at: dict[str, str] = {}  # by shard: the engine that has begun it
         self._seen: dict[str, float] = {}
         self._notes: list[str] = []
         self._stopping = False
@@ -74,26 +74,28 @@ class Tally:
 
         Where another engine died of it, what that one had not published is left to do again.
         """
-        self._at = {name: at for name, at in self._at.items() if at != shard}
-        self._at[engine] = shard
+        self._at[shard] = engine
         self._left[shard] = left
         return self.add({}, engine)
 
-    def add(self, counts: Mapping[str, float], engine: str | None = None) -> bool:
-        """Add to the counts, in the name of an engine; returns whether it is to stop."""
+    def add(
+        self, counts: Mapping[str, float], engine: str | None = None, shard: str | None = None
+    ) -> bool:
+        """Add to the counts, in the name of an engine at a shard; returns whether it is to stop."""
         for name, value in counts.items():
             self._counts[name] += value  # type: ignore[assignment]
         if engine is not None:
             self._seen[engine] = time.monotonic()
             if counts.get("prompts"):
                 self._lives.answered(engine)
-            if (shard := self._at.get(engine)) is not None:
+            if shard is not None and self._at.get(shard) == engine:
                 self._left[shard] -= int(counts.get("answers", 0))
         return self._stopping or (engine is not None and self.is_leaving(engine))
 
-    def end(self, engine: str) -> None:
-        """An engine has published its shard."""
-        if (shard := self._at.pop(engine, None)) is not None:
+    def end(self, engine: str, shard: str) -> None:
+        """An engine has published a shard; it may be at the next one already."""
+        if self._at.get(shard) == engine:
+            del self._at[shard]
             self._left[shard] = 0
 
     def started(self) -> bool:
@@ -131,7 +133,8 @@ class Tally:
 
     def _alive(self) -> int:
         now = time.monotonic()
-        limits = {name: self._stall_s if name in self._at else _IDLE_S for name in self._seen}
+        at_work = set(self._at.values())
+        limits = {name: self._stall_s if name in at_work else _IDLE_S for name in self._seen}
         return sum(now - seen <= limits[name] for name, seen in self._seen.items())
 
 

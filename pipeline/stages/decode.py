@@ -1,8 +1,9 @@
 """decode: prompts × a model → answers, one shard at a time, whatever is asked of the engine.
 
 An open shard keeps its finished answers as chunks; when the last prompt is answered, the chunks
-become the shard. What is published is done, and is never decoded again: whether it is, an engine
-asks before it begins and before it publishes.
+become the shard. That needs no engine, and so may be done beside the answering of the next shard:
+all answers are kept by then, so that who dies meanwhile loses none. What is published is done, and
+is never decoded again: whether it is, an engine asks before it begins and before it publishes.
 """
 
 import math
@@ -38,29 +39,41 @@ def decode(
 ) -> None:
     """Answer the prompts of a shard that have no answer yet, and publish it.
 
+    Raises:
+        ArtifactHeldError: another driver has taken the artifact over.
+        FactsweepError: what `answer` raises.
+    """
+    answer(work, engine, tokenizer, report, purse)()
+
+
+def answer(
+    work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
+) -> Callable[[], None]:
+    """Answer the prompts of a shard that have no answer yet; returns what publishes the shard.
+
     What a server charges is paid from the purse, if there is one.
 
     Raises:
         InputError: a server answers nothing, or a model what is no number; what is finished is
-            published, as in all cases.
+            kept, as in all cases.
         StoppedError: the report said so, or the purse is empty.
         DecodingError: engines die of more prompts than can be by chance.
         ArtifactHeldError: another driver has taken the artifact over.
     """
-    rows = todo(work)
+    rows, shard = todo(work), None
     if not is_published(work):
         try:
-            if not _answer(work, rows, Feed(engine, work, purse), tokenizer, report):
-                report({"shards": 1})
-                return
+            shard = _answered(work, rows, Feed(engine, work, purse), tokenizer, report)
         except FileNotFoundError:
             if not is_published(work):  # else another engine has, and clears its chunks away
                 raise
-    report({"shards": 1, "errors": _settle(work, rows)})
+    return partial(_publish, work, rows, shard, report)
 
 
-def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report: Report) -> bool:
-    """Answer what is left of the shard, or of a budget in it; whether it could be published."""
+def _answered(
+    work: Work, rows: pl.DataFrame, feed: Feed, tokenizer: Any, report: Report
+) -> "_OpenShard":
+    """Answer what is left of the shard, or of a budget in it; all of that is kept then."""
     tally = _Tally(report, work.hardware)
     shard = _OpenShard(work, rows, tally, feed.chunk(work.rows_per_chunk))
     while not (left := of_budget(work, shard.left())).is_empty():
@@ -85,11 +98,21 @@ def _answer(work: Work, rows: pl.DataFrame, feed: "Feed", tokenizer: Any, report
             raise StoppedError(BROKE)
         shard.survived()
     tally.flush()
-    if not shard.left().is_empty():
-        shard.leave()
-        return False
-    shard.publish()
-    return True
+    shard.leave()
+    return shard
+
+
+def _publish(work: Work, rows: pl.DataFrame, shard: "_OpenShard | None", report: Report) -> None:
+    """Publish a shard all of which is answered; without one, settle what another has published.
+
+    One of which a budget asks a part stays open.
+    """
+    if shard is not None:
+        if not shard.left().is_empty():
+            report({"shards": 1})
+            return
+        shard.publish()
+    report({"shards": 1, "errors": _settle(work, rows)})
 
 
 def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
@@ -168,12 +191,10 @@ class _OpenShard:
     def left(self) -> pl.DataFrame:
         """The prompts that have no answer, were not refused one, and are not condemned."""
         refused = pl.concat([self._refused, _frame("errors", self._refusals)])
-        rows = self._rows.join(self._answers(), on="prompt_id", how="anti", maintain_order="left")
+        kept = pl.concat([self._kept, _frame(self._work.table, self._buffer)])
+        rows = self._rows.join(kept, on="prompt_id", how="anti", maintain_order="left")
         rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
         return rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
-
-    def _answers(self) -> pl.DataFrame:
-        return pl.concat([self._kept, _frame(self._work.table, self._buffer)])
 
     def narrow(self, left: pl.DataFrame) -> None:
         """Suspect fewer prompts, if the current ones have seen too many engines die."""
@@ -237,8 +258,10 @@ class _OpenShard:
         trial.write(self._work.artifact, self._work.open_name, spared)
 
     def leave(self) -> None:
-        """Leave the shard open: all of it that a budget asks is answered."""
+        """Keep all answers: the engine has done its part, and what it dies of now is another's."""
         self.flush()
+        if not self._spent:
+            self._spent.append(self._take())
         trial.write(self._work.artifact, self._work.open_name, self._trial)
 
     def publish(self) -> None:
@@ -246,11 +269,9 @@ class _OpenShard:
 
         Its counts are those of its chunks, whichever run decoded them.
         """
-        if self._refusals:
-            self.flush()  # error rows are made of what is published
         work = self._work
         answered = self._rows.select("prompt_id").join(
-            self._answers(), on="prompt_id", maintain_order="left"
+            self._kept, on="prompt_id", maintain_order="left"
         )
         work.artifact.write(work.table, work.shard, answered, self._counts())
 
@@ -259,11 +280,10 @@ class _OpenShard:
         return {**self._tally.take(), "hardware": self._work.hardware.name}
 
     def _counts(self) -> Counts:
-        spent = [*self._spent, *([self._take()] if self._buffer or not self._spent else [])]
         sums = Counter[str]()
-        for each in spent:
+        for each in self._spent:
             sums.update(numbers(each))
-        names = sorted({str(each.get("hardware")) for each in spent})
+        names = sorted({str(each.get("hardware")) for each in self._spent})
         return {**sums, "model": self._work.model, "hardware": " + ".join(names)}
 
 

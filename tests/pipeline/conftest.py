@@ -162,6 +162,17 @@ def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> 
     return planned(small_settings())
 
 
+@pytest.fixture
+def prepared(finished: Plan) -> Plan:
+    """The small run when its prompts are there and nothing is decoded."""
+    for branch in finished.branches:
+        for artifact in (*branch.answered(), branch.matched, branch.metrics):
+            artifact.store.drop(f"{artifact.folder}/manifest.json")
+            for shard in artifact.shards(artifact.stage):
+                artifact.store.drop(f"{artifact.folder}/{artifact.stage}/{shard}.parquet")
+    return finished
+
+
 @pytest.fixture(scope="session")
 def _ray(small: list[str]) -> Iterator[None]:
     with cluster.started(load(small)):

@@ -52,7 +52,7 @@ def test_tally_engine_in_a_long_batch_is_alive_until_the_watchdog_ends_it(
 
 
 def test_tally_engine_without_a_shard_is_alive_for_half_a_minute(wait: Wait, tally: Tally) -> None:
-    tally.end("first")
+    tally.end("first", "one")
     wait(30)
     assert counted(tally, "engines") == 1
     wait(1)
@@ -66,24 +66,34 @@ def test_tally_engine_whose_shard_went_to_another_is_not_at_work(wait: Wait, tal
 
 
 def test_tally_answers_lost_with_an_engine_are_left_once_more(tally: Tally) -> None:
-    tally.add({"answers": 70, "prompts": 70}, "first")
+    tally.add({"answers": 70, "prompts": 70}, "first", "one")
     assert counted(tally, "answers") == 70
     tally.begin("second", "one", 50)  # half of them had been published
     assert counted(tally, "answers") == 50
-    tally.add({"answers": 50, "prompts": 50}, "second")
-    tally.end("second")
+    tally.add({"answers": 50, "prompts": 50}, "second", "one")
+    tally.end("second", "one")
     assert (counted(tally, "answers"), counted(tally, "decoded")) == (100, 120)
 
 
 def test_tally_shard_with_condemned_prompts_leaves_nothing_behind(tally: Tally) -> None:
-    tally.add({"answers": 97}, "first")
-    tally.add({"shards": 1, "errors": 3}, "first")
-    tally.end("first")
+    tally.add({"answers": 97}, "first", "one")
+    tally.add({"shards": 1, "errors": 3}, "first", "one")
+    tally.end("first", "one")
     assert counted(tally, "answers") == 100
 
 
+def test_tally_engine_at_its_next_shard_while_it_publishes_one(tally: Tally) -> None:
+    tally.add({"answers": 97}, "first", "one")
+    tally.begin("first", "two", 100)
+    tally.add({"answers": 10}, "first", "two")
+    assert counted(tally, "answers") == 107
+    tally.end("first", "one")
+    assert counted(tally, "answers") == 110
+    assert counted(tally, "engines") == 1
+
+
 def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
-    assert not tally.add({"answers": 1}, "first")
+    assert not tally.add({"answers": 1}, "first", "one")
     tally.stop()
     assert tally.add({}, "first")
     assert tally.begin("second", "two", 100)
@@ -91,8 +101,8 @@ def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
 
 def test_tally_restarted_takes_reports_of_engines_it_never_met() -> None:
     tally = Tally(STALL_S)
-    assert not tally.add({"answers": 5}, "stranger")
-    tally.end("stranger")
+    assert not tally.add({"answers": 5}, "stranger", "one")
+    tally.end("stranger", "one")
     assert counted(tally, "decoded") == 5
 
 

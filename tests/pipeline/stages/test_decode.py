@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Answer, Request
-from operators.errors import InputError
+from operators.errors import ArtifactHeldError, InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.work import work
@@ -21,6 +21,7 @@ from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode, remaining, trial
 from pipeline.stages.work import Work
 from pipeline.storage.artifact import Artifact
+from pipeline.storage.lease import Writer, me
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -50,17 +51,6 @@ class Backwards(FakeEngine):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         yield from reversed(list(super().answers(requests)))
-
-
-@pytest.fixture
-def prepared(finished: Plan) -> Plan:
-    """The small run when its prompts are there and nothing is decoded."""
-    for branch in finished.branches:
-        for artifact in (*branch.answered(), branch.matched, branch.metrics):
-            artifact.store.drop(f"{artifact.folder}/manifest.json")
-            for shard in artifact.shards(artifact.stage):
-                artifact.store.drop(f"{artifact.folder}/{artifact.stage}/{shard}.parquet")
-    return finished
 
 
 def answer(plan: Plan, item: Work, engine: FakeEngine) -> None:
@@ -139,6 +129,46 @@ def test_decode_resumed_shard_equals_an_uninterrupted_one(prepared: Plan, table:
         answer(prepared, item, Recording(dies_at=2))
     answer(prepared, item, FakeEngine())
     assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_none(
+    prepared: Plan,
+) -> None:
+    item, idle = first(prepared), Recording()
+    decode.answer(item, FakeEngine(), tokenizer(prepared.weights), lambda _: False)
+    assert item.artifact.shards("generations") == []
+    assert remaining.left([item]) == [0]
+    assert trial.read(item.artifact, item.open_name) == trial.Trial()  # it killed nobody
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert item.artifact.shards("generations") == [item.shard]
+    assert item.open_name not in [each.open_name for each in work(prepared)]
+
+
+def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(
+    prepared: Plan,
+) -> None:
+    free, told = first(prepared), list[dict[str, float]]()
+    one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
+    one.beat()
+    mine = leased(free, one)
+    publish = decode.answer(
+        mine, FakeEngine(), tokenizer(prepared.weights), lambda counts: bool(told.append(counts))
+    )
+    one.end()  # as if it had been paused for long
+    theirs, idle = leased(free, other), Recording()
+    with pytest.raises(ArtifactHeldError):
+        publish()
+    assert free.artifact.shards("generations") == []
+    assert not any(counts.get("shards") for counts in told)
+    answer(prepared, theirs, idle)
+    assert idle.ids() == []
+    assert free.artifact.shards("generations") == [free.shard]
+
+
+def leased(item: Work, writer: Writer) -> Work:
+    lease = writer.take(item.artifact.folder, wait=False)
+    return replace(item, artifact=replace(item.artifact, lease=lease))
 
 
 def test_decode_published_shard_leaves_no_chunks(prepared: Plan) -> None:

@@ -1,0 +1,164 @@
+"""An engine of the pool in this process: what it answers while it publishes, and who waits for it.
+
+Ray is stood in for by plain calls; the engine is fake, and the shards are published for real.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from operators.engines.fake import FakeEngine
+from operators.errors import ArtifactHeldError
+from pipeline.execution import pool
+from pipeline.execution.plan import Plan
+from pipeline.execution.pool import Decoder
+from pipeline.execution.tally import Tally
+from pipeline.execution.work import work
+from pipeline.stages import remaining
+from pipeline.stages.work import Work
+from pipeline.storage.artifact import Artifact
+
+WITHIN_S = 60.0
+
+
+class Handle:
+    """An object of this process, as Ray hands out an actor."""
+
+    def __init__(self, actor: object) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self._actor, name))
+
+
+class Ended(BaseException):
+    """The process ended here."""
+
+
+class Bench:
+    """An engine of the pool with two shards; the first is published when the gate is opened."""
+
+    def __init__(self, plan: Plan, patch: pytest.MonkeyPatch) -> None:
+        self.items = [each for each in work(plan) if each.table == "generations"][:2]
+        self.asked: list[tuple[str, str]] = []  # the ids, and the threads that asked
+        self.gate = threading.Event()
+        self.tally = Tally()
+        self.ended: list[tuple[int, list[str]]] = []
+        engine = FakeEngine(
+            witness=lambda it: self.asked.append((it, threading.current_thread().name))
+        )
+        context = SimpleNamespace(get_actor_id=lambda: "engine", get_node_id=lambda: "node")
+        patch.setattr(pool.ray, "get_runtime_context", lambda: context)
+        patch.setattr(pool.ray, "get", lambda found: found)
+        patch.setattr(pool.signal, "signal", lambda *_: None)
+        patch.setattr(pool.os, "_exit", self._end)
+        patch.setattr(pool.engine, "load", lambda *_: engine)
+        patch.setattr(Artifact, "write", self._gated(Artifact.write))
+        self.decoder = Decoder(plan.run, plan.weights, Handle(self.tally))
+        self._calls = ThreadPoolExecutor(2)
+
+    def _gated(self, write: Callable[..., None]) -> Callable[..., None]:
+        def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> None:
+            if shard == self.items[0].shard:
+                assert self.gate.wait(WITHIN_S)
+            write(artifact, table, shard, *rest)
+
+        return gated
+
+    def _end(self, code: int) -> None:
+        self.ended.append((code, self.published()))
+        raise Ended
+
+    def published(self) -> list[str]:
+        return self.items[0].artifact.published("generations")
+
+    def call(self, item: Work) -> "Future[dict[str, Any]]":
+        return self._calls.submit(self.decoder, {"work": [item]})
+
+    def answered(self, *items: Work) -> None:
+        """Wait until the engine was asked all prompts of these shards, and all are kept."""
+        wanted = [each for item in items for each in remaining.todo(item)["prompt_id"]]
+        end = time.monotonic() + WITHIN_S
+        while [each for each, _ in self.asked] != wanted or sum(remaining.left(items)):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.gate.set()
+        self._calls.shutdown()
+
+
+@pytest.fixture
+def bench(prepared: Plan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    found = Bench(prepared, monkeypatch)
+    yield found
+    found.close()
+
+
+def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> None:
+    one, other = bench.items
+    calls = [bench.call(one)]
+    bench.answered(one)
+    calls.append(bench.call(other))
+    bench.answered(one, other)
+    assert not any(call.done() for call in calls)  # one at a time is published
+    assert bench.published() == []
+    assert bench.tally.read()[0].get("shards", 0) == 0
+    bench.gate.set()
+    assert [call.result(WITHIN_S) for call in calls] == [{"error": [None]}] * 2
+    assert bench.published() == sorted(item.shard for item in bench.items)
+    assert bench.tally.read()[0]["shards"] == 2
+    assert len({thread for _, thread in bench.asked}) == 1  # vLLM's engine belongs to a thread
+
+
+def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+    bench.decoder._stop(15, None)
+    leaving = bench.call(other)
+    time.sleep(0.2)
+    assert bench.ended == []
+    bench.gate.set()
+    with pytest.raises(Ended):
+        leaving.result(WITHIN_S)
+    assert bench.ended == [(0, [one.shard])]
+    assert {each for each, _ in bench.asked} == set(remaining.todo(one)["prompt_id"])
+
+
+def test_shard_that_cannot_be_published_is_told_by_its_own_call(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(artifact: Artifact, *_: object) -> None:
+        raise ArtifactHeldError("was taken over")
+
+    monkeypatch.setattr(Artifact, "write", taken)
+    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    assert isinstance(error, ArtifactHeldError)
+    assert bench.tally.read()[0].get("shards", 0) == 0
+
+
+def test_engine_that_dies_ends_when_what_it_answered_before_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("the engine died")
+
+    monkeypatch.setattr(FakeEngine, "answers", dies)
+    dying = bench.call(other)
+    time.sleep(0.2)
+    assert bench.ended == []
+    bench.gate.set()
+    with pytest.raises(Ended):
+        dying.result(WITHIN_S)
+    assert bench.ended == [(1, [one.shard])]
