@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -12,10 +13,11 @@ from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
 from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
-from pipeline.results import journal, past, record, report
+from pipeline.results import control, journal, past, record, report
+from pipeline.results.control import Earlier
 from pipeline.run import compute, say_warnings
 from pipeline.stages import remaining
-from pipeline.stages.estimate import Estimates, estimated
+from pipeline.stages.estimate import Estimates, Given, estimated
 from pipeline.stages.match import Match
 from pipeline.storage import uses
 from pipeline.storage.shard import Place, encode
@@ -42,16 +44,17 @@ def estimate(settings: Run) -> Estimates:
         )
     whole = planned(settings)
     plan = sampled(whole)
+    earlier = control.controls(whole)
     with journal.kept(settings):
         renewed = Counter[str]()
         while True:
             try:
-                return _made(whole, plan)
+                return _made(whole, plan, earlier)
             except DamagedFileError as damage:
                 repair(plan, damage, renewed)
 
 
-def _made(whole: Plan, plan: Plan) -> Estimates:
+def _made(whole: Plan, plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
     """Make what is missing, and write what is estimated.
 
     The run is noted as begun and not as done: its answers are there for a larger budget.
@@ -65,7 +68,7 @@ def _made(whole: Plan, plan: Plan) -> Estimates:
         say_warnings(plan)
         compute(plan)
     parts = [
-        _setting(plan.run, branch, before)
+        _setting(plan.run, branch, before, earlier.get(branch.title))
         for branch, before in zip(plan.branches, whole.branches, strict=True)
     ]
     found = Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
@@ -84,7 +87,7 @@ def _is_answered(plan: Plan) -> bool:
     return not any(remaining.n_left(item) for item in work(plan))
 
 
-def _setting(run: Run, branch: Branch, whole: Branch) -> Estimates:
+def _setting(run: Run, branch: Branch, whole: Branch, earlier: Earlier | None) -> Estimates:
     match = whole.step(whole.matched).stage
     assert isinstance(match, Match)
     assert branch.chosen is not None
@@ -94,4 +97,8 @@ def _setting(run: Run, branch: Branch, whole: Branch) -> Estimates:
         "setting": branch.setting.name,
         "variant": branch.setting.variant,
     }
-    return estimated(match, branch.chosen, names, of=run, setting=branch.setting)
+    if earlier is None:
+        return estimated(match, branch.chosen, names, of=run, setting=branch.setting)
+    earlier.check_prompts(branch.prompts)
+    given = Given(earlier.matched.folder, earlier.answers)
+    return estimated(match, branch.chosen, names, of=run, setting=branch.setting, control=given)

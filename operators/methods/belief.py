@@ -37,7 +37,7 @@ from operators.metrics.belief.knowledge_state import evidence, sampled_correctne
 from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
 from operators.metrics.comparing.pairing import Unit, unit_of
-from operators.metrics.sampled.table import estimates, scored, templates
+from operators.metrics.sampled.table import controls_of, estimates, scored, templates
 from operators.metrics.sampled.variance import variance
 from operators.prompts.expansion import expand
 from operators.prompts.setting import Setting
@@ -284,10 +284,11 @@ def comparing(by: By) -> Compare:
 
 def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
     found, options = scored(part.pairs, part.answers), part.options
+    earlier = part.control
+    control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
+    drawn = {"n_rounds": options.n_rounds, "n_draws": options.n_draws}
     return {
-        "estimates": estimates(
-            found, seed=part.seed, n_rounds=options.n_rounds, n_draws=options.n_draws
-        ),
+        "estimates": estimates(found, seed=part.seed, control=control, **drawn),
         "estimated_templates": templates(found),
         "variance": variance(found.sample, found.correct),
     }
@@ -312,7 +313,7 @@ METHOD = Method(
         beside=("sampled",),
         measured=("metrics", "bins"),
         metrics=SHOWN,
-        sampling=Sampling(_estimated),
+        sampling=Sampling(_estimated, controlled=True),
     ),
     show=Show(
         report=report,

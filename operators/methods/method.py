@@ -167,6 +167,8 @@ class Part:
 
     `answers` is the first matched table, of all relations. `pairs` is what the full run asks of
     each pair: relation_id, pair_id, n_names and n_templates, whose product are its prompts.
+    `control` gives what an earlier run answered to all prompts of a relation, matched; null: no run
+    is given.
     """
 
     facts: Facts
@@ -175,6 +177,7 @@ class Part:
     pairs: pl.DataFrame
     options: Any
     seed: int
+    control: Callable[[str], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -184,10 +187,12 @@ class Sampling:
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
     table `estimates`, and may give `estimated_templates` and `variance` (`operators.schemas`),
     without model and benchmark; where it gives no setting, that of the run is put there.
+    `controlled` says whether it reads a control.
     """
 
     estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
     whole_pairs: bool = False
+    controlled: bool = False
 
 
 @dataclass(frozen=True)

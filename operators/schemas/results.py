@@ -79,6 +79,9 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("share", pa.float64()),
                 ("n", pa.int64()),
                 ("why", pa.string()),
+                # With a control: how many prompts would say as much without it, and its artifact.
+                ("n_effective", pa.float64()),
+                ("control", pa.string()),
             ]
         ),
         "estimated_templates": pa.schema(

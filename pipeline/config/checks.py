@@ -25,6 +25,13 @@ def check_run(run: Run) -> None:
     names.check_run(run.name)
     if run.budget is not None:
         budget(run.budget)
+    elif run.control is not None:
+        raise InputError(
+            f"control={run.control} narrows an estimate; give budget= too, such as 1%, or leave it "
+            "out."
+        )
+    if run.control is not None:
+        names.check_run(run.control.partition(":")[0])
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)

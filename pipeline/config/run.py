@@ -29,6 +29,10 @@ BudgetText = Annotated[
     Text | Annotated[int, Field(ge=1, le=1_000_000_000)] | None,
     NoNumber("it says how many of the prompts are asked, not what is answered"),
 ]
+Control = Annotated[
+    Text | None,
+    NoNumber("it says which answers narrow an estimate, whose tables name their artifact"),
+]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 
@@ -50,6 +54,7 @@ class Run:
     answers: Answers
     max_cost: MaxCost
     budget: BudgetText
+    control: Control
     log: Log
 
     @property
@@ -82,4 +87,5 @@ class Config:
     answers: Answers
     max_cost: MaxCost
     budget: BudgetText
+    control: Control
     log: Log

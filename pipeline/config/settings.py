@@ -65,6 +65,7 @@ def load(overrides: Sequence[str]) -> Run:
         answers=given.answers,
         max_cost=given.max_cost,
         budget=given.budget,
+        control=given.control,
         log=given.log,
     )
     if run.model.source == "endpoint":

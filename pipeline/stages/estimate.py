@@ -4,7 +4,7 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -69,8 +69,21 @@ class Estimates(NamedTuple):
     variance: pl.DataFrame
 
 
+class Given(NamedTuple):
+    """An earlier run's matched answers: their artifact's folder, and what reads a relation's."""
+
+    folder: str
+    answers: Callable[[str], pl.DataFrame]
+
+
 def estimated(
-    match: Match, chosen: Artifact, names: Mapping[str, str | None], *, of: Run, setting: Asked
+    match: Match,
+    chosen: Artifact,
+    names: Mapping[str, str | None],
+    *,
+    of: Run,
+    setting: Asked,
+    control: Given | None = None,
 ) -> Estimates:
     """What is estimated of a setting of a run; `names` are the columns that say whose it is.
 
@@ -86,7 +99,11 @@ def estimated(
     assert sampling is not None
     facts = facts_stage.load(match.facts)
     pairs = chosen.read("crossed", "all")
-    found = sampling.estimate(Part(facts, setting, rows, pairs, of.metrics, of.seed))
+    earlier = None if control is None else control.answers
+    part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier)
+    found = dict(sampling.estimate(part))
+    folder = pl.lit(None if control is None else control.folder, pl.String)
+    found["estimates"] = found["estimates"].with_columns(control=folder)
     tables = (_named(found[table], names) if table in found else empty(table) for table in _TABLES)
     return Estimates(*tables)
 

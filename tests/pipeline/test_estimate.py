@@ -1,5 +1,6 @@
 """Estimates from a budget of prompts: what is asked, what stays, and what it becomes."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -193,3 +194,62 @@ def test_estimate_of_queries_then_all_is_the_full_run(
     assert set(rows["metric"]) == set(names)
     assert rows["value"].to_list() == pytest.approx(rows["value_known"].to_list())
     assert rows["full_low"].to_list() == pytest.approx(rows["full_high"].to_list())
+
+
+@pytest.fixture
+def earlier(
+    sound: Path,
+    two_runs: dict[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: Counting,
+) -> Callable[..., Run]:
+    """Loads an estimate by a new model, beside the full runs `one` and `two` of others."""
+    for folder in ("artifacts", "results"):
+        shutil.copytree(sound / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    third = [
+        "model.name=third",
+        "model.max_model_len=1024",
+        "budget=60%",
+        "run_name=third",
+        *GREEDY,
+    ]
+    return lambda *more: load([*two_runs["two"], *third, *more])
+
+
+def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
+    earlier: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    without, found = estimate(earlier()), estimate(earlier("control=one"))
+    assert without["n_effective"].null_count() == without.height
+    assert without["control"].null_count() == without.height
+    narrowed = found.filter(pl.col("n_effective").is_not_null())["metric"].to_list()
+    assert sorted(narrowed) == ["acc_at_1", "one_word_ratio"]
+    (folder,) = set(found["control"])
+    assert folder.startswith("matched/")
+    (other,) = set(estimate(earlier("control=two"))["control"])
+    assert other != folder
+    assert "facts whose prompts it has not all answered are estimated without it" in caplog.text
+    table = Path("results/third/estimates.md").read_text()
+    assert "worth prompts" in table
+
+
+REFUSED = {
+    "control=none": "has no run none",
+    "control=one:zero-shot": "one has no setting zero-shot",
+    "control=part": "has estimates alone, and a control has answers to all prompts",
+    "benchmark.relations=[P30]": "was asked other prompts than 4-template asks now",
+    "prompt.templates=manual": "was asked other prompts than 4-template asks now",
+    "budget=null": "narrows an estimate; give budget= too",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_control_that_says_nothing_of_the_prompts_is_refused(
+    earlier: Callable[..., Run], given: str
+) -> None:
+    if given == "control=part":
+        estimate(earlier("run_name=part"))
+    with pytest.raises(InputError, match=REFUSED[given]):
+        estimate(earlier("control=one", given))

@@ -1,5 +1,7 @@
 """Means over the prompts of facts, as Acc@1 and the one-word ratio are."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from operators.metrics.sampled.components import components, error_variance
@@ -15,6 +17,24 @@ from operators.metrics.sampled.crossed import (
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 
 
+class Mean(NamedTuple):
+    """A mean over a sample, its variance about the full run's, and the variance's degrees.
+
+    `variance` is null where nothing says how far a fact's answers vary.
+    """
+
+    value: float
+    variance: float | None
+    degrees: float
+
+    @property
+    def estimated(self) -> Estimated:
+        """The mean with its interval."""
+        if self.variance is None:
+            return Estimated(self.value, None, None, ONCE)
+        return within_bounds(self.value, half_width(self.variance, self.degrees))
+
+
 def mean_of_facts(sample: Crossed, values: FloatArray) -> Estimated:
     """Estimate the mean over facts of the mean over their prompts."""
     return weighted_mean(sample, values, np.ones(sample.n_facts))
@@ -26,7 +46,13 @@ def mean_of_prompts(sample: Crossed, values: FloatArray) -> Estimated:
 
 
 def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Estimated:
-    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
+    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval."""
+    found = measured(sample, values, weights)
+    return exactly(found.value) if sample.is_all else found.estimated
+
+
+def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
+    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its variance.
 
     The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
     chance, so it is unbiased. Its variance is that of the answers about it by component
@@ -37,22 +63,20 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     here = sample.sampled_weights(share)
     value = float(here @ means)
     if sample.is_all:
-        return exactly(value)
+        return Mean(value, 0.0, 0.0)
     found = components(sample, values)
     if not sample.is_asked.all():
         variance, degrees = between_facts(sample, means, share)
         if not degrees:
-            return Estimated(value, None, None, ONCE)
+            return Mean(value, None, 0.0)
         if found is not None:  # the facts' own means are known as well as they were asked
             asked = sample.only(sample.is_asked)
             within = error_variance(asked, here[sample.is_asked], found)
             variance += float(within.sum() * sample.is_asked.mean())
-    elif found is None:
-        return Estimated(value, None, None, ONCE)
-    else:
-        variance, degrees = float(error_variance(sample, share, found).sum()), found.degrees
-    half = half_width(variance, degrees)
-    return within_bounds(value, half)
+        return Mean(value, variance, degrees)
+    if found is None:
+        return Mean(value, None, 0.0)
+    return Mean(value, float(error_variance(sample, share, found).sum()), found.degrees)
 
 
 def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
     def row(self, metric: str, found: Estimated, others: Estimate) -> tuple[object, ...]:
         """A row of the schema ESTIMATES."""
-        return metric, *found[:3], *others[1:], self.n / self.n_full, self.n, found.why
+        return metric, *found[:3], *others[1:], self.n / self.n_full, self.n, found.why, None
 
 
 def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:

@@ -23,11 +23,11 @@ from operators.metrics.sampled.oracle import oracle
 from operators.sampling.budget import allotted
 from operators.sampling.laps import square
 
-_N_ANSWERS = 12  # that a made-up model gives, the right one first
+N_ANSWERS = 12  # that a made-up model gives, the right one first
 _N_DRAWS = 50_000  # of the fluctuation
 _SEED = 1  # of what estimates draw
 _CLOSE = 1e-12
-_ONE_WORD = 3  # those of the first answers that are one word
+ONE_WORD = 3  # those of the first answers that are one word
 
 COVERAGE = pl.Schema(
     {
@@ -124,7 +124,7 @@ class Made:
                 ],
                 "subject_index": sample.name,
                 "key": [f"\x1f{each}\x1f" for each in said],
-                "n_lemmas": np.where(said < _ONE_WORD, 1, 2),
+                "n_lemmas": np.where(said < ONE_WORD, 1, 2),
                 "correct": said == 0,
             }
         )
@@ -142,6 +142,8 @@ class Logits:
     name: float = 0.7
 
 
+ANY = Logits()
+
 # Models with about the Acc@1, the fluctuation's SD and the oracle that the paper prints of
 # Llama3-8B (BELIEF, Tables 3 and 7); the maximum is higher in zero-shot, where templates are not
 # normal.
@@ -151,6 +153,15 @@ LIKE = {
 }
 
 
+class Sizes(NamedTuple):
+    """How large a made-up set is: `made_up` says what is meant."""
+
+    n_relations: int
+    n_facts: int
+    n_templates: int
+    most_names: int
+
+
 def made_up(
     *,
     n_relations: int,
@@ -158,38 +169,52 @@ def made_up(
     n_templates: int,
     most_names: int,
     seed: int,
-    logits: Logits = Logits(),
+    logits: Logits = ANY,
 ) -> Made:
     """Answers of a made-up model: right with a chance that is logistic in all that they depend on.
 
     A wrong answer is the fact's favourite one, or one of nine. `n_facts` is the mean number of a
     relation's facts, which are .4 to 1.6 times as many.
     """
+    sizes = Sizes(n_relations, n_facts, n_templates, most_names)
+    relations = [
+        drawn_answers(rng, logit, n) for rng, logit, n in drawn_relations(sizes, seed, logits)
+    ]
+    return Made(*zip(*relations, strict=True))
+
+
+def drawn_relations(
+    sizes: Sizes, seed: int, logits: Logits
+) -> Iterator[tuple[np.random.Generator, FloatArray, IntArray]]:
+    """For each relation what answers are drawn with, their log-odds, and the facts' names."""
     rng = np.random.default_rng(seed)
-    answers, names = zip(
-        *(
-            _relation(
-                rng, int(n_facts * rng.uniform(0.4, 1.6)) + 2, n_templates, most_names, logits
-            )
-            for _ in range(n_relations)
-        ),
-        strict=True,
-    )
-    return Made(answers, names)
+    for _ in range(sizes.n_relations):
+        n_facts = int(sizes.n_facts * rng.uniform(0.4, 1.6)) + 2
+        n_names = rng.integers(1, sizes.most_names + 1, n_facts)
+        yield (
+            rng,
+            drawn_logit(rng, (n_facts, sizes.n_templates, int(n_names.max())), logits),
+            n_names,
+        )
 
 
-def _relation(
-    rng: np.random.Generator, n_facts: int, n_templates: int, most_names: int, of: Logits
-) -> tuple[IntArray, IntArray]:
-    n_names = rng.integers(1, most_names + 1, n_facts)
-    shape = (n_facts, n_templates, int(n_names.max()))
+def drawn_logit(rng: np.random.Generator, shape: tuple[int, ...], of: Logits) -> FloatArray:
+    """The log-odds of a right answer to each prompt of a relation."""
+    n_facts, n_templates, _ = shape
     logit = rng.normal(of.mean, of.relation) + rng.normal(0, of.fact, (n_facts, 1, 1))
     logit = logit + rng.normal(0, of.template, (1, n_templates, 1))
     logit = logit + rng.normal(0, of.fact_template, (*shape[:2], 1))
-    logit = logit + rng.normal(0, of.name, (n_facts, 1, shape[2]))
+    return np.asarray(logit + rng.normal(0, of.name, (n_facts, 1, shape[2])))
+
+
+def drawn_answers(
+    rng: np.random.Generator, logit: FloatArray, n_names: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The answers of a relation to prompts with these log-odds of a right one, and its names."""
+    shape = logit.shape
     is_right = rng.random(shape) < expit(logit)
-    is_favourite = rng.random(shape) < rng.beta(1, 1.5, (n_facts, 1, 1))
-    wrong = np.where(is_favourite, 1, rng.integers(2, _N_ANSWERS, shape))
+    is_favourite = rng.random(shape) < rng.beta(1, 1.5, (shape[0], 1, 1))
+    wrong = np.where(is_favourite, 1, rng.integers(2, N_ANSWERS, shape))
     return np.where(is_right, 0, wrong).astype(np.int8), n_names
 
 
@@ -253,7 +278,7 @@ def _whole(answers: IntArray, n_names: IntArray) -> Whole:
     return Whole(
         share.mean(0),
         float((share * (1 - share)).sum(0).mean() / n_facts**2),
-        int(((answers < _ONE_WORD) & there).sum()),
+        int(((answers < ONE_WORD) & there).sum()),
         float(np.mean(matching)),
         float(right.any(2).mean(0).max()),
         float(right.any((1, 2)).mean()),
@@ -267,7 +292,7 @@ def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimate
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
     return {
         "acc_at_1": mean_of_facts(sample, correct),
-        "one_word_ratio": mean_of_prompts(sample, (said < _ONE_WORD).astype(np.float64)),
+        "one_word_ratio": mean_of_prompts(sample, (said < ONE_WORD).astype(np.float64)),
         "consist": consist(sample, (count[group] - 1).astype(np.float64)),
         "fluctuation_sd": fluctuation_sd(sample, correct),
         "fluctuation_range": fluctuation_range(

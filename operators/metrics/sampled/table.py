@@ -1,6 +1,6 @@
 """Answers to a sample of prompts as numbers, and what is estimated of them as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
 from operators.metrics.sampled import agreement
 from operators.metrics.sampled.accuracies import accuracies
 from operators.metrics.sampled.components import compared
+from operators.metrics.sampled.control import Control, Controlled, controlled_mean, controls
 from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly
 from operators.metrics.sampled.fluctuation import fluctuation_sd
 from operators.metrics.sampled.fluctuation_range import fluctuation_range
@@ -31,6 +32,7 @@ ESTIMATES = pl.Schema(
         "share": pl.Float64,
         "n": pl.Int64,
         "why": pl.String,
+        "n_effective": pl.Float64,
     }
 )
 
@@ -63,8 +65,17 @@ class Scored(NamedTuple):
     relation_ids: Sequence[str]
 
 
+# What an answer scores for each metric that a control narrows.
+_CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
+
+
 def estimates(
-    scored: Scored, *, seed: int, n_rounds: int = 1000, n_draws: int = 50_000
+    scored: Scored,
+    *,
+    seed: int,
+    n_rounds: int = 1000,
+    n_draws: int = 50_000,
+    control: Mapping[str, Control] | None = None,
 ) -> pl.DataFrame:
     """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
 
@@ -72,10 +83,13 @@ def estimates(
     `ci_high` one of other facts, by the bootstrap of `operators.metrics.estimates.bootstrap`. A
     fact's mean over some of its prompts varies more than over all, so that the second has the
     sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
-    number that cannot be estimated is null, with the reason in `why`.
+    number that cannot be estimated is null, with the reason in `why`. A `control` (by metric, as
+    `controls_of` reads it) narrows the means, which then say as much as `n_effective` prompts would
+    without one.
     """
     sample = scored.sample
     correct = scored.correct
+    controlled = _controlled(scored, control or {}, seed)
     found = {
         "acc_at_1": mean_of_facts(sample, correct),
         **_fluctuation(scored, seed, n_draws),
@@ -84,19 +98,44 @@ def estimates(
         "coverage_maximum": maximum(sample, correct, seed=seed),
         "template_chosen": chosen(sample, correct, seed=seed),
         "coverage_oracle": oracle(sample, correct, seed=seed),
+        **{name: each.found for name, each in controlled.items()},
     }
     n = len(sample.fact)
     share = n / int(sample.n_prompts.sum())
-    facts = _means(scored)
+    facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
+    worth = {name: each.n_effective for name, each in controlled.items()}
     others = {
         name: bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
         for name, terms in facts.items()
     }
     rows = [
-        (name, *e[:3], *others.get(name, UNDEFINED)[1:], share, n, e.why)
+        (name, *e[:3], *others.get(name, UNDEFINED)[1:], share, n, e.why, worth.get(name))
         for name, e in found.items()
     ]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def controls_of(
+    pairs: pl.DataFrame, answers: pl.DataFrame, earlier: Callable[[str], pl.DataFrame]
+) -> dict[str, Control]:
+    """What an earlier run says of a sample, for each metric that it narrows.
+
+    `pairs` and `answers` are those of `scored`; `earlier` gives the run's matched answers to all
+    prompts of a relation.
+    """
+    found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
+    return dict(zip(_CONTROLLED, found, strict=True))
+
+
+def _controlled(scored: Scored, control: Mapping[str, Control], seed: int) -> dict[str, Controlled]:
+    sample = scored.sample
+    of = {
+        "acc_at_1": (scored.correct, np.ones(sample.n_facts)),
+        "one_word_ratio": (scored.one_word, sample.n_prompts.astype(np.float64)),
+    }
+    return {
+        name: controlled_mean(sample, *of[name], each, seed=seed) for name, each in control.items()
+    }
 
 
 def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated]:
@@ -135,14 +174,25 @@ def templates(scored: Scored) -> pl.DataFrame:
     return raw.hstack(made).select(pl.col(n).cast(dtype) for n, dtype in TEMPLATES.items())
 
 
-def _means(scored: Scored) -> dict[str, pl.DataFrame]:
-    """The terms of each asked fact, for the metrics that are means over facts."""
+def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.DataFrame]:
+    """The terms of each asked fact, for the metrics that are means over facts.
+
+    `known` has the facts' means of some, by a control.
+    """
     sample = scored.sample
     n = sample.n_asked
     everyone = np.ones(sample.n_facts)
     of = {
-        "acc_at_1": (sample.mean_by_fact(scored.correct), everyone, n > 0),
-        "one_word_ratio": (sample.mean_by_fact(scored.one_word), sample.n_prompts, n > 0),
+        "acc_at_1": (
+            known.get("acc_at_1", sample.mean_by_fact(scored.correct)),
+            everyone,
+            n > 0,
+        ),
+        "one_word_ratio": (
+            known.get("one_word_ratio", sample.mean_by_fact(scored.one_word)),
+            sample.n_prompts,
+            n > 0,
+        ),
         "consist": (
             sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1),
             everyone,
@@ -157,8 +207,8 @@ def _means(scored: Scored) -> dict[str, pl.DataFrame]:
                 "numerator": means * weights,
                 "denominator": weights.astype(np.float64),
             }
-        ).filter(pl.Series(known))
-        for name, (means, weights, known) in of.items()
+        ).filter(pl.Series(asked))
+        for name, (means, weights, asked) in of.items()
     }
 
 

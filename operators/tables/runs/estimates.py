@@ -66,8 +66,8 @@ def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
     >>> found = pl.DataFrame({
     ...     "setting": ["zero-shot"], "variant": [None], "metric": ["acc_at_1"], "value": [0.25],
     ...     "full_low": [0.2481], "full_high": [0.2519], "ci_low": [0.23], "ci_high": [0.27],
-    ...     "share": [0.01], "n": [64928], "why": [None],
-    ... }, schema_overrides={"variant": pl.String, "why": pl.String})
+    ...     "share": [0.01], "n": [64928], "why": [None], "n_effective": [None],
+    ... }, schema_overrides={"variant": pl.String, "why": pl.String, "n_effective": pl.Float64})
     >>> estimates_table(found).row(0, named=True)["all prompts would give"]
     '.2481–.2519'
     """
@@ -83,6 +83,8 @@ def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
         SHARE.interval().fill_null(DASH).alias("other facts would give"),
         _PERCENT.column(pl.col("share")).alias("of the prompts"),
         COUNT.column(pl.col("n")).alias("prompts"),
+        COUNT.dashed(pl.col("n_effective").round()).alias("worth prompts"),
         pl.col("why").fill_null("").alias("note"),
     )
-    return table if found["why"].count() else table.drop("note")
+    empty = {"worth prompts": "n_effective", "note": "why"}
+    return table.drop(name for name, column in empty.items() if not found[column].count())
