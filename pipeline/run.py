@@ -233,9 +233,14 @@ class _Start:
 
 
 def _stop(pending: list[Any], tally: Any) -> None:
-    """Let every engine publish what it has finished."""
-    ray.get(tally.stop.remote())
-    ray.wait(pending, timeout=_STOP_WITHIN_S)
+    """Let every engine publish what it has finished; where Ray is gone, they have ended."""
+    try:
+        ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
+        ray.wait(pending, timeout=_STOP_WITHIN_S)
+    except ray.exceptions.RayError as error:
+        _LOG.warning(
+            "Ray ended before its engines did (%s); what they published is kept.", reason(error)
+        )
 
 
 def _ours(error: BaseException) -> BaseException:

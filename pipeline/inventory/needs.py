@@ -132,20 +132,24 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     One without either has none: of one that was pruned nothing but a lease is left.
 
     Raises:
-        DamagedFileError: the recipe is not what was written, and there is no manifest.
+        DamagedFileError: the recipe is gone or not what was written, and there is no manifest.
     """
     try:
         return recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
         if (artifact := located(store, folder)).is_complete():
             return [each.partition("/")[2] for each in artifact.manifest().inputs]
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, DamagedFileError):
+            state = "damaged"
+        elif any(not file.startswith("leases/") for file in store.files(folder)):
+            state = "gone"
+        else:
             return []
+        name = f"{folder}/recipe.json"
         raise DamagedFileError(
-            f"{store.where(f'{folder}/recipe.json')} is damaged, so that nobody knows what must be "
-            f"kept for it; `factsweep verify --all --repair artifacts={store.where()}` sets it "
-            "aside.",
-            error.name,
+            f"{store.where(name)} is {state}, so that nobody knows what must be kept for it; run "
+            f"again what it is of, which writes it anew, or remove {store.where(folder)}.",
+            name,
         ) from error
 
 

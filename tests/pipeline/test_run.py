@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import ray
 from polars.testing import assert_frame_equal
 
 from operators.errors import DecodingError, InputError
@@ -15,6 +16,7 @@ from pipeline import run as running
 from pipeline.config.settings import Run
 from pipeline.execution import cluster
 from pipeline.execution.plan import Plan, planned
+from pipeline.execution.tally import tally_actor
 from pipeline.run import run
 
 Settings = Callable[..., Run]
@@ -140,6 +142,18 @@ def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Setting
         for more in ((), ("model.replicas.max=2", "cluster.address=auto"))
     ]
     assert names[0] == names[1]
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_stop_of_a_run_whose_ray_is_gone_is_said(
+    small_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    tally = tally_actor(small_settings().cluster)
+    ray.kill(tally)
+    with caplog.at_level("WARNING"):
+        running._stop([], tally)
+    assert "Ray ended before its engines did (ActorDiedError" in caplog.text
+    assert caplog.text.rstrip().endswith("; what they published is kept.")
 
 
 def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(

@@ -186,23 +186,28 @@ def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
     assert idle(plan) == set()
 
 
-def test_damaged_recipe_of_what_is_unfinished_stops_prune_until_it_is_repaired(
-    done: Callable[..., Plan],
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
+    done: Callable[..., Plan], harm: str
 ) -> None:
     plan = done()
     shutil.rmtree(results(plan))
     answers = plan.branches[0].answers
     plan.store.drop(f"{answers.folder}/manifest.json")
-    plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
-    said = f"{answers.folder}/recipe.json is damaged, .*`factsweep verify --all --repair artifacts="
+    if harm == "gone":
+        plan.store.drop(f"{answers.folder}/recipe.json")
+    else:
+        plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
+    said = f"{answers.folder}/recipe.json is {harm}, so that nobody knows what must be kept"
     with pytest.raises(DamagedFileError, match=said):
         idle(plan)
     with pytest.raises(DamagedFileError, match=said):
         [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert plan.branches[0].prompts.is_complete()
-    (problem,) = verify_store(plan.run.artifacts, repair=True).problems
-    assert f"{answers.folder}/recipe.json is not whole JSON" in problem
-    assert answers.folder not in idle(plan)
+    problems = verify_store(plan.run.artifacts, repair=True).problems
+    assert len(problems) == (harm == "damaged")
+    answers.begin()
+    assert not {answers.folder, *(each.folder for each in _sources(plan))} & idle(plan)
 
 
 def _sources(plan: Plan) -> list[Artifact]:
