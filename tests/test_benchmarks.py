@@ -16,6 +16,7 @@ SMALL = {
     "bench_reads.py": ["--scale", "0.03"],
     "bench_resume.py": ["--scale", "0.03"],
     "bench_retrieval.py": ["--entities", "2000", "--facts", "50", "--dense"],
+    "bench_tail.py": [],
 }
 LONG = {
     "bench_decode.py": "it decodes thousands of prompts in six ways with a real model",

@@ -26,6 +26,7 @@ from pipeline.inputs import catalog, models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base, remaining
 from pipeline.stages.question import Question, room
+from pipeline.stages.sharding import ends
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.causes import Recipes, causes
 
@@ -100,7 +101,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         figures.prompts[expansion.relation_id] = expansion.prompts.height
-        figures.shards += -(-expansion.prompts.height // run.cluster.rows_per_shard)
+        figures.shards += len(ends(expansion.prompts.height, run.cluster.rows_per_shard))
         figures.duplicates += expansion.prompts["same_as"].count()
         _count(plan, figures, expansion)
     _look(plan.run, figures)

@@ -1,13 +1,13 @@
 """expand: facts × a setting → prompts and contexts, in shards of prefix order.
 
-prompts/<relation>.<number>   at most rows_per_shard prompts
+prompts/<relation>.<number>   at most rows_per_shard prompts, fewer in the last ones
 ranked/<relation>             the prompts that may be sampled: one a pair
 content_free/<relation>       the prompts that name no subject, where the method has any
 contexts/<any of these>       the contexts that the shards of that name use
 candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from operators.methods import METHODS
 from operators.methods.method import Asked
 from operators.prompts import expansion
 from operators.prompts.expansion import Expansion
-from pipeline.stages import knowledge_base
+from pipeline.stages import knowledge_base, sharding
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
@@ -30,7 +30,7 @@ TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
 
 @dataclass(frozen=True)
 class Expand:
-    """Writes facts as prompts, `rows_per_shard` of them a shard.
+    """Writes facts as prompts, at most `rows_per_shard` of them in a shard.
 
     `base` is the knowledge base of the facts' entities; null: the method needs none.
     """
@@ -58,8 +58,11 @@ class Expand:
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""
         artifact.begin()
-        # An artifact that was left half made keeps the size of shard that it was begun with.
-        rows_per_shard = artifact.settled("rows_per_shard", self.rows_per_shard)
+        # An artifact that was left half made keeps the sizes of shards that it was begun with: all
+        # the same, if that was before shards grew smaller towards the end.
+        size = artifact.settled("rows_per_shard", self.rows_per_shard)
+        fewest = size if artifact.published("prompts") else sharding.FEWEST
+        fewest = artifact.settled("fewest_rows", fewest)
         facts = self.source()
         expansions = METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
         # Publishing waits for the disk; meanwhile the next relation is written as prompts.
@@ -68,7 +71,7 @@ class Expand:
             for each in expansions:
                 if published is not None:
                     published.result()  # at most two relations are held in memory
-                published = publisher.submit(_publish, artifact, each, rows_per_shard)
+                published = publisher.submit(_publish, artifact, each, size, fewest)
             if published is not None:
                 published.result()
         made_of = [self.facts] if self.base is None else [self.facts, self.base]
@@ -84,9 +87,10 @@ def _fields(setting: Asked) -> dict[str, Any]:
     return {**found, "as": asked, **({} if system is None else {"system": system})}
 
 
-def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
+def _publish(artifact: Artifact, found: Expansion, size: int, fewest: int) -> None:
     relation_id, prompts = found.relation_id, found.prompts
-    for number, rows in enumerate(_shards(prompts, found.together, rows_per_shard)):
+    cut = sharding.shards(prompts, found.together, size, fewest)
+    for number, rows in enumerate(cut):
         shard = f"{relation_id}.{number:04d}"
         artifact.write("contexts", shard, _used(found.contexts, rows, "context_id"))
         if found.candidate_sets is not None:
@@ -100,17 +104,6 @@ def _publish(artifact: Artifact, found: Expansion, rows_per_shard: int) -> None:
     artifact.write("ranked", relation_id, ranked)
     if found.content_free is not None:
         artifact.write("content_free", relation_id, found.content_free)
-
-
-def _shards(prompts: pl.DataFrame, together: str, size: int) -> Iterator[pl.DataFrame]:
-    """The prompts in shards of about the size, none of which ends between two of a kind."""
-    if together == "prompt_id":
-        yield from prompts.iter_slices(size)
-        return
-    rows = prompts.with_row_index("place").with_columns(kind=pl.col(together).rle_id())
-    rows = rows.with_columns(number=pl.col("place").first().over("kind") // size)
-    for shard in rows.partition_by("number", maintain_order=True):
-        yield shard.select(prompts.columns)
 
 
 def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 from operators.prompts.expansion import expand as expanded
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.stages import expand, facts
+from pipeline.stages import expand, facts, sharding
 from pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
@@ -73,6 +73,35 @@ def test_make_after_a_kill_with_another_shard_size_is_still_the_expansion(
     artifact.store.drop(f"{artifact.folder}/manifest.json")
     run = small_settings("cluster.rows_per_shard=100")
     branch = made(run)
+    prompts = branch.prompts.read_all("prompts")
+    assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
+
+
+def test_make_that_was_begun_before_shards_grew_smaller_goes_on_with_one_size(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "FEWEST", 20)
+    artifact = made(small_settings("cluster.rows_per_shard=20")).prompts  # all of one size
+    artifact.store.drop(f"{artifact.folder}/manifest.json")
+    artifact.store.drop(f"{artifact.folder}/fewest_rows.json")
+    monkeypatch.setattr(sharding, "FEWEST", 5)
+    run = small_settings("cluster.rows_per_shard=100")
+    branch = made(run)
+    prompts = branch.prompts.read_all("prompts")
+    assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
+    assert set(branch.prompts.rows("prompts").values()) >= {20}
+
+
+def test_make_shards_grow_smaller_towards_the_end_of_a_relation(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "FEWEST", 1)
+    run = small_settings("cluster.rows_per_shard=20")
+    branch = made(run)
+    rows = branch.prompts.rows("prompts")
+    sizes = [n for shard, n in sorted(rows.items()) if expand.relation_of(shard) == "P36"]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 2
     prompts = branch.prompts.read_all("prompts")
     assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
 

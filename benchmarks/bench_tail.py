@@ -1,0 +1,66 @@
+"""How long 64 engines wait for the last one: shards that grow smaller beside shards of one size.
+
+Simulates a setting of MyriadLAMA (41 relations, 6,492,800 prompts) on engines whose speeds differ
+by a few per cent. Each has two shards in hand, as Ray Data gives them out: one that it answers and
+one that waits. Nothing is decoded and nothing is measured: the seconds are those of the simulation.
+
+    python benchmarks/bench_tail.py [--engines 64] [--prompts-per-s 50]
+"""
+
+import argparse
+import heapq
+from itertools import pairwise
+
+import numpy as np
+
+from operators.seeds import generator
+from pipeline.execution.pool import largest_first
+from pipeline.stages.sharding import ends
+
+PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
+SPREAD = 0.05  # of the engines' speeds: one standard deviation
+BETWEEN_S = 1.0  # two shards of an engine
+
+
+def main() -> None:
+    """Cut, hand out, count, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engines", type=int, default=64)
+    parser.add_argument("--prompts-per-s", type=float, default=50.0, help="of one engine")
+    given = parser.parse_args()
+    rng = generator("bench_tail")
+    speeds = given.prompts_per_s * rng.normal(1, SPREAD, given.engines)
+    shares = rng.dirichlet(np.full(RELATIONS, 8.0))
+    relations = [int(each) for each in shares * PROMPTS]
+    print(
+        "| prompts per shard | shards | last engine after the first | shards of one size | ratio |"
+    )
+    print("| --- | --- | --- | --- | --- |")
+    for size in (4096, 16384, 65536):
+        ours, of_one_size = cut(relations, size), cut(relations, size, fewest=size)
+        found = waited_s(largest_first(ours, ours), speeds)
+        peer = waited_s(of_one_size, speeds)
+        shards = f"{len(ours)} ({len(of_one_size)})"
+        print(f"| {size:,} | {shards} | {found:.0f} s | {peer:.0f} s | {peer / found:.1f} |")
+
+
+def cut(relations: list[int], size: int, **fewest: int) -> list[int]:
+    """The number of prompts of each shard, one relation after the other."""
+    found = [[0, *ends(n, size, **fewest)] for n in relations]
+    return [b - a for each in found for a, b in pairwise(each)]
+
+
+def waited_s(shards: list[int], speeds: np.ndarray) -> float:
+    """Between the end of the first engine that finds nothing more to do and that of the last."""
+    free_at = [0.0] * len(speeds)
+    handed = [(0.0, engine) for engine in range(len(speeds)) for _ in range(IN_HAND)]
+    heapq.heapify(handed)
+    for n in shards:
+        now, engine = heapq.heappop(handed)  # when it has fewer than two in hand
+        free_at[engine] = max(now, free_at[engine]) + n / float(speeds[engine]) + BETWEEN_S
+        heapq.heappush(handed, (free_at[engine], engine))
+    return max(free_at) - min(free_at)
+
+
+if __name__ == "__main__":
+    main()
