@@ -7,22 +7,19 @@ from collections.abc import Mapping
 import polars as pl
 
 from operators.errors import DamagedFileError, InputError
-from operators.tables.runs.estimates import written
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
 from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
-from pipeline.results import control, journal, past, record, report
+from pipeline.results import control, estimates, journal, past, record, report
 from pipeline.results.control import Earlier
 from pipeline.run import compute, say_warnings
 from pipeline.stages import remaining
 from pipeline.stages.estimate import Estimates, Given, estimated
 from pipeline.stages.match import Match
 from pipeline.storage import uses
-from pipeline.storage.shard import Place, encode
 
-*_, TABLE = record.ESTIMATES
 _LOG = logging.getLogger("factsweep")
 
 
@@ -73,10 +70,9 @@ def _made(whole: Plan, plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
     ]
     found = Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
     store = report.folder(plan.run)
-    for (name, file), rows in zip(record.ESTIMATED.items(), found, strict=True):
-        store.put(file, encode(rows, Place(name, "", name)))
-    store.put(TABLE, written(found.estimates, found.variance).encode())
-    _LOG.info("done; estimates in %s", store.where(TABLE))
+    for name, content in estimates.files(plan, found).items():
+        store.put(name, content)
+    _LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
     return found
 
 

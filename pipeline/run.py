@@ -57,6 +57,11 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         InputError: something that was given is wrong, or is damaged again and again.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
+    if settings.budget is not None:
+        raise InputError(
+            f"budget={settings.budget}: only `factsweep run` asks a part of the prompts, since "
+            "verdicts, scores and baselines are of all of them; leave it out."
+        )
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
     with journal.kept(settings):

@@ -73,6 +73,32 @@ class Page:
 
 
 @dataclass(frozen=True)
+class EstimatedSetting:
+    """The estimates of a setting: `notes` say why a number is null.
+
+    `variance` has a sentence and a table; null where it is not split.
+    """
+
+    title: str
+    estimates: Grid
+    notes: Sequence[str]
+    variance: tuple[str, Grid] | None
+
+
+@dataclass(frozen=True)
+class EstimatesPage:
+    """What a page of estimates says: `lead` names the part of the prompts that was asked."""
+
+    title: str
+    lead: str
+    main_metric: str
+    tiles: Sequence[Tile]
+    settings: Sequence[EstimatedSetting]
+    runs: Sequence[Ran]
+    is_partial: bool = False
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a run is, for its partial page.
 
@@ -99,6 +125,11 @@ class Entry:
 def page(content: Page) -> str:
     """The page as HTML."""
     return _render("page.html", page=content, heat_scale=_ours(scale()))
+
+
+def estimates(content: EstimatesPage) -> str:
+    """The page of estimates as HTML."""
+    return _render("estimates.html", page=content)
 
 
 def index(title: str, entries: Sequence[Entry]) -> str:

@@ -2,9 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pipeline.commands.arguments import PLACES, Parser, others, places
 from pipeline.commands.shown import shown
+
+if TYPE_CHECKING:
+    from pipeline.results.compare import Comparison
+    from pipeline.results.pairs import Pair
 
 _N_NAMED = 10
 
@@ -42,6 +47,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _compare(asked: argparse.Namespace) -> int:
     from operators import names
     from operators.tables.formats.markdown import markdown
+    from pipeline.results import compare_estimates
     from pipeline.results.compare import compared, settings
     from pipeline.storage.store import Store
     from pipeline.storage.tables import drop_reports, write_report
@@ -52,6 +58,8 @@ def _compare(asked: argparse.Namespace) -> int:
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
     out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
+    if compare_estimates.concerns(*runs, results):
+        return _compare_estimates(asked, given, results, out)
     outcomes: set[str] = set()
     folders = []
     for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
@@ -62,10 +70,7 @@ def _compare(asked: argparse.Namespace) -> int:
         one, other = pair.names
         print("\n" * bool(outcomes), end="")
         print(f"{other} against {one} on {pair.first.benchmark}: {found.paired}\n")
-        for line in pair.asked:
-            print(f"asked differently: {line}")
-        for line in pair.departures:
-            print(f"(!) differs in more than model, setting and seed: {line}")
+        _print_differing(pair)
         print(shown(markdown(found.report.tables["headline"])))
         print(shown(markdown(found.report.tables["moves"])))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
@@ -73,7 +78,53 @@ def _compare(asked: argparse.Namespace) -> int:
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(found.verdict.outcome)
     drop_reports(Store(out), besides=folders)
-    if not asked.gate or outcomes <= {"no change", "improvement"}:
+    return _exit_code(outcomes) if asked.gate else 0
+
+
+def _compare_estimates(
+    asked: argparse.Namespace, given: "Comparison", results: str, out: str
+) -> int:
+    """Compare runs of which one asked a part of its prompts, or both."""
+    from operators.errors import InputError
+    from operators.tables.formats.markdown import markdown
+    from pipeline.results.compare_estimates import compared
+    from pipeline.storage.store import Store
+    from pipeline.storage.tables import drop_reports, write_report
+
+    if asked.by is not None:
+        raise InputError(
+            f"--by {asked.by} pairs prompts or facts, and estimates are of a part of the prompts; "
+            "leave it out, or compare full runs."
+        )
+    outcomes: set[str] = set()
+    folders = []
+    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
+        pair = found.pair
+        folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
+        store = Store(f"{out}/{folders[-1]}")
+        write_report(store, found.report)
+        one, other = pair.names
+        print("\n" * bool(outcomes), end="")
+        print(f"{other} against {one} on {pair.first.benchmark}. {found.mark}\n")
+        _print_differing(pair)
+        print(shown(markdown(found.report.tables["headline"])))
+        print(f"{found.verdict.outcome}: {found.verdict.reason}")
+        print(f"tables, raw numbers: {store.where()}/")
+        outcomes.add(found.verdict.outcome)
+    drop_reports(Store(out), besides=folders)
+    return _exit_code(outcomes) if asked.gate else 0
+
+
+def _print_differing(pair: "Pair") -> None:
+    for line in pair.asked:
+        print(f"asked differently: {line}")
+    for line in pair.departures:
+        print(f"(!) differs in more than model, setting and seed: {line}")
+
+
+def _exit_code(outcomes: set[str]) -> int:
+    """What a gate ends with."""
+    if outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
 

@@ -20,7 +20,7 @@ from pipeline.config import folders
 from pipeline.config.limits import Count, Share, Text
 from pipeline.config.recipe import NoNumber
 from pipeline.config.typed import build
-from pipeline.results.pairs import Pair, comparing, pairs
+from pipeline.results.pairs import Pair, comparing, departing, pairs
 from pipeline.results.past import PastBranch
 from pipeline.stages import facts as facts_stage
 
@@ -106,12 +106,7 @@ def compared(
     """
     for pair in pairs(first, second, results):
         if pair.departures and not anyway:
-            one, other = pair.first, pair.second
-            raise InputError(
-                f"{one.run} ({one.setting}) and {other.run} ({other.setting}) differ in more than "
-                f"the model and how they were asked ({'; '.join(pair.departures)}); run one of "
-                "them again, or compare them --anyway."
-            )
+            raise departing(pair)
         yield _compared(pair, unit or pair.unit, given)
 
 
@@ -121,7 +116,7 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     ranked = _ranked(pair, given.n_rounds)
     if ranked is not None:
         comparison = pl.concat([comparison, ranked])
-    flip_rates = _flip_rate(pair.first), _flip_rate(pair.second)
+    flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
     main = METHODS[pair.first.method].measure.main_metric
@@ -276,7 +271,10 @@ def _ranked(pair: Pair, n_rounds: int) -> pl.DataFrame | None:
     return ranked(first, second, n_rounds)
 
 
-def _flip_rate(branch: PastBranch) -> float | None:
+def flip_rate(branch: PastBranch) -> float | None:
+    """The flip rate of a setting's canary; null where it has none."""
+    if "metrics" not in branch.artifacts:  # an estimate's
+        return None
     rows = branch.metrics.read_all("metrics").filter(metric="flip_rate")
     found = rows.filter(pl.col("slice").is_null())["value"].drop_nulls()
     return float(found[0]) if len(found) else None

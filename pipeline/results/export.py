@@ -17,9 +17,11 @@ from operators.tables.formats.latex import latex
 from operators.tables.formats.lm_eval import harness_path, harness_results
 from operators.tables.formats.markdown import markdown
 from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
+from operators.tables.runs.estimates import estimates_table
 from operators.tables.shared.numbers import of_metric
+from operators.wording import listed
 from pipeline.machine.secrets import hidden
-from pipeline.results import past
+from pipeline.results import estimates, past
 from pipeline.results.record import EXPORTS, file
 from pipeline.results.record import metrics as measured
 from pipeline.storage.store import Store
@@ -34,6 +36,8 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         InputError: there is no such run, or it lacks what the format needs.
         DamagedFileError: its results are not what was written.
     """
+    if estimates.is_estimate(results, run):
+        return _export_estimates(run, results, form, out)
     store = Store(f"{results.rstrip('/')}/{run}")
     record = past.record(results, run)
     metrics = measured(store, record)
@@ -42,6 +46,19 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     name, content = FORMATS[form](metrics, record)
     target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
     target.put(name, content)
+    return target.where(name)
+
+
+def _export_estimates(run: str, results: str, form: str, out: str | None) -> str:
+    """Write the estimates of a run, each row with its share of the prompts; returns where."""
+    if form not in _ESTIMATES:
+        raise InputError(
+            f"{run} has estimates from a part of the prompts, which --format {form} cannot mark as "
+            f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
+        )
+    name, write = _ESTIMATES[form]
+    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
+    target.put(name, write(estimates.read(results, run).found.estimates))
     return target.where(name)
 
 
@@ -96,6 +113,14 @@ FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, byt
     "latex": _latex,
     "parquet": _parquet,
     "lm-eval": _lm_eval,
+}
+
+
+_ESTIMATES: Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]] = {
+    "csv": ("estimates.csv", lambda rows: rows.write_csv(float_precision=_DIGITS).encode()),
+    "markdown": ("estimates.md", lambda rows: markdown(estimates_table(rows)).encode()),
+    "latex": ("estimates.tex", lambda rows: latex(estimates_table(rows)).encode()),
+    "parquet": ("estimates.parquet", lambda rows: _parquet(rows, {})[1]),
 }
 
 

@@ -1,8 +1,9 @@
 """Which settings of past runs are compared, and what the two of a pair differ in."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from operators.errors import InputError
 from operators.methods import METHODS
@@ -13,6 +14,8 @@ from pipeline.results import past
 from pipeline.results.past import PastBranch
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import differences
+
+Setting = TypeVar("Setting")
 
 # What two runs may differ in beside how they were asked: the model itself, its answers' file, and
 # the name of the night.
@@ -90,18 +93,28 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
         InputError: there is no such run or setting, nothing to pair, or no relation in common.
     """
     ours, theirs = (_named(each, results) for each in (first, second))
+    return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
+
+
+def matching(
+    first: tuple[str, Mapping[str, Setting]], second: tuple[str, Mapping[str, Setting]]
+) -> list[tuple[Setting, Setting]]:
+    """The settings of two runs that are compared; each run is given with its settings by title.
+
+    Raises:
+        InputError: there is nothing to pair.
+    """
+    (one, ours), (other, theirs) = first, second
     titles = [title for title in ours if title in theirs]
     if len(ours) == len(theirs) == 1:
-        chosen = [(*ours.values(), *theirs.values())]
-    elif titles:
-        chosen = [(ours[title], theirs[title]) for title in titles]
-    else:
-        example = [f"{each}:{next(iter(of))}" for each, of in ((first, ours), (second, theirs))]
-        raise InputError(
-            f"{first} and {second} have no setting in common: {', '.join(ours)} and "
-            f"{', '.join(theirs)}; name one of each: {' '.join(map(shlex.quote, example))}."
-        )
-    return [_pair(one, other) for one, other in chosen]
+        return list(zip(ours.values(), theirs.values(), strict=True))
+    if titles:
+        return [(ours[title], theirs[title]) for title in titles]
+    example = [f"{each}:{next(iter(of))}" for each, of in ((one, ours), (other, theirs))]
+    raise InputError(
+        f"{one} and {other} have no setting in common: {', '.join(ours)} and "
+        f"{', '.join(theirs)}; name one of each: {' '.join(map(shlex.quote, example))}."
+    )
 
 
 def relations(branch: PastBranch) -> set[str]:
@@ -110,10 +123,19 @@ def relations(branch: PastBranch) -> set[str]:
     return set(branch.artifacts["matched"].shards(table))
 
 
-def _named(text: str, results: str) -> dict[str, PastBranch]:
+def _named(text: str, results: str) -> Mapping[str, PastBranch]:
     """The settings that RUN or RUN:SETTING stands for, by title."""
+    run = text.partition(":")[0]
+    return setting_of(text, {each.setting: each for each in past.branches(results, [run])})
+
+
+def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]:
+    """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
+
+    Raises:
+        InputError: the run has no such setting.
+    """
     run, _, setting = text.partition(":")
-    found = {each.setting: each for each in past.branches(results, [run])}
     if not setting:
         return found
     if setting not in found:
@@ -135,16 +157,36 @@ def comparing(branch: PastBranch) -> Compare:
 
 
 def _pair(one: PastBranch, other: PastBranch) -> Pair:
-    for each in (one, other):
-        comparing(each)
+    found = paired(one, other)
     if not relations(one) & relations(other):
         raise InputError(
             f"{one.run} and {other.run} have no relation in common; compare runs over the same "
             "data."
         )
+    return found
+
+
+def paired(one: PastBranch, other: PastBranch) -> Pair:
+    """Two settings, and what they differ in.
+
+    Raises:
+        InputError: runs of their benchmark cannot be compared.
+    """
+    for each in (one, other):
+        comparing(each)
     lines = list(_differences(one, other))
     asked = [line for line in lines if line.removeprefix("prompts ").startswith(_ASKED)]
     return Pair(one, other, tuple(asked), tuple(line for line in lines if line not in asked))
+
+
+def departing(pair: Pair) -> InputError:
+    """The refusal of a pair that differs in more than the model and how it was asked."""
+    one, other = pair.first, pair.second
+    return InputError(
+        f"{one.run} ({one.setting}) and {other.run} ({other.setting}) differ in more than "
+        f"the model and how they were asked ({'; '.join(pair.departures)}); run one of "
+        "them again, or compare them --anyway."
+    )
 
 
 def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:

@@ -9,7 +9,7 @@ from operators.methods import METHODS
 from operators.names import check_apart, folded
 from operators.wording import listed
 from pipeline.config.suggestion import suggestion
-from pipeline.results.record import NAME, pins, read
+from pipeline.results.record import ESTIMATE, NAME, pins, read
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import misfits
 from pipeline.storage.lookup import opened
@@ -123,6 +123,11 @@ def check_free(results: str, name: str) -> None:
 
 
 def _unknown(results: str, name: str) -> InputError:
+    if ESTIMATE in Store(results).names(name):
+        return InputError(
+            f"{name} in {results} has estimates from a part of the prompts, where a full run is "
+            "needed; run it without budget=: no prompt is asked twice."
+        )
     there = known(results)
     return InputError(
         f"{results} has no run {name}; it has {listed(there)}.{suggestion(name, there)}"

@@ -46,7 +46,8 @@ ESTIMATED = {
     "estimated_templates": "estimated_templates.parquet",
     "variance": "variance.parquet",
 }
-ESTIMATES = (*ESTIMATED.values(), "estimates.md")
+ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
+ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")

@@ -8,6 +8,7 @@
            export/           what `export` writes; removed when a later run measures something else
 report/<benchmark>/          the same tables, figures and page of several runs together; those
                              over other facts are apart
+report/estimates/            what runs with a budget have estimated, apart from full numbers
        index.html            a list of these pages; those of an earlier report are removed
 """
 
@@ -31,6 +32,7 @@ from operators.metrics.estimates.seeds import mean_over_seeds, over_seeds
 from operators.pages.page import Entry, index
 from operators.schemas import empty
 from operators.tables.runs.cost import cost_table
+from operators.tables.runs.estimates import estimates_table
 from operators.tables.shared.answers import Answers
 from operators.tables.shared.asking import Asking
 from operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
@@ -39,7 +41,7 @@ from pipeline.costs.rates import place
 from pipeline.costs.spending import spent
 from pipeline.execution.plan import Plan
 from pipeline.inputs import catalog, models
-from pipeline.results import past
+from pipeline.results import estimates, past
 from pipeline.results.pages import results_page
 from pipeline.results.past import PastBranch
 from pipeline.results.record import (
@@ -61,6 +63,7 @@ from pipeline.storage.store import Store
 from pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
+_ESTIMATES = "estimates"  # the folder of those in a report
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
 _WEIGHTED = ("bins",)
 _LOG = logging.getLogger("factsweep")
@@ -175,8 +178,14 @@ def write_past(
     Raises:
         InputError: no such runs, or one that is not whole.
     """
-    parts, entries = together(past.branches(results, names)), []
-    drop_reports(Store(out), besides={each.folder for each in parts}, files=[PAGE])
+    asked = [
+        each for each in names or estimates.known(results) if estimates.is_estimate(results, each)
+    ]
+    full = [each for each in names or past.known(results) if each not in asked]
+    parts = together(past.branches(results, full)) if full or not asked else []
+    entries: list[Entry] = []
+    folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
+    drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
         store = Store(f"{out.rstrip('/')}/{each.folder}")
         result = replace(measured(each.branches), parse=parse, encode=encode)
@@ -190,10 +199,24 @@ def write_past(
             f"of {runs}"
         )
         yield from (f"  {note}" for note in each.notes)
+    if asked:
+        entries.append(_write_estimates(asked, results, out))
+        yield f"{Store(out).where(entries[-1].link)}: estimates of {entries[-1].lead}"
     whole = Store(out)
     whole.put(PAGE, index("Results by benchmark", entries).encode())
     yield whole.where(PAGE)
-    yield from _write_pages(names or past.known(results), results)
+    yield from _write_pages(full, results)
+
+
+def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
+    """Write the estimates of runs together, in a folder of their own; no full number is there."""
+    found = [estimates.read(results, name) for name in names]
+    table = estimates_table(pl.concat(each.found.estimates for each in found), whose=True)
+    store = Store(f"{out.rstrip('/')}/{_ESTIMATES}")
+    write_report(store, Report({_ESTIMATES: table}))
+    store.put(PAGE, estimates.page_of(found).encode())
+    title = "Estimates from a part of the prompts"
+    return Entry(f"{_ESTIMATES}/{PAGE}", title, ", ".join(sorted(names)))
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:

@@ -108,6 +108,11 @@ def load(folder: str, artifacts: str | None = None) -> Results:
     try:
         found = record.read(Store(folder))
     except FileNotFoundError as error:
+        if Store(folder).exists(record.ESTIMATE):
+            raise InputError(
+                f"{folder} has estimates from a part of the prompts, and load takes a full run; "
+                f"read {folder}/{record.ESTIMATED['estimates']}."
+            ) from error
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:
         found["run"]["artifacts"] = artifacts

@@ -1,5 +1,7 @@
 """Estimates from a part of a setting's prompts, marked as such."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from operators.metrics.belief.belief import METRICS as BELIEF
@@ -11,6 +13,7 @@ from operators.metrics.sampled.variance import advice
 from operators.tables.formats.markdown import markdown
 from operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 
+_HEADINGS = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
 _PERCENT = percent(2)
 _WHOLE = percent(0)
 
@@ -18,16 +21,55 @@ _WHOLE = percent(0)
 def written(estimates: pl.DataFrame, variance: pl.DataFrame) -> str:
     """The report of estimates: the numbers, then where their variance comes from."""
     parts = [
-        "Estimates from a part of the prompts, with 95 % intervals.",
+        f"{mark(estimates)} Intervals are those of 95 %.",
         markdown(estimates_table(estimates)),
     ]
-    for (setting, variant), rows in variance.group_by("setting", "variant", maintain_order=True):
-        title = " ".join(str(each) for each in (setting, variant) if each is not None)
+    for _, rows in variance.group_by("setting", "variant", maintain_order=True):
         parts += [
-            f"Where the variance of Acc@1 comes from ({title}). {advice(rows)}",
+            f"Where the variance of Acc@1 comes from ({title(rows)}). {advice(rows)}",
             markdown(variance_table(rows)),
         ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def asked(estimates: pl.DataFrame) -> str:
+    """The part of the prompts that was asked.
+
+    >>> asked(pl.DataFrame({"share": [0.01, 0.05]})), asked(pl.DataFrame({"share": [0.01]}))
+    ('1.00% to 5.00%', '1.00%')
+    """
+    low, high = map(_PERCENT.text, estimates.select(a=pl.min("share"), b=pl.max("share")).row(0))
+    return low if low == high else f"{low} to {high}"
+
+
+def mark(estimates: pl.DataFrame) -> str:
+    """The sentence that stands over estimates wherever they are shown."""
+    part = asked(estimates)
+    return f"Estimates from {part} of the prompts: no number here is that of a full run."
+
+
+def compared(differences: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
+    """The differences of two runs, of which one is an estimate or both, as texts.
+
+    Columns in: `operators.metrics.comparing.estimates.DIFFERENCES`.
+
+    >>> row = {"metric": "acc_at_1", "first": 0.5, "second": 0.6, "difference": 0.1,
+    ...     "ci_low": 0.06, "ci_high": 0.13}
+    >>> compared(pl.DataFrame([row]), "old", "new").row(0)
+    ('Acc@1', '.5000', '.6000', '+.1000', '+.0600 to +.1300')
+    """
+    return differences.select(
+        pl.col("metric").replace(_HEADINGS),
+        SHARE.dashed(pl.col("first")).alias(first),
+        SHARE.dashed(pl.col("second")).alias(second),
+        SHARE.column(pl.col("difference"), signed=True).fill_null(DASH).alias("difference"),
+        SHARE.interval(" to ", signed=True).fill_null(DASH).alias("95 % interval of full runs"),
+    )
+
+
+def title(rows: pl.DataFrame) -> str:
+    """The setting of some rows, with its variant."""
+    return " ".join(each for each in rows.select("setting", "variant").row(0) if each is not None)
 
 
 def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
@@ -60,8 +102,10 @@ def _part(column: str) -> pl.Expr:
     return _WHOLE.dashed(share)
 
 
-def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
+def estimates_table(found: pl.DataFrame, *, whose: bool = False) -> pl.DataFrame:
     """One row per setting and metric; columns in: `operators.schemas.SCHEMAS["estimates"]`.
+
+    With `whose`, the first columns name model and benchmark.
 
     >>> found = pl.DataFrame({
     ...     "setting": ["zero-shot"], "variant": [None], "metric": ["acc_at_1"], "value": [0.25],
@@ -71,16 +115,10 @@ def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
     >>> estimates_table(found).row(0, named=True)["all prompts would give"]
     '.2481–.2519'
     """
-    named = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
-    full = found.select(
-        pl.all().exclude("ci_low", "ci_high"), ci_low="full_low", ci_high="full_high"
-    ).select(SHARE.interval().fill_null(DASH))
     table = found.select(
+        *(["model", "benchmark"] if whose else []),
         pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True).alias("setting"),
-        pl.col("metric").replace(named),
-        SHARE.dashed(pl.col("value")).alias("estimate"),
-        full.to_series().alias("all prompts would give"),
-        SHARE.interval().fill_null(DASH).alias("other facts would give"),
+        *numbers_table(found).iter_columns(),
         _PERCENT.column(pl.col("share")).alias("of the prompts"),
         COUNT.column(pl.col("n")).alias("prompts"),
         COUNT.dashed(pl.col("n_effective").round()).alias("worth prompts"),
@@ -88,3 +126,31 @@ def estimates_table(found: pl.DataFrame) -> pl.DataFrame:
     )
     empty = {"worth prompts": "n_effective", "note": "why"}
     return table.drop(name for name, column in empty.items() if not found[column].count())
+
+
+def numbers_table(found: pl.DataFrame) -> pl.DataFrame:
+    """The metrics with their estimates and intervals alone, as texts."""
+    full = found.select(ci_low="full_low", ci_high="full_high")
+    return found.select(
+        pl.col("metric").replace(_HEADINGS),
+        SHARE.dashed(pl.col("value")).alias("estimate"),
+        full.select(SHARE.interval().fill_null(DASH)).to_series().alias("all prompts would give"),
+        SHARE.interval().fill_null(DASH).alias("other facts would give"),
+    )
+
+
+def notes(found: pl.DataFrame) -> Iterator[str]:
+    """Why metrics have no estimate, a sentence for each reason.
+
+    >>> rows = {"metric": ["range", "maximum", "acc_at_1"], "why": ["too few", "too few", None]}
+    >>> list(notes(pl.DataFrame(rows)))
+    ['range, maximum: too few.']
+    """
+    known = found.drop_nulls("why")
+    for (why,), rows in known.group_by("why", maintain_order=True):
+        yield f"{', '.join(map(heading, rows['metric']))}: {why}."
+
+
+def heading(metric: str) -> str:
+    """What a metric is called in tables."""
+    return _HEADINGS.get(metric, metric)

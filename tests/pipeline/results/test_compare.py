@@ -179,7 +179,7 @@ def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
 ) -> None:
     for noisy in ("first", "damaged"):
         monkeypatch.setattr(
-            "pipeline.results.compare._flip_rate",
+            "pipeline.results.compare.flip_rate",
             lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
         )
         (found,) = compared("first", "damaged", str(results), given, anyway=True)

@@ -1,0 +1,109 @@
+"""compare, where one of two runs has asked a part of its prompts, or both: marked as estimates.
+
+What is compared are the numbers that the two full runs would give, as far as the estimates tell.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from operators.errors import InputError
+from operators.methods import METHODS
+from operators.methods.method import Report
+from operators.metrics.comparing.estimates import differences, judged
+from operators.metrics.comparing.verdict import Verdict
+from operators.tables.runs import estimates as tables
+from pipeline.results import estimates, past
+from pipeline.results.compare import Comparison, flip_rate
+from pipeline.results.estimates import PastEstimate
+from pipeline.results.pairs import Pair, departing, matching, paired, setting_of
+from pipeline.results.past import PastBranch
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two settings: what is written, the verdict, and the sentence that marks the estimates."""
+
+    pair: Pair
+    mark: str
+    report: Report
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A setting of a run: its numbers (metric, value, full_low, full_high) and their mark."""
+
+    branch: PastBranch
+    rows: pl.DataFrame
+    mark: str | None
+
+
+def concerns(first: str, second: str, results: str) -> bool:
+    """Whether one of two, each named as RUN or RUN:SETTING, is an estimate."""
+    return any(estimates.is_estimate(results, each.partition(":")[0]) for each in (first, second))
+
+
+def compared(
+    first: str, second: str, results: str, given: Comparison, *, anyway: bool
+) -> Iterator[Compared]:
+    """Compare two runs of which one is an estimate, or both.
+
+    Raises:
+        InputError: there is nothing to pair, or two differ in more than the model and how they were
+            asked, and not `anyway`.
+    """
+    ours, theirs = (_sides(each, results) for each in (first, second))
+    for one, other in matching((first, ours), (second, theirs)):
+        pair = paired(one.branch, other.branch)
+        if pair.departures and not anyway:
+            raise departing(pair)
+        yield _compared(pair, one, other, given)
+
+
+def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compared:
+    found = differences(one.rows, other.rows)
+    if found.is_empty():
+        raise InputError(f"{one.branch.run} and {other.branch.run} have no metric in common.")
+    main = METHODS[pair.first.method].measure.main_metric
+    noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
+    verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
+    asked = zip(pair.names, (one.mark, other.mark), strict=True)
+    names = tuple(f"{name} ({mark})" if mark else name for name, mark in asked)
+    written = {"headline": tables.compared(found, names[0], names[1])}
+    told = [
+        f"{name} is an {mark}"
+        for name, mark in zip(pair.names, (one.mark, other.mark), strict=True)
+        if mark
+    ]
+    sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
+    return Compared(pair, sentence, Report(written, raw={"comparison": found}), verdict)
+
+
+def _sides(text: str, results: str) -> Mapping[str, _Side]:
+    """The settings that RUN or RUN:SETTING stands for, by title."""
+    run = text.partition(":")[0]
+    if estimates.is_estimate(results, run):
+        part = estimates.read(results, run)
+        found = {title: _part(part, title, each) for title, each in part.branches.items()}
+    else:
+        found = {title: _whole(each) for title, each in _branches(run, results).items()}
+    return setting_of(text, found)
+
+
+def _branches(run: str, results: str) -> dict[str, PastBranch]:
+    return {each.setting: each for each in past.branches(results, [run])}
+
+
+def _part(part: PastEstimate, title: str, branch: PastBranch) -> _Side:
+    rows = part.of(title)
+    return _Side(branch, rows, f"estimate from {tables.asked(rows)} of the prompts")
+
+
+def _whole(branch: PastBranch) -> _Side:
+    rows = branch.metrics.read_all("metrics")
+    variant = pl.lit(branch.metrics.recipe.fields["variant"], pl.String)
+    rows = rows.filter(pl.col("slice").is_null(), pl.col("variant").eq_missing(variant))
+    known = rows.select("metric", "value", full_low="value", full_high="value")
+    return _Side(branch, known, None)
