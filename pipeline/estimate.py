@@ -10,7 +10,7 @@ from operators.errors import DamagedFileError, InputError
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
-from pipeline.execution.sampled import sampled
+from pipeline.execution.sampled import names, sampled
 from pipeline.execution.work import work
 from pipeline.results import control, estimates, journal, past, record, report
 from pipeline.results.control import Earlier
@@ -80,21 +80,16 @@ def _is_answered(plan: Plan) -> bool:
     """Whether all prompts of the budget have an answer, or a reason why they have none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
-    return not any(remaining.n_left(item) for item in work(plan))
+    return not any(remaining.left(work(plan)))
 
 
 def _setting(run: Run, branch: Branch, whole: Branch, earlier: Earlier | None) -> Estimates:
     match = whole.step(whole.matched).stage
     assert isinstance(match, Match)
     assert branch.chosen is not None
-    names = {
-        "model": run.model.name,
-        "benchmark": run.benchmark.name,
-        "setting": branch.setting.name,
-        "variant": branch.setting.variant,
-    }
+    whose = names(run, branch)
     if earlier is None:
-        return estimated(match, branch.chosen, names, of=run, setting=branch.setting)
+        return estimated(match, branch.chosen, whose, of=run, setting=branch.setting)
     earlier.check_prompts(branch.prompts)
     given = Given(earlier.matched.folder, earlier.answers)
-    return estimated(match, branch.chosen, names, of=run, setting=branch.setting, control=given)
+    return estimated(match, branch.chosen, whose, of=run, setting=branch.setting, control=given)

@@ -165,6 +165,8 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
                 counts = _show(bar, beat, tally)
                 start.check(counts)
                 live.look(counts)
+                for text in live.news():
+                    bar.say(text)
                 metrics.show(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from operators.sampling.blocks import budgets
 from operators.sampling.budget import allotted, in_proportion
 from operators.sampling.laps import Square, square
 from operators.seeds import generator
@@ -39,9 +40,10 @@ def relation(prompts: pl.DataFrame) -> Relation:
 def chosen(
     relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The (pair_id, template_id, subject_index) of each relation that are within a budget.
+    """The (pair_id, template_id, subject_index, block) of each relation that are within a budget.
 
     The budget is a share of all prompts, or a number of them. A larger one contains a smaller one.
+    `block` numbers the part of it that asks a prompt first (`blocks.py`).
     """
     squares = {
         name: square(
@@ -53,8 +55,9 @@ def chosen(
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
     budget = n_prompts if share is None else round(share * int(size.sum()))
-    laps = allotted(int(budget or 0), size, number, place, seed=seed)
-    own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1])
+    steps = budgets(min(int(budget or 0), int(size.sum())))
+    laps = np.stack([allotted(each, size, number, place, seed=seed) for each in steps])
+    own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1], axis=1)
     return {
         name: _asked(relations[name], squares[name], n)
         for name, n in zip(relations, own, strict=True)
@@ -64,7 +67,7 @@ def chosen(
 def whole_pairs(
     prompts: Mapping[str, pl.DataFrame], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The pair_ids of each relation that are within a budget, where pairs are asked as a whole.
+    """The (pair_id, block) of each relation within a budget, where pairs are asked as a whole.
 
     `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
     in proportion, their pairs in random order. A larger budget contains a smaller one.
@@ -77,22 +80,29 @@ def whole_pairs(
     ]
     order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
     budget = n_prompts if share is None else round(share * int(size.sum()))
-    taken = np.zeros(len(size), np.bool_)
-    taken[order] = np.cumsum(size[order]) <= int(budget or 0)
-    own = np.split(taken, np.cumsum([each.height for each in tables])[:-1])
+    steps = budgets(min(int(budget or 0), int(size.sum())))
+    block = np.zeros(len(size), np.int64)
+    block[order] = np.searchsorted(steps, np.cumsum(size[order]))
+    own = np.split(block, np.cumsum([each.height for each in tables])[:-1])
     return {
-        name: each.filter(pl.Series(mine)).select("pair_id")
+        name: each.select("pair_id", block=pl.Series(mine, dtype=pl.UInt8)).filter(
+            pl.col("block") < len(steps)
+        )
         for (name, each), mine in zip(prompts.items(), own, strict=True)
     }
 
 
-def _asked(of: Relation, order: Square, n: np.ndarray) -> pl.DataFrame:
+def _asked(of: Relation, order: Square, laps: np.ndarray) -> pl.DataFrame:
+    """What facts are asked in their first laps; `laps` (blocks × facts) says after each block."""
+    n = laps[-1]
     fact = np.repeat(np.arange(len(n)), n)
-    asked = order.at(fact, np.arange(len(fact)) - np.repeat(np.cumsum(n) - n, n))
+    lap = np.arange(len(fact)) - np.repeat(np.cumsum(n) - n, n)
+    asked = order.at(fact, lap)
     return pl.DataFrame(
         {
             "pair_id": of.pairs["pair_id"].gather(fact),
             "template_id": of.templates.gather(asked.template),
             "subject_index": pl.Series(asked.name, dtype=pl.UInt16),
+            "block": pl.Series((lap >= laps[:, fact]).sum(0), dtype=pl.UInt8),
         }
-    ).select(_PLACE)
+    ).select(*_PLACE, "block")

@@ -52,7 +52,8 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
             ]
         ),
         # The prompts of a budget; an answer stands for all prompts of its text, so that the one
-        # that is asked (source_id) may not be in the sample itself: `needed` are those asked.
+        # that is asked (source_id) may not be in the sample itself: `needed` are those asked. All
+        # up to a block are the prompts of a smaller budget.
         "chosen": pa.schema(
             [
                 ("prompt_id", pa.string()),
@@ -60,9 +61,10 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("template_id", pa.string()),
                 ("subject_index", pa.uint16()),
                 ("source_id", pa.string()),
+                ("block", pa.uint8()),
             ]
         ),
-        "needed": pa.schema([("prompt_id", pa.string())]),
+        "needed": pa.schema([("prompt_id", pa.string()), ("block", pa.uint8())]),
     }
 )
 

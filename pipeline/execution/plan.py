@@ -67,7 +67,8 @@ class Step:
 class Branch:
     """The artifacts of one setting, by name, and its steps, inputs before outputs.
 
-    `chosen` names the prompts that a budget asks; null: all are asked.
+    `chosen` names the prompts that a budget asks, and `match` is how their answers are matched,
+    for which there is no step; null: all are asked.
     """
 
     setting: Asked
@@ -81,6 +82,7 @@ class Branch:
     metrics: Artifact
     steps: tuple[Step, ...]
     chosen: Artifact | None = None
+    match: Stage | None = None
 
     @property
     def title(self) -> str:

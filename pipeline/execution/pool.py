@@ -46,13 +46,15 @@ def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: Non
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, leases))
-    items = [item for item in work(plan, leases) if item.chosen is None or remaining.n_left(item)]
-    if items:
-        left = [_answers(item, n) for item, n in zip(items, remaining.left(items), strict=True)]
+    found = work(plan, leases)
+    both = zip(found, remaining.left(found), strict=True)
+    lacking = [(item, n) for item, n in both if item.chosen is None or n]
+    if lacking:
+        items, left = [item for item, _ in lacking], [_answers(*each) for each in lacking]
         tally.announce.remote(dict(zip(map(_shard, items), left, strict=True)))
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
-        _decode(plan, largest_first(items, left), tally)
+        _decode(plan, block_by_block(largest_first(items, left)), tally)
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
     for branch in plan.branches:
@@ -69,8 +71,14 @@ def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
     return [items[i] for i in sorted(range(len(items)), key=lambda i: -left[i])]
 
 
+def block_by_block(items: Sequence[Work]) -> list[Work]:
+    """The work with the blocks of a budget one after the other, and within them in its order."""
+    return sorted(items, key=lambda item: item.block or 0)
+
+
 def _shard(item: Work) -> str:
-    return f"{item.artifact.folder}/{item.open_name}"
+    block = "" if item.block is None else f" block {item.block}"
+    return f"{item.artifact.folder}/{item.open_name}{block}"
 
 
 def _answers(item: Work, n_prompts: int) -> int:

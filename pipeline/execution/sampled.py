@@ -22,9 +22,8 @@ def sampled(plan: Plan) -> Plan:
             f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
             "this model; leave it out. Decoders on MyriadLAMA, KAMEL and PRobELM are."
         )
-    quiet = replace(run, cluster=replace(run.cluster, page_every_s=0))
     of = budget(run.budget)
-    return replace(plan, run=quiet, branches=tuple(_part(run, each, of) for each in plan.branches))
+    return replace(plan, branches=tuple(_part(run, each, of) for each in plan.branches))
 
 
 def _part(run: Run, branch: Branch, of: Budget) -> Branch:
@@ -34,4 +33,15 @@ def _part(run: Run, branch: Branch, of: Budget) -> Branch:
     chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
     asked = replace(answers, after=(*answers.after, chosen))
     steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)
-    return replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
+    part = replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
+    return replace(part, match=branch.step(branch.matched).stage)
+
+
+def names(run: Run, branch: Branch) -> dict[str, str | None]:
+    """The columns of tables that say whose the estimates of a setting are."""
+    return {
+        "model": run.model.name,
+        "benchmark": run.benchmark.name,
+        "setting": branch.setting.name,
+        "variant": branch.setting.variant,
+    }

@@ -33,7 +33,7 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
     """The shards of a setting that no engine has answered yet; its prompts must be there."""
     for artifact, question in branch.asked():
         for shard in _missing(artifact, branch.prompts, question):
-            yield Work(
+            whole = Work(
                 artifact=artifact,
                 prompts=branch.prompts,
                 admitted=branch.admitted,
@@ -47,6 +47,16 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 hardware=hardware(run),
                 chosen=branch.chosen,
             )
+            yield from [whole] if branch.chosen is None else _in_blocks(whole, branch.chosen)
+
+
+def _in_blocks(shard: Work, chosen: Artifact) -> Iterator[Work]:
+    """The blocks of a budget in a shard; one without any prompt, where it asks none of the shard.
+
+    Such a shard may be whole by now, and is to be published.
+    """
+    blocks = chosen.read("needed", shard.shard)["block"].unique().sort().to_list()
+    return (replace(shard, block=block) for block in blocks or [0])
 
 
 def begin(branch: Branch, artifact: Artifact) -> None:

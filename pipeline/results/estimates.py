@@ -67,17 +67,31 @@ class PastEstimate:
         return self.found.estimates.filter(asked == title)
 
 
-def files(plan: Plan, found: Estimates) -> dict[str, bytes]:
-    """The files of what was estimated, by name; estimate.json, which names the others, is last."""
-    content = json.loads(json.dumps(record(plan, {}, {})))
+def files(plan: Plan, found: Estimates, *, partial: bool = False) -> dict[str, bytes]:
+    """The files of what was estimated, by name; estimate.json, which names the others, is last.
+
+    `partial`: more of the budget is being asked, and there is no page yet but that of the run.
+    """
+    content = _content(plan)
     made = {
         file: encode(rows, Place(name, "", name))
         for (name, file), rows in zip(ESTIMATED.items(), found, strict=True)
     }
     made[ESTIMATES_TEXT] = tables.written(found.estimates, found.variance).encode()
-    made[ESTIMATES_PAGE] = page_of([PastEstimate(plan.run.name, found, content)]).encode()
+    if not partial:
+        made[ESTIMATES_PAGE] = page_of([PastEstimate(plan.run.name, found, content)]).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
     return {**made, ESTIMATE: seal({**content, "files": checksums}, ESTIMATE)}
+
+
+def partial_page(plan: Plan, found: Estimates) -> str:
+    """The page of a run that goes on, with what is estimated by now."""
+    return page_of([PastEstimate(plan.run.name, found, _content(plan))], partial=True)
+
+
+def _content(plan: Plan) -> Record:
+    content: Record = json.loads(json.dumps(record(plan, {}, {})))
+    return content
 
 
 def is_estimate(results: str, name: str) -> bool:

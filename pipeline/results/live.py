@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,13 +24,21 @@ from pipeline.execution.cluster import beside_driver
 from pipeline.execution.plan import Plan
 from pipeline.machine.secrets import hidden
 from pipeline.results import report
+from pipeline.results.blocks import Blocks
 from pipeline.results.partial import Measuring, Partial
 from pipeline.results.pulse import State
+from pipeline.results.record import ESTIMATES_PAGE
 from pipeline.storage.lease import Clock
 
 NAME = "progress.html"
 _NICE = 10
 _REST = 20  # measuring takes at most one part in so many of the time
+# Of a budget the first numbers are to come soon, and to measure it takes seconds.
+_EVERY_S_OF_PART, _REST_OF_PART = 10.0, 5
+_MEASURED = (
+    "Measured are the relations all of whose prompts are answered.",
+    "Estimates are from the first blocks of the budget, each a sample by itself.",
+)
 _LOG = logging.getLogger("factsweep")
 
 Counts = Mapping[str, float]
@@ -41,20 +49,28 @@ class _Measurer:
 
     def __init__(self, plan: Plan) -> None:
         os.nice(_NICE)
-        self._measuring = Measuring(plan)
+        self._measuring: Blocks | Measuring = Blocks(plan) if _is_part(plan) else Measuring(plan)
 
     def partial(self) -> Partial:
         """What is measured by now."""
         return self._measuring.partial()
 
 
+def _is_part(plan: Plan) -> bool:
+    """Whether a budget asks a part of the prompts."""
+    return any(branch.chosen is not None for branch in plan.branches)
+
+
 class LivePage:
-    """The page of a run of this process."""
+    """The page of a run of this process; that of a budget comes with tables of the estimates."""
 
     def __init__(self, plan: Plan, clock: Clock = time) -> None:
         self._plan = plan
         self._clock = clock
         self._every_s = plan.run.cluster.page_every_s or math.inf  # none is wanted
+        self._rest = _REST
+        if _is_part(plan) and self._every_s < math.inf:
+            self._every_s, self._rest = min(self._every_s, _EVERY_S_OF_PART), _REST_OF_PART
         self._found = Partial(None, ())
         self._measurer: Any = None
         self._pending: Any = None
@@ -63,7 +79,9 @@ class LivePage:
         self._write_at = 0.0
         self._said = ""
         self._n_measured: float | None = None
-        self._n_before: int | None = None  # shards that earlier runs have answered
+        # Shards that earlier runs have answered; a budget counts no shards, but parts of them.
+        self._n_before = 0 if _is_part(plan) else None
+        self._news: list[str] = []
 
     @property
     def where(self) -> str | None:
@@ -82,6 +100,11 @@ class LivePage:
                 self._write(counts)
         except Exception as error:  # whatever it is, the run does not need the page
             self._failed(error)
+
+    def news(self) -> Iterator[str]:
+        """The headlines that were not there before."""
+        while self._news:
+            yield self._news.pop(0)
 
     def close(self, counts: Counts) -> None:
         """Write it for the last time, and end the process that measures."""
@@ -105,10 +128,18 @@ class LivePage:
         done, _ = ray.wait([self._pending], timeout=0)
         if done:
             self._pending = None
-            self._measure_at = now + max(self._every_s, _REST * (now - self._asked_at))
+            self._measure_at = now + max(self._every_s, self._rest * (now - self._asked_at))
             measurer, self._measurer = self._measurer, None  # another, if this one has died
-            self._found = ray.get(done[0])
+            self._take(ray.get(done[0]))
             self._measurer, self._write_at = measurer, now
+
+    def _take(self, found: Partial) -> None:
+        """Take what is measured by now, and write its tables."""
+        self._news += [each for each in found.headlines if each not in self._found.headlines]
+        if found.files != self._found.files:
+            for name, content in found.files.items():
+                report.folder(self._plan.run).put(name, content)
+        self._found = found
 
     def _process(self) -> Any:
         if self._measurer is None:
@@ -128,9 +159,7 @@ class LivePage:
         notes = self._found.notes
         return Progress(
             f"Partial, as of {_utc()}: {self._shards(counts)}.",
-            "Measured are the relations all of whose prompts are answered."
-            if notes
-            else "Nothing is measured yet.",
+            _MEASURED[_is_part(self._plan)] if notes else "Nothing is measured yet.",
             notes,
             f"The run goes on, and this page is renewed every {self._every_s:g} seconds. "
             "An old time means that the run was killed.",
@@ -149,7 +178,8 @@ class LivePage:
             self._n_before = sum(shards.values()) - int(counts["all_shards"])
         done, of = (int(counts.get(n, 0)) + self._n_before for n in ("shards", "all_shards"))
         left = count(counts["all_answers"] - counts["answers"], "answer")
-        return f"{done:,} of {count(of, 'shard')} are answered, {left} left"
+        noun = "part" if _is_part(self._plan) else "shard"
+        return f"{done:,} of {count(of, noun)} are answered, {left} left"
 
     def _failed(self, error: Exception) -> None:
         """Log what went wrong; the same only once."""
@@ -170,11 +200,16 @@ def ended(run: Run, state: State, why: str | None) -> None:
         if not store.exists(NAME):
             return
         if state == "done":
-            store.put(NAME, page.forward(report.PAGE).encode())
+            store.put(NAME, page.forward(_results(run)).encode())
         else:
             store.put(NAME, page.ended(store.get(NAME).decode(), text).encode())
     except (FactsweepError, OSError, UnicodeDecodeError) as error:
         _LOG.warning("%s cannot say that the run %s (%s).", store.where(NAME), state, error)
+
+
+def _results(run: Run) -> str:
+    """The page of the results of a run that is done."""
+    return report.PAGE if run.budget is None else ESTIMATES_PAGE
 
 
 def _utc() -> str:

@@ -6,8 +6,8 @@ run. It is matched once; everything is kept in memory, and nothing of it is publ
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -33,10 +33,15 @@ from pipeline.storage.recipe import Recipe
 
 @dataclass(frozen=True)
 class Partial:
-    """A page (null: nothing is measured), and a sentence for each setting on how much of it is."""
+    """A page (null: nothing is measured), and a sentence for each setting on how much of it is.
+
+    `files` are written beside the page, and `headlines` said once: those of estimates.
+    """
 
     page: str | None
     notes: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    headlines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
-"""Watch a run of another process: its rates, engines, shards and errors, and its first answers."""
+"""Watch a run of another process: its rates, engines, shards and errors, and its first answers.
+
+Of one with a budget also the main number, as its interval narrows.
+"""
 
 import time
 from collections.abc import Iterator
 
 from operators.errors import DamagedFileError
+from operators.tables.runs.estimates import headlines
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.progress import Pace, line
 from pipeline.machine.meter import Meter
-from pipeline.results import pulse, report
+from pipeline.results import estimates, pulse, report
 from pipeline.results.pulse import Pulse
 from pipeline.stages.expand import with_text
 from pipeline.storage.lease import Clock
@@ -22,7 +26,7 @@ _WIDTH = 40
 
 def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     """Show how a run gets on until it ends; returns 0 if it is done, 1 if it failed or stopped."""
-    plan, answers = planned(settings), _Answers()
+    plan, answers, numbers = planned(settings), _Answers(), _Headlines()
     pace, silent = Pace(), _Silence(clock)
     while True:
         found = pulse.read(settings)
@@ -31,7 +35,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
         if found is None:
             meter.show("not begun yet")
         else:
-            for text in answers.new(plan):
+            for text in (*answers.new(plan), *numbers.new(plan)):
                 meter.say(text)
             pace.add(clock.monotonic(), found.counts)
             meter.show(silent.said(found) or line(found.counts, pace.recent(), sure=pace.is_sure()))
@@ -42,8 +46,10 @@ def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
     """Say how the run ended, if it did; returns the exit code."""
     where = report.folder(plan.run).where()
     if found is None or found.state == "done":
-        if not plan.is_complete():
+        if not plan.is_complete() and not (found is not None and plan.run.budget is not None):
             return None
+        for text in _Headlines().new(plan):
+            meter.say(text)
         meter.say(f"{meter.title}: done; results in {where}")
         return 0
     if found.state == "running":
@@ -89,6 +95,30 @@ class _Answers:
                     for text in _texts(plan, branch, folder, name):
                         self._left -= 1
                         yield text
+
+
+class _Headlines:
+    """The main numbers of a run with a budget as its blocks are answered, each shown once."""
+
+    def __init__(self) -> None:
+        self._seen = set[str]()
+
+    def new(self, plan: Plan) -> list[str]:
+        """What was not there before, a line for each setting."""
+        run = plan.run
+        if run.budget is None or not estimates.is_estimate(run.results, run.name):
+            return []
+        try:
+            past = estimates.read(run.results, run.name)
+        except (DamagedFileError, FileNotFoundError):
+            return []  # it is being written
+        ours = {branch.answers.folder for branch in plan.branches}
+        if not ours <= {each for folders in past.record["artifacts"].values() for each in folders}:
+            return []  # of an earlier run of this name
+        told = headlines(past.found.estimates, run.method.measure.main_metric)
+        found = [text for text in told if text not in self._seen]
+        self._seen |= set(found)
+        return found
 
 
 def _parts(branch: Branch) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """choose: prompts × a budget → the prompts that are asked of them.
 
 chosen/<as of prompts>   the prompts of the sample, and which prompt's answer is theirs
-needed/<as of prompts>   the prompts that an engine is asked for it
+needed/<as of prompts>   the prompts that an engine is asked for it, and in which block of it
 crossed/all              what the full run asks of each pair
 """
 
@@ -18,7 +18,7 @@ from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
-VERSION = 1
+VERSION = 2
 TABLES = ("chosen", "needed", "crossed")
 _PLACE = ["pair_id", "template_id", "subject_index"]
 
@@ -60,16 +60,14 @@ class Choose:
         for shard in shards:
             rows = self.prompts.read("prompts", shard)
             source = pl.coalesce("same_as", "prompt_id").alias("source_id")
-            found = rows.join(
-                asked[relation_of(shard)], on=place, how="semi", maintain_order="left"
-            )
-            found = found.select("prompt_id", *_PLACE, source)
+            found = rows.join(asked[relation_of(shard)], on=place, maintain_order="left")
+            found = found.select("prompt_id", *_PLACE, source, "block")
             artifact.write("chosen", shard, found)
-            sources.append(found.select(prompt_id="source_id"))
-        needed = pl.concat(sources).unique()
+            sources.append(found.select("block", prompt_id="source_id"))
+        needed = pl.concat(sources).group_by("prompt_id").agg(pl.min("block"))
         for shard in shards:
             rows = self.prompts.read("prompts", shard).select("prompt_id")
-            here = rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
+            here = rows.join(needed, on="prompt_id", maintain_order="left")
             artifact.write("needed", shard, here)
         artifact.write("crossed", "all", crossed)
         artifact.finish(TABLES, made_of=[self.prompts])

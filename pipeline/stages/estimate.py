@@ -56,7 +56,7 @@ def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
         shards = [s for s in chosen.shards("chosen") if relation_of(s) == relation_id]
         asked = pl.concat([chosen.read("chosen", each) for each in shards])
         asked = asked.with_columns(relation_id=pl.lit(relation_id))
-        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id")
+        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id", "block")
         found.append(matcher(rows, nothing.beside(relation_id))[measure.answers])
     return pl.concat(found)
 

@@ -13,10 +13,10 @@ from pipeline.storage.shard import Counts, Footer
 
 
 def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those rows of the shard that are asked, where a budget asks a part of it."""
+    """Those rows of the shard that are asked, where a block of a budget asks a part of it."""
     if work.chosen is None:
         return rows
-    needed = work.chosen.read("needed", work.shard)
+    needed = work.chosen.read("needed", work.shard).filter(pl.col("block") == work.block)
     return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
 
 
@@ -51,22 +51,27 @@ def n_left(work: Work) -> int:
     if is_published(work):
         return 0
     if work.chosen is not None:
-        return _n_chosen_left(work)
+        return _n_chosen_left(work, _unanswered(work))
     chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
     return _n_left(work, n_asked(work), chunks, refusals)
 
 
-def _n_chosen_left(work: Work) -> int:
-    """How many prompts of a budget have no answer yet: which are answered stands in the chunks.
+def _n_chosen_left(work: Work, unanswered: pl.DataFrame) -> int:
+    """How many prompts of a block have no answer yet, of those of its shard that have none.
 
     One more, where all of the shard are answered: it is to be published.
     """
-    rows = _fitting(work, work.prompts.read(work.source, work.shard))
+    return of_budget(work, unanswered).height if unanswered.height else 1
+
+
+def _unanswered(work: Work) -> pl.DataFrame:
+    """The prompts of an open shard that have no answer yet; which have one stands in the chunks."""
+    rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
     read = partial(work.artifact.read_chunk, work.table, work.chunks)
     chunks = work.artifact.store.each(read, work.artifact.published(work.chunks))
     for done in (*(frame for frame, _ in chunks), refused(work)):
         rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
-    return of_budget(work, rows).height if rows.height else 1
+    return rows
 
 
 def left(items: Sequence[Work]) -> list[int]:
@@ -80,16 +85,28 @@ def left(items: Sequence[Work]) -> list[int]:
     artifacts = list({each.artifact.folder: each.artifact for each in items}.values())
     listings = store.each(Artifact.all_published, artifacts)
     found = {each.folder: names for each, names in zip(artifacts, listings, strict=True)}
-    kinds = {_kind(each): each for each in items}
+    kinds = {_kind(each): each for each in items if each.chosen is None}
     asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
-    return [_left(each, asked[_kind(each)], found[each.artifact.folder]) for each in items]
+    shards = {_shard(each): each for each in items if each.chosen is not None}
+    lacking = dict(zip(shards, store.each(_unanswered, list(shards.values())), strict=True))
+    return [
+        _left(each, asked[_kind(each)], found[each.artifact.folder])
+        if each.chosen is None
+        else 0
+        if each.shard in found[each.artifact.folder].get(each.table, ())
+        else _n_chosen_left(each, lacking[_shard(each)])
+        for each in items
+    ]
+
+
+def _shard(work: Work) -> tuple[str, str]:
+    """What the blocks of a budget in a shard share."""
+    return work.artifact.folder, work.shard
 
 
 def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
     if work.shard in published.get(work.table, ()):
         return 0
-    if work.chosen is not None:
-        return _n_chosen_left(work)
     return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
 
 

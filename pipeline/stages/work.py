@@ -32,7 +32,8 @@ class Hardware:
 class Work:
     """A shard to decode: what an engine is handed, in place of the rows themselves.
 
-    `chosen` names the prompts of it that are asked, after which it stays open; null: all are.
+    `chosen` names the prompts of it that are asked, those in a `block` of a budget, after which it
+    stays open; null: all are.
     """
 
     artifact: Artifact
@@ -47,6 +48,7 @@ class Work:
     max_failed_share: float
     hardware: Hardware
     chosen: Artifact | None = None
+    block: int | None = None
 
     @property
     def table(self) -> str:

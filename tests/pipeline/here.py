@@ -10,6 +10,7 @@ from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Engine
 from pipeline.execution.made_of import check_inputs
 from pipeline.execution.plan import Plan
+from pipeline.execution.pool import block_by_block
 from pipeline.execution.work import begin, finish, work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages.decode import decode
@@ -29,7 +30,7 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
             step.stage.make(step.artifact)
             continue
         begin(next(each for each in plan.branches if step in each.steps), step.artifact)
-        for item in (each for each in work(plan) if each.artifact == step.artifact):
+        for item in block_by_block([e for e in work(plan) if e.artifact == step.artifact]):
             decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
 

@@ -1,0 +1,95 @@
+"""What a run with a budget has estimated so far: from the blocks of it that are answered.
+
+All blocks up to one are the sample of a smaller budget, so that what is estimated from them holds.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from operators.tables.runs.estimates import headlines
+from operators.wording import count
+from pipeline.execution.plan import Branch, Plan
+from pipeline.execution.sampled import names
+from pipeline.execution.work import branch_work
+from pipeline.results import estimates
+from pipeline.results.partial import Partial
+from pipeline.stages import remaining
+from pipeline.stages.estimate import Estimates, estimated
+from pipeline.stages.match import Match
+from pipeline.storage.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class UpTo(Artifact):
+    """The prompts of a budget in its first blocks, as if these were all; only read."""
+
+    block: int = 0
+
+    def read(self, table: str, shard: str) -> pl.DataFrame:
+        """A shard without later blocks."""
+        rows = super().read(table, shard)
+        return rows.filter(pl.col("block") <= self.block) if "block" in rows.columns else rows
+
+
+class Blocks:
+    """Estimates from the blocks of a plan that are answered, again and again."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._last: tuple[int | None, ...] | None = None
+        self._made = Partial(None, ())
+
+    def partial(self) -> Partial:
+        """What is estimated by now; the same as before where no block was added."""
+        answered = tuple(map(self._answered, self._plan.branches))
+        if answered != self._last:
+            self._made = self._estimated(answered)
+            self._last = answered
+        return self._made
+
+    def _answered(self, branch: Branch) -> int | None:
+        """The last block of a setting up to which all are answered; null: there is none."""
+        chosen = branch.chosen
+        assert chosen is not None
+        if not (chosen.is_complete() and branch.admitted.is_complete()):
+            return None
+        needed = chosen.read_all("needed")["block"].cast(pl.Int64)
+        items = list(branch_work(self._plan.run, branch))
+        left = zip(items, remaining.left(items), strict=True)
+        lacking = [each.block for each, n in left if n and each.block is not None]
+        last = min(lacking, default=max(needed, default=-1) + 1) - 1
+        return last if (needed <= last).any() else None
+
+    def _estimated(self, answered: tuple[int | None, ...]) -> Partial:
+        both = list(zip(self._plan.branches, answered, strict=True))
+        notes = tuple(_note(branch, block) for branch, block in both)
+        known = [_setting(self._plan, each, block) for each, block in both if block is not None]
+        if not known:
+            return Partial(None, notes)
+        found = Estimates(*(pl.concat(tables) for tables in zip(*known, strict=True)))
+        main = self._plan.run.method.measure.main_metric
+        return Partial(
+            estimates.partial_page(self._plan, found),
+            notes,
+            estimates.files(self._plan, found, partial=True),
+            tuple(headlines(found.estimates, main)),
+        )
+
+
+def _setting(plan: Plan, branch: Branch, block: int) -> Estimates:
+    match, chosen = branch.match, branch.chosen
+    assert isinstance(match, Match)
+    assert chosen is not None
+    upto = UpTo(chosen.store, chosen.recipe, block=block)
+    return estimated(match, upto, names(plan.run, branch), of=plan.run, setting=branch.setting)
+
+
+def _note(branch: Branch, block: int | None) -> str:
+    """How much of a setting's budget is estimated from."""
+    if block is None:
+        return f"{branch.title}: no block of the budget is answered yet."
+    assert branch.chosen is not None
+    blocks = branch.chosen.read_all("needed")["block"]
+    n, of = (blocks <= block).sum(), len(blocks)
+    return f"{branch.title}: the first {n:,} of {count(of, 'prompt')} of the budget."

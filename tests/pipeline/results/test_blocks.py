@@ -1,0 +1,153 @@
+"""A run with a budget while it goes on: numbers, tables and page after every block of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from operators.engines.fake import FakeEngine
+from operators.sampling.blocks import budgets
+from pipeline import estimate as estimating
+from pipeline.config.settings import Run
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.pool import block_by_block, largest_first
+from pipeline.execution.sampled import sampled
+from pipeline.execution.work import work
+from pipeline.machine import meter as meters
+from pipeline.machine.meter import Meter
+from pipeline.results import estimates, live, pulse, watch
+from pipeline.results.blocks import Blocks
+from pipeline.results.live import LivePage
+from pipeline.stages import remaining
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+
+FEW = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "budget=100%")
+N_PROMPTS = 72
+
+
+@pytest.fixture
+def begun(small_settings: Settings) -> Callable[[int], Plan]:
+    """The plan of a budget whose engine dies after so many answers."""
+
+    def begin(n_answers: int) -> Plan:
+        plan = sampled(planned(small_settings(*FEW, "cluster.rows_per_chunk=1")))
+        left = [n_answers]
+
+        def die(_: str) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            make_here(plan, FakeEngine(witness=die))
+        return plan
+
+    return begin
+
+
+def test_blocks_of_a_budget_are_handed_out_one_after_the_other(small_settings: Settings) -> None:
+    plan = sampled(planned(small_settings(*FEW)))
+    for step in plan.branches[0].steps:
+        if step.stage is not None:
+            step.run()
+    items = work(plan)
+    left = remaining.left(items)
+    order = [each.block for each in block_by_block(largest_first(items, left))]
+    assert order == sorted(order, key=lambda block: block or 0)
+    assert set(order) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("n_answers", "block", "n_asked"), [(20, 1, 18), (40, 2, 34)])
+def test_blocks_that_are_answered_are_the_estimate_of_a_smaller_budget(
+    begun: Callable[[int], Plan],
+    small_settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    n_answers: int,
+    block: int,
+    n_asked: int,
+) -> None:
+    found = Blocks(begun(n_answers)).partial()
+    budget = budgets(N_PROMPTS)[block]
+    assert found.notes == (f"4-template: the first {n_asked} of 70 prompts of the budget.",)
+    assert found.page is not None
+    assert f"Estimates from {100 * budget / N_PROMPTS:.2f}% of the prompts" in found.page
+    monkeypatch.setattr(estimating, "compute", make_here)
+    alone = estimating.estimate(small_settings(*FEW[:2], f"budget={budget}", "run_name=alone"))
+    rows = pl.read_parquet(found.files["estimates.parquet"])
+    assert_frame_equal(rows, alone.estimates)
+
+
+def test_blocks_before_the_first_is_answered_are_nothing(begun: Callable[[int], Plan]) -> None:
+    found = Blocks(begun(3)).partial()
+    assert found.page is None
+    assert found.notes == ("4-template: no block of the budget is answered yet.",)
+    assert not found.files
+
+
+def test_page_of_a_budget_that_goes_on_is_marked_and_leads_to_its_estimates(
+    begun: Callable[[int], Plan],
+) -> None:
+    plan = begun(20)
+    page, run = LivePage(plan), plan.run
+    page._take(Blocks(plan).partial())
+    assert [text.partition(" ≈ ")[0] for text in page.news()] == ["4-template: Acc@1"]
+    assert list(page.news()) == []
+    page.close({"all_shards": 24.0, "shards": 9.0, "all_answers": 70.0, "answers": 20.0})
+    folder = Path(run.results) / run.name
+    text = (folder / live.NAME).read_text()
+    assert "9 of 24 parts are answered, 50 answers left." in text
+    assert "Estimates from 25.00% of the prompts: no number here is that of a full run." in text
+    assert estimates.read(run.results, run.name).found.estimates["share"][0] == 0.25
+    live.ended(run, "done", None)
+    assert "estimates.html" in (folder / live.NAME).read_text()
+
+
+def test_watch_shows_the_main_number_as_it_narrows(
+    begun: Callable[[int], Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(meters, "PLAIN_EVERY_S", 0.0)
+    plan = begun(20)
+    run = plan.run
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float, /) -> None:
+            self.now += seconds
+            if self.now < 3:
+                LivePage(plan)._take(Blocks(plan).partial())
+            elif self.now < 5:
+                make_here(plan)
+                LivePage(plan)._take(Blocks(plan).partial())
+            else:
+                pulse.write(run, "done")
+
+    pulse.write(run, "running", {})
+    with Meter(run.name) as meter:
+        assert watch.watch(run, meter, Clock()) == 0
+    said = capsys.readouterr().err
+    shares = ["from 25.00% of the prompts", "from 100.00% of the prompts", "done; results in"]
+    places = [said.find(each) for each in shares]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_estimate_with_engines_asks_all_blocks_and_ends_with_its_page(
+    small_settings: Settings,
+) -> None:
+    run = small_settings(*FEW[:2], "budget=50%")
+    found = estimating.estimate(run)
+    assert found.estimates["share"][0] == 0.5
+    folder = Path(run.results) / run.name
+    assert "estimates.html" in (folder / live.NAME).read_text()
+    assert "index.html" not in {path.name for path in folder.iterdir()}
