@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable
@@ -51,6 +52,7 @@ def main(arguments: list[str]) -> int:
         if STAMP.is_file() and STAMP.read_text() == stamp(device):
             return 0
         check_python()
+        check_compiler()
         prepare(device)
         install(device, started)
         STAMP.write_text(stamp(device))
@@ -82,6 +84,24 @@ def check_python() -> None:
                 f"{sys.executable} has no module {module}; install it (on Debian and Ubuntu: "
                 f"apt install python{wanted}-venv), or call make setup PYTHON=<another Python>."
             )
+
+
+def check_compiler() -> None:
+    """Refuse a machine that cannot compile a model's kernels, which vLLM does when it loads one."""
+    wanted = "{}.{}".format(*PYTHON)
+    compiler = os.environ.get("CXX", "g++")  # as torch looks for it
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if shutil.which(compiler) is None:
+        raise SetupError(
+            f"there is no C++ compiler ({compiler}), which vLLM calls when it loads a model; "
+            "install one (on Debian and Ubuntu: apt install g++)."
+        )
+    if not header.is_file():
+        raise SetupError(
+            f"{header} is missing, which vLLM needs when it loads a model; install it (on Debian "
+            f"and Ubuntu: apt install python{wanted}-dev), or call make setup "
+            "PYTHON=<another Python>."
+        )
 
 
 def chosen(asked: str) -> str:

@@ -18,7 +18,8 @@ PACKAGES = Path(".venv/lib/python3.11/site-packages")
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script in a checkout with small lock files, and a .venv whose pip does nothing."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    plant("bin/g++", "exit 0")
     Path("requirements").mkdir()
     for name in ("cpu", "cuda", "dev"):
         Path(f"requirements/{name}.txt").write_text("# pins\na==1\nb==2\n")
@@ -206,6 +207,31 @@ def test_setup_without_the_venv_module_says_what_to_install(
     said = capsys.readouterr().err
     assert "has no module venv; install it (on Debian and Ubuntu: apt install" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("compiler", "there is no C++ compiler (c++-17), .* apt install g++)."),
+        ("header", "Python.h is missing, .* apt install python3.11-dev), or call make setup "),
+    ],
+)
+def test_setup_where_no_model_can_be_compiled_says_what_to_install(
+    install: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    missing: str,
+    said: str,
+) -> None:
+    if missing == "compiler":
+        monkeypatch.setenv("CXX", "c++-17")
+    else:
+        monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
+    assert install.main(["cpu"]) == 1
+    error = capsys.readouterr().err
+    assert re.search(re.escape(said).replace(r"\.\*", ".*"), error)
+    assert error.count("\n") == 1
+    assert calls() == []
 
 
 def test_script_can_be_read_by_pythons_that_it_refuses() -> None:
