@@ -28,6 +28,7 @@ SPENT: Mapping[str, pl.DataType] = {
     "output_tokens": pl.Int64(),
     "seconds": pl.Float64(),
     "core_seconds": pl.Float64(),
+    "idle_seconds": pl.Float64(),
     "cost": pl.Float64(),
     "bytes": pl.Int64(),
     "date": pl.String(),

@@ -11,6 +11,7 @@ SMALL = {
     "bench_dump.py": ["--items", "400"],
     "bench_estimate.py": ["--samples", "20", "--shares", "0.05", "--small"],
     "bench_expand.py": ["--scale", "0.1"],
+    "bench_idle.py": ["--shards", "2", "--prompts", "600", "--delay", "0"],
     "bench_intervals.py": ["--samples", "20"],
     "bench_page.py": ["--settings", "2", "--scale", "0.03"],
     "bench_reads.py": ["--scale", "0.03"],

@@ -70,6 +70,7 @@ def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> d
         **{name: int(sums[name]) for name in tokens},
         "seconds": sums["seconds"],
         "core_seconds": sums["core_seconds"],
+        "idle_seconds": sums.get("idle_seconds"),
         "cost": sums.get("cost"),
     }
 

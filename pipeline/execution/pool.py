@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import ray
 
 from operators.errors import DecodingError, FactsweepError, StoppedError
@@ -33,6 +34,7 @@ from pipeline.machine import logs
 from pipeline.machine.secrets import hidden_traceback
 from pipeline.stages import decode, remaining, trial
 from pipeline.stages.answer import software
+from pipeline.stages.idle import Clocked
 from pipeline.stages.work import Work
 from pipeline.storage.lease import Lease
 
@@ -169,25 +171,27 @@ class Decoder:
 
     def _decode(self, item: Work) -> FactsweepError | None:
         """Answer a shard when the engine is free, and wait until it is published."""
-        published = self._answering.submit(self._answer, item).result()
-        if not isinstance(published, Future):
-            return published
         try:
-            published.result()
+            # Read while the engine is at the shard before this one.
+            rows, n_left = remaining.todo(item), remaining.n_left(item)
+            return self._answering.submit(self._answer, item, rows, n_left).result().result()
         except Exception as error:
             return self._told(error)
-        return None
 
-    def _answer(self, item: Work) -> Future[None] | FactsweepError | None:
-        """Answer a shard, and hand it on to be published."""
-        if self._hopeless is not None:
-            return self._hopeless
-        try:
-            return self._answered(item)
-        except Exception as error:
-            return self._told(error)  # here: the next shard is not begun meanwhile
+    def _answer(self, item: Work, rows: pl.DataFrame, n_left: int) -> Future[FactsweepError | None]:
+        """Answer a shard, and hand it on to be published; or what is told in place of that."""
+        told: FactsweepError | None = self._hopeless
+        if told is None:
+            try:
+                return self._answered(item, rows, n_left)
+            except Exception as error:
+                told = self._told(error)  # here: the next shard is not begun meanwhile
+        # An error may end the run: it comes when what was handed on before is published.
+        return self._publishing.submit(lambda: told)
 
-    def _answered(self, item: Work) -> Future[None]:
+    def _answered(
+        self, item: Work, rows: pl.DataFrame, n_left: int
+    ) -> Future[FactsweepError | None]:
         """Answer a shard; the engine is loaded for the first one."""
         run = self._run
         here = software(run.method.ask.ability, run.decoding)
@@ -195,17 +199,17 @@ class Decoder:
         if self._is_asked():
             raise StoppedError
         loaded, tokenizer = self._loaded
-        self._show_first(item, tokenizer)
+        self._show_first(item, rows, tokenizer)
         with ExitStack() as on_duty:
             on_duty.enter_context(self._watchdog.on_guard(run.cluster.stall_s))
             on_duty.enter_context(leaving.at_work())
-            if self._begin(item):
+            if self._begin(item, n_left):
                 raise StoppedError
             self._prove(item, loaded, tokenizer)
             self._lives("asked", _shard(item))
             self._note(item, "begins")
             report = partial(self._report, item)
-            publish = decode.answer(item, loaded, tokenizer, report, self._purse)
+            publish = decode.answer(item, rows, loaded, tokenizer, report, self._purse)
             return self._publishing.submit(self._publish, item, publish, on_duty.pop_all())
 
     def _publish(self, item: Work, publish: Callable[[], None], on_duty: ExitStack) -> None:
@@ -242,7 +246,7 @@ class Decoder:
             self._leave()
         return None
 
-    def _prove(self, item: Work, loaded: Any, tokenizer: Any) -> None:
+    def _prove(self, item: Work, loaded: Clocked, tokenizer: Any) -> None:
         """Where the engine before this one answered nothing, ask one other prompt by itself.
 
         So a prompt that kills is told from an engine that cannot answer.
@@ -271,25 +275,26 @@ class Decoder:
         return str(ray.get(self._tally.last_death.remote()))
 
     @cached_property
-    def _loaded(self) -> tuple[Any, Any]:
+    def _loaded(self) -> tuple[Clocked, Any]:
         """The engine and its tokenizer."""
         with self._watchdog.on_guard(self._run.cluster.start_s):
-            loaded = engine.load(self._run, self._weights), models.tokenizer(self._weights)
+            loaded = engine.load(self._run, self._weights)
+            tokenizer = models.tokenizer(self._weights)
         self._is_first = ray.get(self._tally.started.remote())
-        return loaded
+        return Clocked(loaded), tokenizer
 
-    def _show_first(self, item: Work, tokenizer: Any) -> None:
+    def _show_first(self, item: Work, rows: pl.DataFrame, tokenizer: Any) -> None:
         """Show the first prompt as the model reads it, if no engine was ready before this one."""
         if not self._is_first:
             return
         self._is_first = False
-        text = remaining.todo(item)["text"].head(1).to_list()
+        text = rows["text"].head(1).to_list()
         for ids in item.question.task.token_ids(tokenizer, text):
             self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
-    def _begin(self, item: Work) -> bool:
+    def _begin(self, item: Work, n_left: int) -> bool:
         self._watchdog.beat()
-        work = (self._name, _shard(item), _answers(item, remaining.n_left(item)))
+        work = (self._name, _shard(item), _answers(item, n_left))
         asked = ray.get(self._tally.begin.remote(*work))
         return bool(asked) or self._is_asked()
 

@@ -22,6 +22,7 @@ from operators.errors import DecodingError, FactsweepError, InputError, StoppedE
 from operators.schemas import empty
 from pipeline.stages import trial
 from pipeline.stages.feed import Feed
+from pipeline.stages.idle import Clocked
 from pipeline.stages.remaining import is_published, of_budget, refused, todo
 from pipeline.stages.work import Hardware, Work
 from pipeline.storage.shard import Counts, numbers
@@ -43,15 +44,21 @@ def decode(
         ArtifactHeldError: another driver has taken the artifact over.
         FactsweepError: what `answer` raises.
     """
-    answer(work, engine, tokenizer, report, purse)()
+    answer(work, todo(work), Clocked(engine), tokenizer, report, purse)()
 
 
 def answer(
-    work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
+    work: Work,
+    rows: pl.DataFrame,
+    engine: Clocked,
+    tokenizer: Any,
+    report: Report,
+    purse: Purse | None = None,
 ) -> Callable[[], None]:
     """Answer the prompts of a shard that have no answer yet; returns what publishes the shard.
 
-    What a server charges is paid from the purse, if there is one.
+    The rows are those of the whole shard (`remaining.todo`). What a server charges is paid from the
+    purse, if there is one.
 
     Raises:
         InputError: a server answers nothing, or a model what is no number; what is finished is
@@ -60,10 +67,11 @@ def answer(
         DecodingError: engines die of more prompts than can be by chance.
         ArtifactHeldError: another driver has taken the artifact over.
     """
-    rows, shard = todo(work), None
+    shard = None
     if not is_published(work):
         try:
-            shard = _answered(work, rows, Feed(engine, work, purse), tokenizer, report)
+            tally, feed = _Tally(report, work.hardware, engine), Feed(engine, work, purse)
+            shard = _answered(work, rows, feed, tokenizer, tally)
         except FileNotFoundError:
             if not is_published(work):  # else another engine has, and clears its chunks away
                 raise
@@ -71,10 +79,9 @@ def answer(
 
 
 def _answered(
-    work: Work, rows: pl.DataFrame, feed: Feed, tokenizer: Any, report: Report
+    work: Work, rows: pl.DataFrame, feed: Feed, tokenizer: Any, tally: "_Tally"
 ) -> "_OpenShard":
     """Answer what is left of the shard, or of a budget in it; all of that is kept then."""
-    tally = _Tally(report, work.hardware)
     shard = _OpenShard(work, rows, tally, feed.chunk(work.rows_per_chunk))
     while not (left := of_budget(work, shard.left())).is_empty():
         shard.narrow(left)
@@ -141,9 +148,9 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
     """
     asked = rows.select("prompt_id")
     answers = work.artifact.read(work.table, work.shard)
-    errors = _errors(work, asked.join(answers, on="prompt_id", how="anti", maintain_order="left"))
-    if not errors.is_empty():
-        work.artifact.write("errors", work.shard, errors)
+    unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
+    if not unanswered.is_empty():
+        work.artifact.write("errors", work.shard, _errors(work, unanswered))
     names = [
         f"{folder}/{chunk}.parquet"
         for folder in (work.chunks, work.refusals)
@@ -151,7 +158,7 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
     ]
     work.artifact.drop_all(names)
     trial.drop(work.artifact, work.open_name)
-    return errors.height
+    return unanswered.height
 
 
 def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
@@ -294,11 +301,12 @@ def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
 class _Tally:
     """Counts what is answered: reported now and then, and kept with the chunk."""
 
-    def __init__(self, report: Report, hardware: Hardware) -> None:
+    def __init__(self, report: Report, hardware: Hardware, engine: Clocked) -> None:
         self._report = report
         self._hardware = hardware
+        self._engine = engine
         self._pending, self._taken = Counter[str](), Counter[str]()
-        self._reported, self._taken_at = -math.inf, time.monotonic()  # the first is told at once
+        self._reported = -math.inf  # the first is told at once
 
     def count(self, counts: Mapping[str, float]) -> bool:
         """Count an answer; whether the report asks to stop."""
@@ -321,13 +329,13 @@ class _Tally:
 
     def take(self) -> dict[str, float]:
         """What was counted since the last taking, and what it cost."""
-        now = time.monotonic()
-        seconds, self._taken_at = now - self._taken_at, now
+        seconds, idle_seconds = self._engine.used()
         taken, self._taken = self._taken, Counter()
         return {
             **taken,
             **self._cost(taken),
             "seconds": seconds,
+            "idle_seconds": idle_seconds,
             "gpu_seconds": seconds * self._hardware.gpus / self._hardware.per_gpu,
             "core_seconds": seconds * self._hardware.cores,
             f"prompts at tensor_parallel={self._hardware.tensor_parallel}": taken["prompts"],

@@ -6,6 +6,7 @@ from typing import Any
 
 from operators.engines.prices import Prices, Purse
 from operators.engines.protocol import ScoreRequest
+from pipeline.stages.idle import Clocked
 from pipeline.stages.work import Work
 
 _PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
@@ -18,9 +19,9 @@ class Feed:
     Those of an engine of our own are dropped.
     """
 
-    def __init__(self, engine: Any, work: Work, purse: Purse | None) -> None:
+    def __init__(self, engine: Clocked, work: Work, purse: Purse | None) -> None:
         self._engine = engine
-        self._is_paid = bool(getattr(engine, "is_paid", False))
+        self._is_paid = engine.is_paid
         self._prices = work.hardware.prices
         self._purse = purse if self._is_paid and self._prices else None
         self._reserved: dict[str, float] = {}

@@ -12,25 +12,26 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     """One row per stage and setting: prompts, tokens, hours and bytes, with what was predicted.
 
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
-    else of cores; engine-hours count an engine once, however many of them it holds. What a server
-    charged is `spent`.
+    else of cores; engine-hours count an engine once, however many of them it holds, and `idle` is
+    the share of them in which an engine had nothing to answer. What a server charged is `spent`.
 
     >>> spent = pl.DataFrame({
     ...     "stage": ["generations"], "setting": ["zero-shot"], "prompts": [90], "answers": [90],
     ...     "prompt_tokens": [1000], "cached_tokens": [250], "output_tokens": [300],
-    ...     "seconds": [1800.0], "gpus": [2], "core_seconds": [0.0], "bytes": [4_200_000],
+    ...     "seconds": [1800.0], "gpus": [2], "core_seconds": [0.0], "idle_seconds": [9.0],
+    ...     "bytes": [4_200_000],
     ... })
     >>> row = {"stage": "generations", "setting": "zero-shot", "gpu_hours": 0.8,
     ...     "core_hours": 0.0, "bytes": 4e6}
     >>> found = cost_table(spent, pl.DataFrame([row])).row(0, named=True)
     >>> found["cached"], found["engine-hours"], found["GPU-hours"], found["predicted"]
     ('25.0%', '0.5000', '1.0000', '0.8000')
-    >>> found["difference"], found["MB"], found["predicted MB"]
-    ('+25.0%', '4.20', '4.00')
+    >>> found["idle"], found["difference"], found["MB"], found["predicted MB"]
+    ('0.5%', '+25.0%', '4.20', '4.00')
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     charged = ["cost"] if "cost" in rows and rows["cost"].count() else []
-    sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "bytes", *charged)
+    sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "idle_seconds", "bytes", *charged)
     summed = [_sum(name) for name in sums]
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
@@ -47,6 +48,7 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
         _PERCENT.column(_finite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias("cached"),
         *(MONEY.column(pl.col(name)).alias("spent") for name in charged),
         HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
+        _PERCENT.column(_finite(pl.col("idle_seconds") / pl.col("seconds"))).alias("idle"),
         HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
         HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),
         HOURS.column(pl.col("predicted_hours")).alias("predicted"),

@@ -50,6 +50,7 @@ def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan)
     (greedy,) = rows.filter(stage="generations").iter_rows(named=True)
     assert greedy["answers"] == branch.answers.read_all("generations").height
     assert (greedy["hardware"], greedy["model"], greedy["gpus"]) == ("fake engine", "tiny", 0)
+    assert 0 < greedy["idle_seconds"] < greedy["seconds"]
     files = Path(branch.answers.store.root, branch.answers.folder).rglob("*.parquet")
     assert greedy["bytes"] == sum(path.stat().st_size for path in files)
     (prompts,) = rows.filter(stage="prompts").iter_rows(named=True)
@@ -100,6 +101,7 @@ def test_run_predicted_beside_actual_and_kept_by_later_runs(finished: Plan) -> N
     report.write(finished, {"total": 5.0}, spent(finished))
     first, table = record(finished), cost(finished)
     assert table["generations"]["difference"] == "+0.0%"
+    assert 0 < float(str(table["generations"]["idle"]).rstrip("%")) < 100
     assert table["generations"]["predicted"] == table["generations"]["core-hours"]
     assert table["generations"]["predicted MB"] == table["generations"]["MB"]
     assert table["matched"]["predicted"] is None

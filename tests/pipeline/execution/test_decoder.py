@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from operators.engines.fake import FakeEngine
-from operators.errors import ArtifactHeldError
+from operators.errors import ArtifactHeldError, InputError
 from pipeline.execution import pool
 from pipeline.execution.plan import Plan
 from pipeline.execution.pool import Decoder
@@ -162,3 +162,23 @@ def test_engine_that_dies_ends_when_what_it_answered_before_is_published(
     with pytest.raises(Ended):
         dying.result(WITHIN_S)
     assert bench.ended == [(1, [one.shard])]
+
+
+def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+
+    def fails(*_: object) -> None:
+        raise InputError("the server answers nothing")
+
+    monkeypatch.setattr(FakeEngine, "answers", fails)
+    failing = bench.call(other)
+    with pytest.raises(TimeoutError):
+        failing.result(0.3)
+    bench.gate.set()
+    (error,) = failing.result(WITHIN_S)["error"]
+    assert isinstance(error, InputError)
+    assert bench.published() == [one.shard]

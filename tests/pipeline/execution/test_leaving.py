@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_hook_waits_for_an_engine_at_work(folder: Path) -> None:
             time.sleep(0.05)
         assert hook.poll() is None
     assert hook.wait(30) == 0
+
+
+def test_engine_is_at_work_until_the_last_of_its_shards_is_published(folder: Path) -> None:
+    with ExitStack() as publishing:
+        publishing.enter_context(leaving.at_work())
+        with leaving.at_work():
+            assert (folder / str(os.getpid())).exists()
+        assert (folder / str(os.getpid())).exists()
+    assert not (folder / str(os.getpid())).exists()
 
 
 def test_hook_waits_for_no_engine_that_died(folder: Path) -> None:

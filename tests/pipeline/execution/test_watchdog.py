@@ -31,6 +31,16 @@ watchdog.beat()
 time.sleep(0.5)
 print("done")
 """
+HANGS_BESIDE = """
+import time
+from pipeline.execution.watchdog import Watchdog
+watchdog = Watchdog()
+
+with watchdog.on_guard(0.3):
+    with watchdog.on_guard(0.3):
+        pass
+    time.sleep(30)
+"""
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +53,12 @@ def test_process_that_hangs_is_ended_and_says_where_it_stood() -> None:
     assert done.returncode == 1
     assert "Timeout (0:00:00.300000)!" in done.stderr
     assert "in answer" in done.stderr
+
+
+def test_process_that_hangs_after_one_of_two_guards_is_ended() -> None:
+    done = run(HANGS_BESIDE)
+    assert done.returncode == 1
+    assert "Timeout (0:00:00.300000)!" in done.stderr
 
 
 def test_process_that_beats_is_not_ended_nor_after_its_guard() -> None:

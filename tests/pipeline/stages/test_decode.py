@@ -19,6 +19,7 @@ from pipeline.execution.plan import Plan, planned
 from pipeline.execution.work import work
 from pipeline.inputs.models import tokenizer
 from pipeline.stages import decode, remaining, trial
+from pipeline.stages.idle import Clocked
 from pipeline.stages.work import Work
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Writer, me
@@ -135,7 +136,7 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     prepared: Plan,
 ) -> None:
     item, idle = first(prepared), Recording()
-    decode.answer(item, FakeEngine(), tokenizer(prepared.weights), lambda _: False)
+    answered(prepared, item, lambda _: False)
     assert item.artifact.shards("generations") == []
     assert remaining.left([item]) == [0]
     assert trial.read(item.artifact, item.open_name) == trial.Trial()  # it killed nobody
@@ -152,9 +153,7 @@ def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(
     one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
     one.beat()
     mine = leased(free, one)
-    publish = decode.answer(
-        mine, FakeEngine(), tokenizer(prepared.weights), lambda counts: bool(told.append(counts))
-    )
+    publish = answered(prepared, mine, lambda counts: bool(told.append(counts)))
     one.end()  # as if it had been paused for long
     theirs, idle = leased(free, other), Recording()
     with pytest.raises(ArtifactHeldError):
@@ -164,6 +163,12 @@ def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(
     answer(prepared, theirs, idle)
     assert idle.ids() == []
     assert free.artifact.shards("generations") == [free.shard]
+
+
+def answered(plan: Plan, item: Work, report: decode.Report) -> Callable[[], None]:
+    """Answer a shard and publish nothing; returns what does."""
+    engine = Clocked(FakeEngine())
+    return decode.answer(item, remaining.todo(item), engine, tokenizer(plan.weights), report)
 
 
 def leased(item: Work, writer: Writer) -> Work:

@@ -1,0 +1,185 @@
+"""How much of its time an engine waits for us: shards published behind the next one's answering.
+
+Makes up a relation whose prompts fill shards of 16,384, and answers some of these with a fake
+engine that takes 512 requests at a time, as vLLM does, and answers 900 a second in the background:
+what it is not asked in time it cannot make up for. The answers are published for real, into a
+folder each call of which takes --delay seconds longer, as a bucket's do.
+
+    behind   as the pool does: a shard is published behind the answering of the next
+    between  the peer: a shard is read, answered and published, then the next one
+
+    python benchmarks/bench_idle.py [--shards 3] [--prompts 16384] [--delay 0]
+"""
+
+import argparse
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from _fresh_process import in_fresh_process
+
+from operators.engines.fake import FakeEngine
+from operators.engines.protocol import Answer, Request
+from operators.schemas import empty
+from pipeline.config import settings
+from pipeline.execution.plan import planned
+from pipeline.execution.work import begin, work
+from pipeline.inputs.models import tokenizer
+from pipeline.stages import decode
+from pipeline.stages.idle import Clocked
+from pipeline.stages.remaining import n_left, todo
+from pipeline.stages.work import Work
+from pipeline.storage.store import Store
+
+ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
+CALLS = ("put", "put_new", "get", "end", "open", "exists", "names", "drop")
+
+
+class Background(FakeEngine):
+    """Answers so many a second, whatever the process does that asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle_s, self._free_at = 0.0, time.monotonic()
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """One answer for each request, when it is ready."""
+        waiting, running = iter(requests), deque[tuple[float, Request]]()
+        while True:
+            while len(running) < AT_ONCE and (request := next(waiting, None)) is not None:
+                running.append((self._ready_at(), request))
+            if not running:
+                return
+            ready_at, request = running.popleft()
+            time.sleep(max(0.0, ready_at - time.monotonic()))
+            yield from super().answers([request])
+
+    def _ready_at(self) -> float:
+        now = time.monotonic()
+        self.idle_s += max(0.0, now - self._free_at)
+        self._free_at = max(now, self._free_at) + 1 / ANSWERS_PER_S
+        return self._free_at
+
+
+def main() -> None:
+    """Answer the same shards both ways, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shards", type=int, default=3, choices=range(1, 7))
+    parser.add_argument("--prompts", type=int, default=16_384, help="of a shard")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds of a call of the store")
+    given = parser.parse_args()
+    shares = []
+    for way in (behind, between):
+        idle, noted, seconds = in_fresh_process(
+            measured, way, given.shards, given.prompts, given.delay
+        )
+        shares.append(idle / seconds)
+        print(
+            f"{way.__name__:8} {seconds:6.1f} s, idle {idle / seconds:.2%}; "
+            f"as the shards' footers have it {noted / seconds:.2%}"
+        )
+    print(f"between is idle {shares[1] / shares[0]:.1f} × as long as behind")
+
+
+def measured(
+    way: "Callable[[list[Work], Clocked, Any], None]", n_shards: int, n_prompts: int, delay: float
+) -> tuple[float, float, float]:
+    """The seconds in which the engine had nothing to do, as it counts them and as is noted; all."""
+    with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder:
+        items, reader = prepared(Path(folder), n_shards, n_prompts)
+        assert sum(map(n_left, items)) == n_shards * n_prompts
+        slow_down(delay)
+        background, began = Background(), time.monotonic()
+        way(items, Clocked(background), reader)
+        seconds = time.monotonic() - began
+        counts = items[0].artifact.counts("generations").values()
+        return background.idle_s, sum(float(each["idle_seconds"]) for each in counts), seconds
+
+
+def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], Any]:
+    """The shards to answer, and what reads their prompts."""
+    pairs = min(PAIRS, n_prompts)
+    # The last shards of a relation are smaller (stages/sharding.py): of eight there are six.
+    templates = [f"[X] number {i} has [Y]." for i in range(8 * n_prompts // pairs)]
+    rows = [
+        {
+            "rel_uri": "P36",
+            "template": template,
+            "is_manual": True,
+            "sub_ent": f"land {i}",
+            "sub_uri": f"Q{i}",
+            "sub_aliases": [],
+            "obj_uris": [f"Q{i}0"],
+            "obj_ents": [f"town {i}"],
+            "obj_aliases": [[]],
+        }
+        for template in templates
+        for i in range(pairs)
+    ]
+    pl.DataFrame(rows).write_parquet(folder / "rows.parquet")
+    plan = planned(
+        settings.load(
+            [
+                "benchmark=myriadlama",
+                f"benchmark.path={folder}/rows.parquet",
+                f"artifacts={folder}/artifacts",
+                f"cluster.rows_per_shard={n_prompts}",
+                *("prompt=zero-shot", "decoding=greedy", "decoding.engine=fake"),
+                *("decoding.canary_prompts=0", "model=smollm2-135m"),
+            ]
+        )
+    )
+    (branch,) = plan.branches
+    branch.step(branch.facts).run()
+    branch.step(branch.prompts).run()
+    for shard in branch.prompts.shards("prompts"):
+        branch.admitted.write("errors", shard, empty("errors"))
+    branch.admitted.finish(["errors"])
+    begin(branch, branch.answers)
+    return work(plan)[:n_shards], tokenizer(plan.weights)
+
+
+def slow_down(delay: float) -> None:
+    """Let each call of the store take so many seconds longer."""
+    for name in CALLS:
+        setattr(Store, name, _slower(getattr(Store, name), delay))
+
+
+def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
+    def slower(*arguments: Any) -> Any:
+        time.sleep(delay)
+        return call(*arguments)
+
+    return slower
+
+
+def behind(items: list[Work], engine: Clocked, reader: Any) -> None:
+    """Two shards at a time: one is answered, one waits or is published (execution/pool.py)."""
+    answering, publishing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+
+    def one(item: Work) -> None:
+        rows = todo(item)
+        publish = answering.submit(decode.answer, item, rows, engine, reader, _goes_on).result()
+        publishing.submit(publish).result()
+
+    with ThreadPoolExecutor(2) as calls:
+        list(calls.map(one, items))
+
+
+def between(items: list[Work], engine: Clocked, reader: Any) -> None:
+    """One shard after the other."""
+    for item in items:
+        decode.answer(item, todo(item), engine, reader, _goes_on)()
+
+
+def _goes_on(_: dict[str, float]) -> bool:
+    return False
+
+
+if __name__ == "__main__":
+    main()
