@@ -2,18 +2,21 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from operators.errors import DamagedFileError, InputError
 from pipeline.config.settings import Run
+from pipeline.config.target import Target, target
 from pipeline.execution.plan import Branch, Plan, planned
 from pipeline.execution.repair import repair
 from pipeline.execution.sampled import names, sampled
 from pipeline.execution.work import work
 from pipeline.results import control, estimates, journal, past, record, report
 from pipeline.results.control import Earlier
+from pipeline.results.narrowing import Narrowing
 from pipeline.run import compute, say_warnings
 from pipeline.stages import remaining
 from pipeline.stages.estimate import Estimates, Given, estimated
@@ -40,40 +43,99 @@ def estimate(settings: Run) -> Estimates:
             "another run_name."
         )
     whole = planned(settings)
-    plan = sampled(whole)
+    sampled(whole)  # refuses what has no parts
     earlier = control.controls(whole)
     with journal.kept(settings):
-        renewed = Counter[str]()
-        while True:
-            try:
-                return _made(whole, plan, earlier)
-            except DamagedFileError as damage:
-                repair(plan, damage, renewed)
+        if settings.target is None:
+            found = _answered(whole, settings, earlier)
+            _write(whole, settings, found)
+        else:
+            found = _until_sure(whole, earlier)
+        _LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
+        return found
+
+
+def _until_sure(whole: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
+    """Ask block after block of each setting, until the target's interval is narrow enough.
+
+    After every block the tables are written anew.
+    """
+    run, done = whole.run, list[Estimates]()
+    sentences = list[str]()
+    for branch in whole.branches:
+        narrowing = Narrowing(_target(run))
+        more: str | None = str(run.budget)
+        while more is not None:
+            now = replace(run, budget=more)
+            found = _answered(whole, now, earlier, [branch.title])
+            rows, sentence, more = narrowing.see(found.estimates, more)
+            latest = found._replace(estimates=rows)
+            _LOG.info("%s: %s", branch.title, sentence)
+            said = [*sentences, f"{branch.title}: {sentence}"]
+            together = _joined([*done, latest])
+            _write(whole, now, together, said, partial=more is not None)
+        done, sentences = [*done, latest], said
+    return together
+
+
+def _target(run: Run) -> Target:
+    sampling = run.method.measure.sampling
+    assert sampling is not None
+    return target(str(run.target), sampling.targets)
+
+
+def _answered(
+    whole: Plan,
+    run: Run,
+    earlier: Mapping[str, Earlier],
+    titles: Sequence[str] | None = None,
+) -> Estimates:
+    """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
+
+    Only of the settings with these titles; null: of all. The run is noted as begun and not as done:
+    its answers are there for a larger budget.
+    """
+    plan = sampled(replace(whole, run=run))
+    folders = [step.artifact.folder for step in plan.steps]
+    uses.note(plan.store, uses.begun(run.name, run.results, folders))
+    if titles is not None:
+        whole, plan = (
+            replace(each, branches=tuple(b for b in each.branches if b.title in titles))
+            for each in (whole, plan)
+        )
+    renewed = Counter[str]()
+    while True:
+        try:
+            return _made(whole, plan, earlier)
+        except DamagedFileError as damage:
+            repair(plan, damage, renewed)
 
 
 def _made(whole: Plan, plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
-    """Make what is missing, and write what is estimated.
-
-    The run is noted as begun and not as done: its answers are there for a larger budget.
-    """
-    run = plan.run
-    uses.note(
-        plan.store, uses.begun(run.name, run.results, [s.artifact.folder for s in plan.steps])
-    )
+    """Make what is missing, and estimate."""
     if not _is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
         compute(plan)
-    parts = [
-        _setting(plan.run, branch, before, earlier.get(branch.title))
-        for branch, before in zip(plan.branches, whole.branches, strict=True)
-    ]
-    found = Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
-    store = report.folder(plan.run)
-    for name, content in estimates.files(plan, found).items():
+    return _joined(
+        [
+            _setting(plan.run, branch, before, earlier.get(branch.title))
+            for branch, before in zip(plan.branches, whole.branches, strict=True)
+        ]
+    )
+
+
+def _joined(parts: Sequence[Estimates]) -> Estimates:
+    return Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
+
+
+def _write(
+    whole: Plan, run: Run, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
+) -> None:
+    store = report.folder(run)
+    files = estimates.files(sampled(replace(whole, run=run)), found, sentences, partial=partial)
+    for name, content in files.items():
         store.put(name, content)
-    _LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
-    return found
 
 
 def _is_answered(plan: Plan) -> bool:

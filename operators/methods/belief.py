@@ -313,7 +313,9 @@ METHOD = Method(
         beside=("sampled",),
         measured=("metrics", "bins"),
         metrics=SHOWN,
-        sampling=Sampling(_estimated, controlled=True),
+        sampling=Sampling(
+            _estimated, controlled=True, targets=("acc_at_1", "one_word_ratio", "consist")
+        ),
     ),
     show=Show(
         report=report,

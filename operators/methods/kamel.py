@@ -130,7 +130,7 @@ METHOD = Method(
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
-        sampling=Sampling(_estimated),
+        sampling=Sampling(_estimated, targets=("precision", "recall", "f1")),
     ),
     show=Show(
         report=_report,

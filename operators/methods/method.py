@@ -187,12 +187,14 @@ class Sampling:
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
     table `estimates`, and may give `estimated_templates` and `variance` (`operators.schemas`),
     without model and benchmark; where it gives no setting, that of the run is put there.
-    `controlled` says whether it reads a control.
+    `controlled` says whether it reads a control. `targets` are the metrics, of one row each, whose
+    interval may be asked to be narrow.
     """
 
     estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
     whole_pairs: bool = False
     controlled: bool = False
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

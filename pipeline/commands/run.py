@@ -14,6 +14,7 @@ _EXAMPLES = {
     "run": [
         "factsweep run sweep=demo",
         "factsweep run sweep=estimate budget=1%",
+        "factsweep run sweep=estimate target='acc_at_1±0.003' control=RUN",
         "factsweep run model=Qwen/Qwen3-8B-Base seed=1",
     ],
     "plan": ["factsweep plan model=gpt2 sweep=paper benchmark=myriadlama"],

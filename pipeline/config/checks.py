@@ -12,6 +12,7 @@ from pipeline.config.decoding import Decoding
 from pipeline.config.model import Model
 from pipeline.config.run import Run
 from pipeline.config.suggestion import suggestion
+from pipeline.config.target import target
 
 
 def check_run(run: Run) -> None:
@@ -25,13 +26,7 @@ def check_run(run: Run) -> None:
     names.check_run(run.name)
     if run.budget is not None:
         budget(run.budget)
-    elif run.control is not None:
-        raise InputError(
-            f"control={run.control} narrows an estimate; give budget= too, such as 1%, or leave it "
-            "out."
-        )
-    if run.control is not None:
-        names.check_run(run.control.partition(":")[0])
+    _check_estimate(run)
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)
@@ -60,6 +55,20 @@ def check_run(run: Run) -> None:
             f"model.max_model_len={model.max_model_len}; it must be more than "
             f"decoding.max_tokens={decoding.max_tokens}."
         )
+
+
+def _check_estimate(run: Run) -> None:
+    """Refuse what only an estimate takes, and a target that is none."""
+    for name, given in (("control", run.control), ("target", run.target)):
+        if given is not None and run.budget is None:
+            raise InputError(
+                f"{name}={given} is for an estimate; give budget= too, such as 1%, or leave it out."
+            )
+    if run.control is not None:
+        names.check_run(run.control.partition(":")[0])
+    sampling = run.method.measure.sampling
+    if run.target is not None:
+        target(run.target, () if sampling is None else sampling.targets)
 
 
 def _check_engines(decoding: Decoding) -> None:

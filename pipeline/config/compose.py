@@ -85,6 +85,8 @@ def _is_legible(override: str) -> bool:
 def _named(override: str) -> list[str]:
     """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
+    if group == "target" and name[:1] not in ("'", '"', ""):
+        return [f"target={_quoted(name)}"] if name != "null" else [override]  # Hydra reads no ±
     if group.startswith("model.engine."):
         return [f"++{override}"]  # an argument of the engine: conf/ need not have it
     if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:

@@ -33,6 +33,7 @@ Control = Annotated[
     Text | None,
     NoNumber("it says which answers narrow an estimate, whose tables name their artifact"),
 ]
+TargetText = Annotated[Text | None, NoNumber("it says when to stop asking, not what is answered")]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 
@@ -55,6 +56,7 @@ class Run:
     max_cost: MaxCost
     budget: BudgetText
     control: Control
+    target: TargetText
     log: Log
 
     @property
@@ -88,4 +90,5 @@ class Config:
     max_cost: MaxCost
     budget: BudgetText
     control: Control
+    target: TargetText
     log: Log

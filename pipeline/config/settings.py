@@ -66,6 +66,7 @@ def load(overrides: Sequence[str]) -> Run:
         max_cost=given.max_cost,
         budget=given.budget,
         control=given.control,
+        target=given.target,
         log=given.log,
     )
     if run.model.source == "endpoint":

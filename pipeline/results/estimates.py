@@ -67,9 +67,12 @@ class PastEstimate:
         return self.found.estimates.filter(asked == title)
 
 
-def files(plan: Plan, found: Estimates, *, partial: bool = False) -> dict[str, bytes]:
+def files(
+    plan: Plan, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
+) -> dict[str, bytes]:
     """The files of what was estimated, by name; estimate.json, which names the others, is last.
 
+    The text ends with the sentences, if there are any.
     `partial`: more of the budget is being asked, and there is no page yet but that of the run.
     """
     content = _content(plan)
@@ -77,7 +80,8 @@ def files(plan: Plan, found: Estimates, *, partial: bool = False) -> dict[str, b
         file: encode(rows, Place(name, "", name))
         for (name, file), rows in zip(ESTIMATED.items(), found, strict=True)
     }
-    made[ESTIMATES_TEXT] = tables.written(found.estimates, found.variance).encode()
+    text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
+    made[ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
     if not partial:
         made[ESTIMATES_PAGE] = page_of([PastEstimate(plan.run.name, found, content)]).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}

@@ -241,7 +241,7 @@ REFUSED = {
     "control=part": "has estimates alone, and a control has answers to all prompts",
     "benchmark.relations=[P30]": "was asked other prompts than 4-template asks now",
     "prompt.templates=manual": "was asked other prompts than 4-template asks now",
-    "budget=null": "narrows an estimate; give budget= too",
+    "budget=null": "is for an estimate; give budget= too",
 }
 
 
@@ -253,3 +253,33 @@ def test_control_that_says_nothing_of_the_prompts_is_refused(
         estimate(earlier("run_name=part"))
     with pytest.raises(InputError, match=REFUSED[given]):
         estimate(earlier("control=one", given))
+
+
+def test_target_asks_more_until_the_interval_is_as_narrow(
+    small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    given = (*GREEDY, "budget=20%", "run_name=sure", "target=consist±0.12")
+    found = estimating.estimate(small_settings(*given)).estimates
+    row = found.row(by_predicate=pl.col("metric") == "consist", named=True)
+    assert row["full_high"] - row["full_low"] <= 0.24
+    assert 0.2 < row["share"] <= 1
+    looks = [line for line in caplog.messages if "consist is" in line]
+    assert len(looks) > 1
+    assert all("wider than ±.1200" in line for line in looks[:-1])
+    assert "no wider than ±.1200" in looks[-1] or "exactly" in looks[-1]
+    assert set(engine.asked.values()) == {1}
+    report = estimating.report.folder(small_settings(*given)).get("estimates.md").decode()
+    assert report.endswith(f"{looks[-1]}\n")
+    again = estimate(small_settings(*given))
+    assert_frame_equal(again, found)
+    assert set(engine.asked.values()) == {1}
+
+
+def test_target_that_takes_all_prompts_ends_with_the_exact_number(
+    small_settings: Settings, engine: Counting
+) -> None:
+    found = estimate(small_settings(*GREEDY, "budget=30", "target=one_word_ratio+-.0001"))
+    row = found.row(by_predicate=pl.col("metric") == "one_word_ratio", named=True)
+    assert row["value"] == row["full_low"] == row["full_high"]
+    assert row["share"] == 1
