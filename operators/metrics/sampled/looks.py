@@ -44,7 +44,7 @@ def look(variances: Sequence[float], half_width: float) -> Look:
     >>> look([0.0001], 0.03)
     Look(bound=1.9599..., half_width=0.01959...)
     >>> look([0.0004, 0.0002], 0.03).bound
-    2.01...
+    1.969...
     """
     known = np.maximum(np.array(variances, dtype=np.float64), 1e-24)
     information = np.maximum.accumulate(1 / known)
