@@ -66,7 +66,10 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
         today = datetime.now(UTC).date().isoformat()
         when = {"date": today, "commit": commit(), "source": source}
         dated = rows.with_columns(pl.lit(value, pl.String).alias(n) for n, value in when.items())
-        store.put(name, seal({"rows": dated.to_dicts()}, name))
+        try:
+            store.put(name, seal({"rows": dated.to_dicts()}, name))
+        except DamagedFileError:
+            _LOG.warning("%s is no file: what the run measured is not kept.", store.where(name))
 
 
 def place(run: Run) -> Place:

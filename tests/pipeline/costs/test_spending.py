@@ -83,6 +83,18 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     assert "generations" not in kept.filter(model="tiny")["stage"].to_list()
 
 
+def test_rates_where_a_folder_lies_in_their_place_end_no_run(
+    finished: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    rates.publish(finished)
+    (kept,) = Path(finished.run.artifacts, "rates").glob("*.json")
+    kept.unlink()
+    kept.mkdir()
+    with caplog.at_level("WARNING"):
+        rates.publish(finished)
+    assert f"{kept.name} is no file: what the run measured is not kept." in caplog.text
+
+
 def test_rates_are_published_once_and_known_to_the_next_run(
     finished: Plan, small_settings: Settings, tmp_path: Path
 ) -> None:
