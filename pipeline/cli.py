@@ -14,7 +14,7 @@ from pipeline.machine.ending import end
 
 _STOPPED = 130
 _AGAIN_S = 0.05
-_IMPORT = "<frozen importlib._bootstrap>"  # the file of the frames that are in every import
+_LATER = ("importlib", "omegaconf")  # packages whose work is not cut in two
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,12 +41,13 @@ def command() -> NoReturn:
 
 
 def _interrupted(_signal: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; during an import a little later.
+    """Raise KeyboardInterrupt; during an import, or while a configuration is read, a little later.
 
-    There it may be raised in a callback, which only prints it, or be taken for another error.
+    There it may be raised in a callback, which only prints it, or be taken for another error:
+    OmegaConf restores the flags of half a configuration and fails at that.
     """
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORT:
+        if str(frame.f_globals.get("__name__")).startswith(_LATER):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return
         frame = frame.f_back

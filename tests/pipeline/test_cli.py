@@ -238,6 +238,34 @@ def test_command_interrupted_while_it_ends_is_130_without_a_traceback(
     assert capsys.readouterr().err == ""
 
 
+def test_command_interrupted_while_a_configuration_is_read_ends_after_it() -> None:
+    """OmegaConf's half a configuration fails with an error of its own."""
+    interrupted = """
+import os, signal, time
+from omegaconf import OmegaConf
+from pipeline import cli
+
+read = []
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    read.append("whole")
+    return 1
+
+def main():
+    OmegaConf.register_new_resolver("interrupt", interrupt)
+    OmegaConf.to_container(OmegaConf.create({"one": "${interrupt:}"}), resolve=True)
+    print(*read, flush=True)
+    time.sleep(60)
+
+cli.main = main
+cli.command()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", interrupted], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "whole\n", "")
+
+
 def test_plan_prints_the_counts(cli: Cli) -> None:
     code, out, err = cli("plan")
     assert (code, err) == (0, "")
