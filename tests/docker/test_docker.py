@@ -86,9 +86,10 @@ def test_build_context_leaves_out_what_is_made_or_secret(ignored: PathSpec, name
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_dockerfile_installs_the_lock_file_and_resolves_nothing(target: str) -> None:
-    installs = " && ".join(values("RUN", f"packages-{target}")).split(" && ")
-    assert installs[-1] == f"pip install --no-deps -r requirements/{target}.txt"
-    assert all("--no-deps" in line for line in installs)
+    lines = " && ".join(values("RUN", f"packages-{target}")).split(" && ")
+    installs = [line for line in lines if line.startswith("pip ")]
+    assert installs[-1] == f"pip install --no-compile --no-deps -r requirements/{target}.txt"
+    assert all("--no-compile --no-deps" in line for line in installs)
 
 
 def test_dockerfile_has_the_torch_of_make_setup() -> None:
@@ -102,6 +103,14 @@ def test_dockerfile_has_the_torch_of_make_setup() -> None:
 def test_dockerfile_image_runs_factsweep_and_not_as_root(target: str) -> None:
     assert values("ENTRYPOINT", target) == ['["factsweep"]']
     assert values("USER", target) == ["1000"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dockerfile_leaves_nothing_of_root_where_the_user_writes_bytecode(target: str) -> None:
+    assert "PYTHONPYCACHEPREFIX=/cache/bytecode" in values("ENV", "base")
+    assert [line.split()[:2] for line in values("RUN", target)] == [
+        ["PYTHONDONTWRITEBYTECODE=1", "pip"]
+    ]
 
 
 def test_dockerfile_image_is_of_a_pinned_base() -> None:
