@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from operators.engines.kind import NOT_INSTALLED
 from operators.engines.prices import Prices
 from operators.errors import InputError, reason
+from pipeline.config.launch import KubeRay
 from pipeline.config.settings import Cluster, Model, Run
 from pipeline.machine import processor
 from pipeline.stages.work import Hardware
@@ -213,8 +214,11 @@ def _check_determinism(run: Run) -> None:
 def _check_room(run: Run, nodes: Sequence[int]) -> None:
     """Before anything loads: do the nodes, by their GPUs, hold the smallest pool?
 
-    The GPUs of one replica are on one node, unless it is pipeline-parallel.
+    The GPUs of one replica are on one node, unless it is pipeline-parallel. Nodes of KubeRay's are
+    pods that start when engines ask for them.
     """
+    if isinstance(run.cluster.launch, KubeRay):
+        return
     each, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
     there = sum(nodes)
     fix = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."

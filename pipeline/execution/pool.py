@@ -98,8 +98,6 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     scaling.actor_pool_util_upscaling_threshold = 1.75 / _AT_ONCE
     scaling.actor_pool_util_downscaling_threshold = 0.5 / _AT_ONCE
     run = plan.run
-    replicas = run.model.replicas
-    size = (replicas.min, min(replicas.max, max(replicas.min, len(items))))
     # One block per shard: whoever is free takes the next one.
     descriptors = ray.data.from_items(
         [{"work": item} for item in items], override_num_blocks=len(items)
@@ -108,15 +106,7 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         Decoder,
         fn_constructor_args=(run, plan.weights, tally),
         batch_size=1,
-        compute=ray.data.ActorPoolStrategy(
-            min_size=size[0],
-            max_size=size[1],
-            # On a cluster all that the work needs is asked for at once, and not in doubling steps.
-            initial_size=size[0] if run.cluster.address is None else size[1],
-            max_tasks_in_flight_per_actor=_AT_ONCE,
-            max_concurrent_calls_per_actor=_AT_ONCE,
-            enable_true_multi_threading=True,
-        ),
+        compute=engines(run, len(items)),
         **placement(run),
     )
     broke = False
@@ -127,6 +117,23 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
             raise row["error"]
     if broke:
         raise _broke(run, ray.get(tally.spent.remote()))
+
+
+def engines(run: Run, n_shards: int) -> ray.data.ActorPoolStrategy:
+    """How many engines are asked for: at first, and at least and at most while there is work.
+
+    On a cluster all that the work needs is asked for at once, and not in doubling steps.
+    """
+    replicas = run.model.replicas
+    most = min(replicas.max, max(replicas.min, n_shards))
+    return ray.data.ActorPoolStrategy(
+        min_size=replicas.min,
+        max_size=most,
+        initial_size=replicas.min if run.cluster.address is None else most,
+        max_tasks_in_flight_per_actor=_AT_ONCE,
+        max_concurrent_calls_per_actor=_AT_ONCE,
+        enable_true_multi_threading=True,
+    )
 
 
 def _broke(run: Run, spent: float) -> StoppedError:
@@ -141,6 +148,7 @@ class Decoder:
 
     It is called for two shards at a time: one is published behind the answering of the next. A call
     returns when its shard is published, so that Ray hands those of an engine that dies to another.
+    The engine is loaded and asked in one thread, and refuses any other (stages/idle.py).
     """
 
     def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
@@ -153,8 +161,6 @@ class Decoder:
         # What is finished is published before the process ends; so it is where the node goes.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
-        # An engine lives in one thread: OpenMP's threads, and the cores that vLLM binds them to,
-        # belong to the thread that first asks for them.
         self._answering = ThreadPoolExecutor(1, "engine")
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None

@@ -89,15 +89,22 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     if run.model.pipeline_parallel > 1 and gpus:  # the parts of such a replica may lie apart
         gpus, parts = run.model.tensor_parallel, run.model.pipeline_parallel
     replicas = run.model.replicas
-    least, most = (sets_of_gpus(run, n) if gpus else n for n in (replicas.min, replicas.max))
-    pods = {"min": least * parts, "max": most * parts}
+    # Pods with GPUs start when the driver asks for them, and go when there is no work for them;
+    # engines on CPUs would find room beside the driver, and ask for no pod.
+    pods = {"min": 0, "max": sets_of_gpus(run, replicas.max) * parts}
+    if not gpus:
+        pods = {"min": replicas.min, "max": replicas.max}
     place = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
     worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
         "authOptions": {"mode": "token"},
         "enableInTreeAutoscaling": True,
-        "autoscalerOptions": {"idleTimeoutSeconds": launch.idle_s},
+        "autoscalerOptions": {
+            "idleTimeoutSeconds": launch.idle_s,
+            # Ray starts ten pods at a time, if nobody says otherwise.
+            "env": [{"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": str(pods["max"])}],
+        },
         "headGroupSpec": {
             "rayStartParams": {"num-gpus": "0"},
             "template": {

@@ -166,6 +166,12 @@ def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings
     cluster._check_room(spread, [2, 2])
 
 
+def test_started_pods_with_gpus_come_when_engines_ask(small_settings: Settings) -> None:
+    run = small_settings("cluster=kuberay", "model.tensor_parallel=4")
+    assert cluster.gpus_per_engine(run) == 4
+    cluster._check_room(run, [0])
+
+
 def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
     run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
     with (

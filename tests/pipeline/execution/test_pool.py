@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.execution.pool import largest_first
+from pipeline.config.settings import load
+from pipeline.execution.pool import engines, largest_first
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time
@@ -41,6 +42,23 @@ def handed_out(prompts: Sequence[int]) -> list[int]:
 def test_engines_end_within_a_minute_of_each_other(prompts: list[int]) -> None:
     found = ends(handed_out(prompts))
     assert max(found) - min(found) < 60
+
+
+@pytest.mark.parametrize(
+    ("cluster", "n_shards", "sizes"),
+    [
+        ("cluster=kuberay", 400, (64, 2, 64)),
+        ("cluster=kuberay", 10, (10, 2, 10)),
+        ("cluster=slurm", 1, (2, 2, 2)),
+        ("cluster=local", 400, (2, 2, 64)),  # on one machine as engines are kept busy
+    ],
+)
+def test_engines_that_the_work_needs_are_asked_for_at_once(
+    cluster: str, n_shards: int, sizes: tuple[int, int, int]
+) -> None:
+    run = load([cluster, "model=llama3-8b", "model.replicas.min=2", "model.replicas.max=64"])
+    asked = engines(run, n_shards)
+    assert (asked.initial_size, asked.min_size, asked.max_size) == sizes
 
 
 def test_largest_first_keeps_what_is_as_large_in_its_order() -> None:

@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from ray.autoscaler._private import constants
 from ray.autoscaler._private.kuberay.autoscaling_config import (
     _derive_autoscaling_config_from_ray_cr,
 )
@@ -156,9 +157,10 @@ def test_misspelt_fields_are_found() -> None:
 @pytest.mark.parametrize(
     ("model", "gpus", "pods"),
     [
-        (("model=llama3-70b", "model.replicas.max=3"), 4, (1, 3)),
-        (("model=llama3-70b", "model.pipeline_parallel=2", "model.replicas.max=3"), 4, (2, 6)),
-        (("model=llama3-8b", "model.replicas.min=2"), 1, (2, 8)),
+        (("model=llama3-70b", "model.replicas.max=3"), 4, (0, 3)),
+        (("model=llama3-70b", "model.pipeline_parallel=2", "model.replicas.max=3"), 4, (0, 6)),
+        (("model=llama3-8b", "model.replicas.min=2"), 1, (0, 8)),
+        (("model=llama3-8b", "model.replicas.per_gpu=2"), 1, (0, 4)),
         (("model=llama3-8b", "cluster.device=cpu"), 0, (1, 8)),
     ],
 )
@@ -172,6 +174,20 @@ def test_rendered_workers_are_what_the_autoscaler_of_ray_reads(
     assert worker["resources"].get("GPU", 0) == gpus
     assert (worker["min_workers"], worker["max_workers"]) == pods
     assert found["available_node_types"]["headgroup"]["resources"].get("GPU", 0) == 0
+
+
+def test_rendered_workers_start_at_once_and_go_when_idle() -> None:
+    """Ray's autoscaler starts ten at a time where it is not told otherwise."""
+    given = ("model=llama3-8b", "model.replicas.max=64", "cluster.launch.idle_s=120")
+    spec = rendered(*given)["spec"]["rayClusterSpec"]
+    assert spec["enableInTreeAutoscaling"]
+    [variable] = spec["autoscalerOptions"]["env"]
+    assert variable == {"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": "64"}
+    assert variable["name"] in vars(constants)  # named like the variable that sets it
+    names = {"name": "a", "namespace": "b"}
+    found = _derive_autoscaling_config_from_ray_cr({"metadata": names, "spec": spec})
+    assert found["upscaling_speed"] >= 64  # times what there is
+    assert found["idle_timeout_minutes"] == 2
 
 
 def test_rendered_workers_alone_go_to_spot_nodes() -> None:

@@ -1,0 +1,131 @@
+"""A sweep on a cluster that has no worker before there is work, and none behind it.
+
+The autoscaler is Ray's own, in the version that KubeRay runs; its nodes are processes of this
+machine, with GPUs that are only claimed. The engine is fake: see sweep.py.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from ray._private.services import get_node_ip_address
+
+from tests.faults.sweep import SMALL, Sweep, kill
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+MOST = 3
+HEAD = "f" * 51 + "0" * 5  # as Ray's fake provider calls the node of its head
+CONFIG = {
+    "cluster_name": "growing",
+    "max_workers": MOST,
+    "idle_timeout_minutes": 0.1,
+    "upscaling_speed": 1000,  # as of KubeRay
+    "head_node_type": "ray.head.default",
+    "available_node_types": {
+        "ray.head.default": {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 0},
+        "replicas": {"resources": {"CPU": 2, "GPU": 1}, "node_config": {}, "max_workers": MOST},
+    },
+    "provider": {
+        "type": "external",
+        "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+        "launch_multiple": True,
+        "head_node_id": HEAD,
+        "disable_node_updaters": True,
+    },
+    # What Ray has no default for, where the provider is none of its own.
+    **{f"{which}setup_commands": [] for which in ("", "head_", "worker_")},
+    **{f"{which}_start_ray_commands": [] for which in ("head", "worker")},
+    **{name: [] for name in ("initialization_commands", "cluster_synced_files")},
+    **{name: {} for name in ("auth", "docker", "file_mounts")},
+    "file_mounts_sync_continuously": False,
+}
+VARIABLES = {
+    "RAY_FAKE_CLUSTER": "1",
+    "RAY_enable_autoscaler_v2": "1",
+    "RAY_CLOUD_INSTANCE_ID": HEAD,
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD,
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",  # the two cores are everybody's
+    "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+}
+
+
+class Growing:
+    """A head with an autoscaler beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        self.address = f"{get_node_ip_address()}:{port}"
+        self._log = folder / "ray/session_latest/logs/monitor.log"
+        provider = {**CONFIG["provider"], "gcs_address": self.address}  # type: ignore[dict-item]
+        (folder / "config.json").write_text(json.dumps({**CONFIG, "provider": provider}))
+        options = [
+            *("--head", "--block", f"--port={port}", f"--temp-dir={folder}/ray"),
+            *("--num-cpus=2", "--num-gpus=0", "--include-dashboard=false"),
+            *("--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=100000000"),
+            f"--autoscaling-config={folder}/config.json",
+        ]
+        self._process = subprocess.Popen(
+            [Path(sys.executable).with_name("ray"), "start", *options],
+            env={**os.environ, **VARIABLES},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def became(self, kind: str = "replicas") -> list[str]:
+        """What nodes of a kind became, one after the other, as the autoscaler says."""
+        said = self._log.read_text() if self._log.exists() else ""
+        return re.findall(rf"(?:New instance |->)([A-Z_]+) \(.*\btype={re.escape(kind)},", said)
+
+    def await_that(self, condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + 90
+        while not condition():
+            assert self._process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        for each in psutil.Process(self._process.pid).children(recursive=True):
+            kill(each)
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def growing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets are short
+    cluster = Growing(folder)
+    yield cluster
+    cluster.end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_workers_come_all_at_once_when_there_is_work_and_go_behind_it(
+    growing: Growing, tmp_path: Path
+) -> None:
+    growing.await_that(lambda: "RAY_RUNNING" in growing.became("ray.head.default"))
+    given = ("cluster=kuberay", "cluster.device=cuda", f"cluster.address={growing.address}")
+    sizes = ("model.replicas.min=1", f"model.replicas.max={MOST}", "cluster.rows_per_shard=100")
+    sweep = Sweep(tmp_path / "sweep", (*given, *SMALL, *sizes), seconds_per_answer=0.01).start()
+    assert growing.became() == []
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    n_asked = growing.became().count("QUEUED")
+    growing.await_that(lambda: growing.became().count("TERMINATED") == n_asked)
+    found = growing.became()
+    assert n_asked == found.count("QUEUED") == MOST
+    assert "QUEUED" not in found[found.index("RAY_RUNNING") :]  # none waited for another
