@@ -3,7 +3,8 @@
 Makes up a relation whose prompts fill shards of 16,384, and answers some of these with a fake
 engine that takes 512 requests at a time, as vLLM does, and answers 900 a second in the background:
 what it is not asked in time it cannot make up for. The answers are published for real, into a
-folder each call of which takes --delay seconds longer, as a bucket's do.
+folder each call of which takes --delay seconds longer, as a bucket's do, many at once. The clock
+begins when the engine is loaded: by then the first shard is read.
 
     behind   as the pool does: a shard is published behind the answering of the next
     between  the peer: a shard is read, answered and published, then the next one
@@ -15,8 +16,9 @@ import argparse
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from pipeline.stages.work import Work
 from pipeline.storage.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
-CALLS = ("put", "put_new", "get", "end", "open", "exists", "names", "drop")
+CALLS = ("put", "put_new", "open", "exists", "names", "drop")  # what a folder gets it opens
 
 
 class Background(FakeEngine):
@@ -45,7 +47,8 @@ class Background(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.idle_s, self._free_at = 0.0, time.monotonic()
+        self.began = self._free_at = time.monotonic()
+        self.idle_s = 0.0
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, when it is ready."""
@@ -87,18 +90,26 @@ def main() -> None:
 
 
 def measured(
-    way: "Callable[[list[Work], Clocked, Any], None]", n_shards: int, n_prompts: int, delay: float
+    way: "Callable[[list[Work], Callable[[], Clocked], Any], None]",
+    n_shards: int,
+    n_prompts: int,
+    delay: float,
 ) -> tuple[float, float, float]:
     """The seconds in which the engine had nothing to do, as it counts them and as is noted; all."""
     with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder:
         items, reader = prepared(Path(folder), n_shards, n_prompts)
         assert sum(map(n_left, items)) == n_shards * n_prompts
         slow_down(delay)
-        background, began = Background(), time.monotonic()
-        way(items, Clocked(background), reader)
-        seconds = time.monotonic() - began
+        engines: list[Background] = []
+
+        def loaded() -> Clocked:
+            engines.append(Background())
+            return Clocked(engines[0])
+
+        way(items, cache(loaded), reader)
+        seconds = time.monotonic() - engines[0].began
         counts = items[0].artifact.counts("generations").values()
-        return background.idle_s, sum(float(each["idle_seconds"]) for each in counts), seconds
+        return engines[0].idle_s, sum(float(each["idle_seconds"]) for each in counts), seconds
 
 
 def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], Any]:
@@ -145,9 +156,15 @@ def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], A
 
 
 def slow_down(delay: float) -> None:
-    """Let each call of the store take so many seconds longer."""
+    """Let each call of the store take so many seconds longer, and many go on at once."""
+    Store.each = _at_once  # type: ignore[method-assign, assignment]
     for name in CALLS:
         setattr(Store, name, _slower(getattr(Store, name), delay))
+
+
+def _at_once(_: Store, ask: Callable[[Any], Any], items: Collection[Any]) -> list[Any]:
+    with ThreadPoolExecutor(max(1, len(items))) as pool:
+        return list(pool.map(ask, items))
 
 
 def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
@@ -158,23 +175,26 @@ def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
     return slower
 
 
-def behind(items: list[Work], engine: Clocked, reader: Any) -> None:
+def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
     """Two shards at a time: one is answered, one waits or is published (execution/pool.py)."""
     answering, publishing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
 
     def one(item: Work) -> None:
         rows = todo(item)
-        publish = answering.submit(decode.answer, item, rows, engine, reader, _goes_on).result()
-        publishing.submit(publish).result()
+        publishing.submit(answering.submit(answer, item, rows).result()).result()
+
+    def answer(item: Work, rows: pl.DataFrame) -> Callable[[], None]:
+        return decode.answer(item, rows, loaded(), reader, _goes_on)
 
     with ThreadPoolExecutor(2) as calls:
         list(calls.map(one, items))
 
 
-def between(items: list[Work], engine: Clocked, reader: Any) -> None:
+def between(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
     """One shard after the other."""
     for item in items:
-        decode.answer(item, todo(item), engine, reader, _goes_on)()
+        rows = todo(item)
+        decode.answer(item, rows, loaded(), reader, _goes_on)()
 
 
 def _goes_on(_: dict[str, float]) -> bool:

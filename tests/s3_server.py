@@ -57,10 +57,14 @@ def bucket(url: str, patch: pytest.MonkeyPatch) -> str:
 
 
 class Line:
-    """A port of this machine that leads to a server, until it is cut, and again when mended."""
+    """A port of this machine that leads to a server, until it is cut, and again when mended.
 
-    def __init__(self, url: str) -> None:
+    What is sent to the server takes `delay_s` longer than it does on one machine.
+    """
+
+    def __init__(self, url: str, delay_s: float = 0.0) -> None:
         self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
+        self._delay_s = delay_s
         self._ends: list[socket.socket] = []
         self._port = 0
         self.mend()
@@ -90,13 +94,14 @@ class Line:
                 client, _ = near.accept()
                 server = socket.create_connection(self._server)
                 self._ends += [client, server]
-                for one, other in ((client, server), (server, client)):
-                    Thread(target=_pass_on, args=(one, other), daemon=True).start()
+                for way in ((client, server, self._delay_s), (server, client, 0.0)):
+                    Thread(target=_pass_on, args=way, daemon=True).start()
 
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
+def _pass_on(source: socket.socket, target: socket.socket, delay_s: float) -> None:
     with suppress(OSError):
         while content := source.recv(2**16):
+            time.sleep(delay_s)
             target.sendall(content)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)

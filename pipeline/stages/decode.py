@@ -182,17 +182,21 @@ class _OpenShard:
         self._rows_per_chunk = rows_per_chunk
         self._rows = rows
         self._tally = tally
-        chunks = work.artifact.published(work.chunks)
+        # The engine waits meanwhile: an object store is asked all of it at once.
+        store = work.artifact.store
+        chunks, self._refused, self._trial = store.at_once(
+            partial(work.artifact.published, work.chunks),
+            partial(refused, work),
+            partial(trial.read, work.artifact, work.open_name),
+        )
         read = partial(work.artifact.read_chunk, work.table, work.chunks)
-        published = work.artifact.store.each(read, chunks)
+        published = store.each(read, chunks)
         self._spent = [counts for _, counts in published]
         # Two engines that were cut off from each other may have answered the same prompts.
         rows_of_all = [empty(work.table), *(frame for frame, _ in published)]
         self._kept = pl.concat(rows_of_all).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
-        self._refused = refused(work)
         self._refusals: list[dict[str, Any]] = []
-        self._trial = trial.read(work.artifact, work.open_name)
         self._flushed = time.monotonic()
 
     def left(self) -> pl.DataFrame:
@@ -265,11 +269,14 @@ class _OpenShard:
         trial.write(self._work.artifact, self._work.open_name, spared)
 
     def leave(self) -> None:
-        """Keep all answers: the engine has done its part, and what it dies of now is another's."""
-        self.flush()
+        """Keep all answers: the engine has done its part, and what it dies of now is another's.
+
+        Both at once, as when the shard is opened: until it is handed the next, the engine waits.
+        """
+        spared = partial(trial.write, self._work.artifact, self._work.open_name, self._trial)
+        self._work.artifact.store.at_once(self.flush, spared)
         if not self._spent:
             self._spent.append(self._take())
-        trial.write(self._work.artifact, self._work.open_name, self._trial)
 
     def publish(self) -> None:
         """Publish the shard in the order of its prompts, unless another engine has.

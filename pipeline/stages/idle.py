@@ -1,5 +1,6 @@
 """How long an engine has nothing to do: all that it was asked is answered, and it waits for us."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -17,10 +18,15 @@ class Clocked:
 
     A request is being answered from when it is handed out until its answer is there. Whatever is
     done meanwhile, the engine does not wait for it.
+
+    An engine lives in one thread, that in which this is made, and is asked and stepped in no other:
+    vLLM's is not safe there, and OpenMP's threads, with the cores that vLLM binds them to, belong
+    to the thread that first asks for them.
     """
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self._thread = threading.get_ident()
         self._n_asked = 0  # and not answered
         self._since = self._idle_since = time.monotonic()
         self._idle_s = 0.0
@@ -60,12 +66,19 @@ class Clocked:
         return self._clocked(self._engine.beams, requests)
 
     def _clocked(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
+        self._check_thread()
         try:
             for answer in ask(map(self._asked, requests)):
                 self._answered(1)
                 yield answer
+                self._check_thread()
         finally:
             self._answered(self._n_asked)  # what is left is dropped
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            here = threading.current_thread().name
+            raise RuntimeError(f"an engine is asked in the thread {here}, which is not its own")
 
     def _asked(self, request: Any) -> Any:
         if not self._n_asked:

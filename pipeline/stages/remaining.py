@@ -99,6 +99,12 @@ def left(items: Sequence[Work]) -> list[int]:
     ]
 
 
+def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
+    """How many of some prompts have no answer yet; `items` are all open shards, whole."""
+    found = items[0].artifact.store.each(_unanswered, items) if items else ()
+    return sum(each.join(needed, on="prompt_id", how="semi").height for each in found)
+
+
 def _shard(work: Work) -> tuple[str, str]:
     """What the blocks of a budget in a shard share."""
     return work.artifact.folder, work.shard

@@ -6,7 +6,7 @@ footer; JSON against its own.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -131,8 +131,8 @@ class Contents:
         """Whether a shard is published."""
         return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
 
-    def read(self, table: str, shard: str) -> pl.DataFrame:
-        """A published shard.
+    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """A published shard; all of it is checked, and of `columns` no others are unpacked.
 
         Raises:
             DamagedFileError: it is gone, truncated, foreign, edited, or no file.
@@ -140,11 +140,11 @@ class Contents:
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, name, where = self._content(place)
         if not self._manifests and not self.is_complete():
-            return shards.decode(content, place, where, name)
+            return shards.decode(content, place, where, name, columns)
         if not self._is_listed(content, table, shard):
             shards.decode(content, place, where, name)  # may know better what is wrong with it
             raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
-        return shards.rows(content, table, where, name)
+        return shards.rows(content, table, where, name, columns=columns)
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and what it took.
@@ -191,9 +191,9 @@ class Contents:
         """All shards of a table, in the order of their names."""
         return pl.concat([empty(table), *self.each(table)])
 
-    def each(self, table: str) -> Iterator[pl.DataFrame]:
+    def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
         """The shards of a table, one after the other."""
-        return (self.read(table, shard) for shard in self.shards(table))
+        return (self.read(table, shard, columns) for shard in self.shards(table))
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import polars as pl
@@ -67,14 +67,20 @@ def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> b
     return sink.getvalue()
 
 
-def decode(content: bytes, place: Place, where: str, name: str | None) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says.
+def decode(
+    content: bytes,
+    place: Place,
+    where: str,
+    name: str | None,
+    columns: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """The rows of a shard, if it is whole and is what its place says; null: all columns.
 
     Raises:
         DamagedFileError: it is not.
     """
     check(content, place, where, name)
-    return rows(content, place.table, where, name, validate=True)
+    return rows(content, place.table, where, name, columns=columns, validate=True)
 
 
 def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
@@ -90,24 +96,33 @@ def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
 
 
 def rows(
-    content: bytes, table: str, where: str, name: str | None, *, validate: bool = False
+    content: bytes,
+    table: str,
+    where: str,
+    name: str | None,
+    *,
+    columns: Sequence[str] | None = None,
+    validate: bool = False,
 ) -> pl.DataFrame:
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
+
+    `columns` are those that are unpacked, in their order; null: all.
 
     Raises:
         DamagedFileError: it is not whole, or has another schema than the table has today.
     """
     try:
-        arrow = pq.read_table(pa.BufferReader(content), partitioning=None)
+        file = pq.ParquetFile(pa.BufferReader(content))
+        schema, arrow = file.schema_arrow, file.read(columns)
         if validate:
             arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
     except (pa.ArrowException, ValueError, OSError) as error:
         raise _not_whole(error, where, name) from error
-    if not arrow.schema.equals(SCHEMAS[table]):
+    if not schema.equals(SCHEMAS[table]):
         raise DamagedFileError(f"{where} has another schema than table {table}{REPAIR}", name)
     frame = pl.from_arrow(arrow.replace_schema_metadata(None))
     assert isinstance(frame, pl.DataFrame)
-    return frame
+    return frame if columns is None else frame.select(columns)
 
 
 def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None) -> Footer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -161,6 +161,13 @@ class Store:
             return list(map(ask, items))
         with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
             return list(pool.map(ask, items))
+
+    def at_once(self, *asks: Callable[[], Any]) -> list[Any]:
+        """What functions that ask the store say, in their order; an object store hears all at once.
+
+        A folder is asked one after the other.
+        """
+        return self.each(lambda ask: ask(), asks)
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to read parts of, as a Parquet footer is.

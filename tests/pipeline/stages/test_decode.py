@@ -23,6 +23,7 @@ from pipeline.stages.idle import Clocked
 from pipeline.stages.work import Work
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Writer, me
+from pipeline.storage.store import Store
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -174,6 +175,52 @@ def answered(plan: Plan, item: Work, report: decode.Report) -> Callable[[], None
 def leased(item: Work, writer: Writer) -> Work:
     lease = writer.take(item.artifact.folder, wait=False)
     return replace(item, artifact=replace(item.artifact, lease=lease))
+
+
+class Far:
+    """Ticks once for each call of a store, and once for all calls that are made at once."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.ticks = 0
+        for name in ("put", "put_new", "open", "exists", "names", "drop"):  # a folder's get opens
+            patch.setattr(Store, name, self._far(getattr(Store, name)))
+        patch.setattr(Store, "each", lambda _, ask, items: self._each(ask, items))
+
+    def _far(self, call: Callable[..., object]) -> Callable[..., object]:
+        def far(*arguments: object) -> object:
+            self.ticks += 1
+            return call(*arguments)
+
+        return far
+
+    def _each(self, ask: Callable[[object], object], items: Iterable[object]) -> list[object]:
+        began, found, ends = self.ticks, list[object](), [self.ticks]
+        for item in items:
+            self.ticks = began
+            found.append(ask(item))
+            ends.append(self.ticks)
+        self.ticks = max(ends)
+        return found
+
+
+def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(prepared.store, me())
+    writer.beat()
+    one, other = [each for each in work(prepared) if each.table == "generations"][:2]
+    mine = leased(one, writer)
+    items = [mine, replace(other, artifact=mine.artifact)]
+    rows = [remaining.todo(item) for item in items]
+    far, asked = Far(monkeypatch), list[int]()
+    engine = Clocked(FakeEngine(witness=lambda _: asked.append(far.ticks)))
+    for item, each in zip(items, rows, strict=True):
+        decode.answer(item, each, engine, tokenizer(prepared.weights), lambda _: False)
+    n_of_one = rows[0].height
+    assert len(asked) == n_of_one + rows[1].height
+    ticks = asked[n_of_one] - asked[n_of_one - 1]
+    # A call takes 0.03 s; a shard has 16,384 prompts, of which 900 are answered a second.
+    assert 0 < ticks * 0.03 < 0.01 * 16_384 / 900
 
 
 def test_decode_published_shard_leaves_no_chunks(prepared: Plan) -> None:

@@ -1,6 +1,7 @@
 """How long an engine has nothing to do, by a clock that the test moves."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,3 +70,16 @@ def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
     next(answers)
     clock.now += 7
     assert engine.used() == (9, 0)
+
+
+def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
+    engine = Clocked(Engine(clock))
+    with ThreadPoolExecutor(1, "another") as another:
+        with pytest.raises(RuntimeError, match="in the thread another_0, which is not its own"):
+            another.submit(list, engine.answers("abc")).result()
+        answers = engine.answers("abc")
+        assert next(answers) == "a"
+        with pytest.raises(RuntimeError, match="not its own"):
+            another.submit(next, answers).result()
+        theirs = another.submit(Clocked, Engine(clock)).result()
+        assert another.submit(list, theirs.answers("abc")).result() == ["a", "b", "c"]

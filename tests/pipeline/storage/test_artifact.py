@@ -204,6 +204,23 @@ def test_read_all_several_shards_are_joined_by_name(artifact: Artifact) -> None:
     assert_frame_equal(artifact.read_all("relations"), ROWS)
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_read_some_columns_has_these_alone_and_checks_all(
+    artifact: Artifact, complete: bool
+) -> None:
+    artifact.write("relations", "all", ROWS)
+    if complete:
+        artifact.finish(["relations"])
+    assert artifact.read("relations", "all", ["label"]).equals(ROWS.select("label"))
+    others = ROWS.with_columns(relation_id=pl.lit("P37"))
+    place = Place("relations", artifact.fingerprint, "relations/all")
+    edited, whole = (encode(each, place) for each in (others, ROWS))
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    shard_path(artifact).write_bytes(edited[: len(edited) - footer] + whole[-footer:])
+    with pytest.raises(DamagedFileError):
+        artifact.read("relations", "all", ["label"])
+
+
 def test_read_all_no_shards_has_the_columns(artifact: Artifact) -> None:
     assert_frame_equal(artifact.read_all("relations"), ROWS.clear())
 
