@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,18 +44,22 @@ class Normaliser:
         Each distinct lowercased text is tokenised once, also across calls: relations share answers.
         """
         lowered = texts.cast(pl.String).str.to_lowercase().to_frame("text")
-        distinct = lowered.drop_nulls().unique()
-        new = distinct.join(self._memory[0], on="text", how="anti")
-        lemmas = pl.Series(list(self._lemma_lists(new["text"])), dtype=pl.List(pl.String))
-        known = pl.concat([self._memory[0], new.with_columns(lemmas=lemmas)])
-        self._memory[0] = known.tail(_REMEMBERED)
-        joined = lowered.join(known, on="text", how="left", maintain_order="left")
+        distinct, known = lowered.drop_nulls().unique(), self._memory
+        new = [text for text in distinct["text"] if text not in known]
+        known.update(zip(new, self._lemma_lists(new), strict=True))
+        lists = [known[text] for text in distinct["text"]]
+        lemmas = pl.Series("lemmas", lists, dtype=pl.List(pl.String))
+        for text in list(islice(known, max(0, len(known) - _REMEMBERED))):
+            del known[text]
+        joined = lowered.join(
+            distinct.with_columns(lemmas), on="text", how="left", maintain_order="left"
+        )
         return joined["lemmas"].rename(texts.name)
 
     @cached_property
-    def _memory(self) -> list[pl.DataFrame]:
-        """The lemmas of the last texts: one table, text and lemmas."""
-        return [pl.DataFrame(schema={"text": pl.String, "lemmas": pl.List(pl.String)})]
+    def _memory(self) -> dict[str, list[str]]:
+        """The lemmas of the last texts."""
+        return {}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -72,7 +77,7 @@ class Normaliser:
     def _nlp(self) -> "Language":
         return _blank() if self.pipeline == BLANK else _installed(self.pipeline)
 
-    def _lemma_lists(self, texts: pl.Series) -> Iterator[list[str]]:
+    def _lemma_lists(self, texts: Iterable[str]) -> Iterator[list[str]]:
         # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
         # remembers every string that it has ever seen.
         with self._nlp.memory_zone():

@@ -245,8 +245,11 @@ class _Earlier:
         current = rows.select(*self._TEXT, "prompt_id").unique(
             self._TEXT, keep="first", maintain_order=True
         )
-        known = [each.join(current, on=self._TEXT, how="semi") for each in self._seen]
-        first = pl.concat([*known, current]).unique(self._TEXT, keep="first", maintain_order=True)
+        # By one number first: a join by both would copy all texts so far.
+        seen = pl.concat([current.clear(), *self._seen], rechunk=False)
+        known = seen.filter(pl.col("hash").is_in(current["hash"].implode()))
+        known = known.join(current, on=self._TEXT, how="semi")
+        first = pl.concat([known, current]).unique(self._TEXT, keep="first", maintain_order=True)
         self._seen.append(current.join(first, on="prompt_id", how="semi"))
         first = first.rename({"prompt_id": "same_as"})
         rows = rows.join(first, on=self._TEXT, how="left", maintain_order="left")

@@ -18,6 +18,7 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
 VERSION = 4
+_ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
 @dataclass(frozen=True)
@@ -65,34 +66,52 @@ class Match:
 
     def beside(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
         """The relation's rows of each table that may be asked for in addition to the answers."""
-        tables = METHODS[self.method].ask.ability.further
-        return {table: _rows(table, self.further, relation_id) for table in tables}
+        return beside(self.method, self.further, relation_id)
+
+
+def beside(
+    method: str, further: Sequence[Artifact], relation_id: str
+) -> Mapping[str, pl.DataFrame]:
+    """A relation's rows of each table that a method may ask for in addition to the answers."""
+    tables = METHODS[method].ask.ability.further
+    return {table: _rows(table, further, relation_id) for table in tables}
 
 
 def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:
-    """The answers that stand for other prompts of the same text: same_as, and the answer."""
-    shards = prompts.each("prompts")
-    ids = [shard.select(pl.col("same_as").drop_nulls().unique()) for shard in shards]
-    wanted = pl.concat(ids).unique().rename({"same_as": "prompt_id"})
-    found = [each.join(wanted, on="prompt_id", how="semi") for each in given.each(given.stage)]
+    """The answers that stand for prompts of other relations: same_as, and the answer."""
+    ids = [_elsewhere(prompts, relation_id) for relation_id in prompts.shards("ranked")]
+    wanted = pl.concat(ids).unique()
+    answers = given.each(given.stage) if wanted.height else ()
+    found = [each.join(wanted, on="prompt_id", how="semi") for each in answers]
     return pl.concat([empty(given.stage), *found]).rename({"prompt_id": "same_as"})
+
+
+def _elsewhere(prompts: Artifact, relation_id: str) -> pl.DataFrame:
+    """The prompts of other relations with the text of some of this one's: prompt_id."""
+    shards = _shards_of(prompts, relation_id)
+    rows = pl.concat([prompts.read("prompts", each, ("prompt_id", "same_as")) for each in shards])
+    wanted = rows.select(prompt_id="same_as").drop_nulls().unique()
+    return wanted.join(rows, on="prompt_id", how="anti")
+
+
+def _shards_of(prompts: Artifact, relation_id: str) -> list[str]:
+    return [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation_id]
 
 
 def _answers(
     prompts: Artifact, given: Artifact, originals: pl.DataFrame, relation_id: str
 ) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it."""
-    shards = [s for s in prompts.shards("prompts") if relation_of(s) == relation_id]
-    rows = pl.concat([prompts.read("prompts", shard) for shard in shards])
+    shards = _shards_of(prompts, relation_id)
+    asked = pl.concat([prompts.read("prompts", shard, _ASKED) for shard in shards])
     own = pl.concat([given.read(given.stage, shard) for shard in shards])
-    asked = rows.select("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
-    asked = asked.with_columns(relation_id=pl.lit(relation_id))
-    first = asked.join(own, on="prompt_id", maintain_order="left")
     # Another system may have answered them by themselves: then its own answer counts, once.
-    without = asked.join(own, on="prompt_id", how="anti", maintain_order="left")
-    again = without.join(originals, on="same_as", maintain_order="left").select(first.columns)
-    answers = pl.concat([first, again]).drop("same_as")
-    return asked.select("prompt_id").join(answers, on="prompt_id", maintain_order="left")
+    repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
+    without = repeated.join(own, on="prompt_id", how="anti")
+    texts = pl.concat([own.rename({"prompt_id": "same_as"}), originals])
+    again = without.join(texts, on="same_as").select(own.columns)
+    rows = asked.drop("same_as").with_columns(relation_id=pl.lit(relation_id))
+    return rows.join(pl.concat([own, again]), on="prompt_id", maintain_order="left")
 
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
