@@ -128,7 +128,11 @@ def _of_table(path: Path) -> KnowledgeBase:
                 f"{path}: there is no column {' or '.join(_FACTS[ours])}; it has "
                 f"{', '.join(given.columns)}. Rename or add one."
             )
-    named = given.select(pl.col(str(theirs)).alias(ours) for ours, theirs in found.items())
+        if given.schema[theirs].is_nested():
+            raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
+    named = given.select(
+        pl.col(str(theirs)).cast(pl.String).alias(ours) for ours, theirs in found.items()
+    )
     names = [
         named.select(entity_id=f"{part}_id", labels=pl.concat_list(f"{part}_label"))
         for part in ("subject", "object")

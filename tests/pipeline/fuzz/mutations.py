@@ -18,9 +18,9 @@ ODD_TEXTS = st.sampled_from(
 ODD_NUMBERS = st.sampled_from(
     [0, -1, 1, 0.5, 10**9, 10**18, 10**30, -(10**30), 1e308, float("inf"), float("nan")]
 )
-ODD = st.one_of(
-    ODD_TEXTS, ODD_NUMBERS, st.booleans(), st.none(), st.just([]), st.just({}), st.just([[None]])
-) | st.recursive(
+# Lists and objects are made anew for each example: what is drawn may be changed in place.
+ODD_HOLDERS = st.builds(list) | st.builds(dict) | st.builds(lambda: [[None]])
+ODD = st.one_of(ODD_TEXTS, ODD_NUMBERS, st.booleans(), st.none(), ODD_HOLDERS) | st.recursive(
     st.text(max_size=5) | st.integers(-3, 3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=5,

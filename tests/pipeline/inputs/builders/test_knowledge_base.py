@@ -245,3 +245,26 @@ def test_build_table_without_a_column_names_it(tmp_path: Path) -> None:
     table.write_text("subject,relation,object\nQ1,P1,Q2\n")
     with pytest.raises(InputError, match="no column subject_label or sub_label or sub_ent; it has"):
         list(builder.build_from_facts([], [table], None, tmp_path / "out"))
+
+
+FACT = {
+    "subject_id": 0,
+    "subject_label": "France",
+    "relation_id": "P36",
+    "object_id": "Q4",
+    "object_label": "Paris",
+}
+
+
+def test_build_table_of_ids_that_are_numbers_has_them_as_text(tmp_path: Path) -> None:
+    table = tmp_path / "facts.jsonl"
+    table.write_text(json.dumps(FACT))
+    list(builder.build_from_facts([], [table], None, tmp_path / "out"))
+    assert set(pl.read_parquet(tmp_path / "out/entities.parquet")["entity_id"]) == {"0", "Q4"}
+
+
+def test_build_table_of_lists_names_the_column(tmp_path: Path) -> None:
+    table = tmp_path / "facts.jsonl"
+    table.write_text(json.dumps({**FACT, "object_label": ["Paris"]}))
+    with pytest.raises(InputError, match="object_label has lists or objects"):
+        list(builder.build_from_facts([], [table], None, tmp_path / "out"))
