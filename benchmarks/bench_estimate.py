@@ -3,17 +3,31 @@
 Makes up all answers of a model to a set (`operators/metrics/sampled/simulation.py`), so that the
 numbers of the full run are known; draws samples of its prompts, and estimates from each. Prints one
 row per metric and share of the prompts. A 95 % interval should cover in 93 to 97 % of the samples.
+With `--run` the answers are those of full runs of yours: folders of results, or Parquet files of
+matched answers (`FullRun` says with what columns). `--figure` draws the coverage.
 
     python benchmarks/bench_estimate.py --small                  663 facts, 20 templates, 1-3 names
     python benchmarks/bench_estimate.py --samples 100 --shares 0.01 0.05    MyriadLAMA's size
-    python benchmarks/bench_estimate.py --control --samples 20 --shares 0.01    Acc@1 with control=
+    python benchmarks/bench_estimate.py --run results/RUN    the answers of a full run
+    python benchmarks/bench_estimate.py --control --samples 20 --shares 0.01    with control=
 """
 
 import argparse
 import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
-from operators.metrics.sampled.simulated_control import gains, later, two_models
+import polars as pl
+
+from operators.methods import METHODS
+from operators.metrics.sampled.full_run import FullRun
+from operators.metrics.sampled.simulated_control import CONTROLLED, gains, later, two_models
 from operators.metrics.sampled.simulation import LIKE, Logits, Made, Sizes, coverage, made_up
+from operators.tables.shared.canvas import canvas
+from operators.tables.shared.series import SERIES
+from pipeline.results import past
 
 SHARES = (0.01, 0.05, 0.2)
 _CHANGED = 0.02  # of a model's answers, from night to night
@@ -26,35 +40,90 @@ def main() -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="0 to 1")
     parser.add_argument("--small", action="store_true", help="a set of some 700 facts")
     parser.add_argument("--like", choices=LIKE, help="a setting of Llama3-8B, of MyriadLAMA's size")
+    parser.add_argument("--run", type=Path, nargs="+", help="full runs: folders of results")
+    parser.add_argument("--figure", type=Path, help="where to draw the coverage, as PNG")
     parser.add_argument("--control", action="store_true", help="what earlier runs are worth")
     given = parser.parse_args()
     if given.control:
         _controls(small=given.small, n_samples=given.samples, shares=tuple(given.shares))
         return
-    answers = _answers(small=given.small, like=given.like)
-    n_prompts = int(answers.n_prompts.sum())
-    print(f"{len(answers.n_names):,} facts, {n_prompts:,} prompts, {given.samples} samples each\n")
-    _line("metric", "prompts", "full run", "interval in", "covers", "half-width", "SD", "bias / SD")
-    _line(*["---"] * 8)
-    for share in given.shares:
-        started = time.monotonic()
-        for row in coverage(answers, share, n_samples=given.samples).iter_rows(named=True):
-            _show(row, given.samples)
-        print(f"<!-- {share:.0%}: {time.monotonic() - started:.0f} s -->", flush=True)
+    drawn: dict[str, list[pl.DataFrame]] = {}
+    for title, covering in _tables(given):
+        print(f"{title}, {given.samples} samples each\n")
+        _line("metric", "prompts", "full run", "interval in", "covers", "half-width", "SD", "bias")
+        _line(*["---"] * 8)
+        for share in given.shares:
+            started = time.monotonic()
+            found = covering(share, n_samples=given.samples)
+            for row in found.iter_rows(named=True):
+                _show(row, given.samples)
+            print(f"<!-- {share:.0%}: {time.monotonic() - started:.0f} s -->", flush=True)
+            drawn.setdefault(title, []).append(found)
+    if given.figure:
+        _draw({title: pl.concat(each) for title, each in drawn.items()}, given.figure)
+
+
+class _Covering(Protocol):
+    def __call__(self, share: float, *, n_samples: int) -> pl.DataFrame: ...
+
+
+def _tables(given: argparse.Namespace) -> Iterator[tuple[str, _Covering]]:
+    """What is sampled: a title, and what counts how often it is covered."""
+    if given.run is None:
+        made = _answers(small=given.small, like=given.like)
+        n = int(made.n_prompts.sum())
+        yield f"{len(made.n_names):,} facts, {n:,} prompts", partial(coverage, made)
+        return
+    for path in given.run:
+        yield from _of_run(path)
+
+
+def _of_run(path: Path) -> Iterator[tuple[str, _Covering]]:
+    """The settings of a full run, or the one whose matched answers a file has."""
+    if path.is_file():
+        full = FullRun(pl.read_parquet(path))
+        yield f"{path.stem}: {full.answers.height:,} prompts", full.coverage
+        return
+    for branch in past.settings(path.name, past.record(str(path.parent), path.name)):
+        answers = branch.artifacts["matched"].read_all(METHODS[branch.method].measure.answers)
+        title = f"{branch}: {answers.height:,} prompts"
+        yield title, partial(FullRun(answers).coverage, seed=branch.seed)
+
+
+def _draw(coverage_of: Mapping[str, pl.DataFrame], path: Path) -> None:
+    """One panel per table: a point for each metric and share; the band is 93 to 97 %."""
+    figure = canvas(9.0, 3.6)
+    panels = figure.subplots(1, len(coverage_of), sharey=True, squeeze=False)[0]
+    for axes, (title, rows) in zip(panels, coverage_of.items(), strict=True):
+        known = rows.drop_nulls("covered")
+        metrics = known["metric"].unique(maintain_order=True).to_list()
+        axes.axhspan(93, 97, color="0.92", zorder=0)
+        parts = known.partition_by("share", maintain_order=True)
+        for number, (part, (colour, marker)) in enumerate(zip(parts, SERIES, strict=False)):
+            places = [metrics.index(each) + (number - 1) * 0.2 for each in part["metric"]]
+            label = f"{part['share'][0]:.0%} of the prompts" if axes is panels[0] else None
+            axes.plot(places, 100 * part["covered"], marker, ls="", color=colour, label=label)
+        axes.set_xticks(range(len(metrics)), metrics, rotation=40, ha="right", fontsize="small")
+        axes.set_title(title, fontsize="small")
+        axes.set_ylim(85, 101)
+    panels[0].set_ylabel("% of the intervals cover")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    figure.savefig(path, dpi=110, format="png")
 
 
 def _controls(*, small: bool, n_samples: int, shares: tuple[float, ...]) -> None:
-    """One row per earlier run and share: the interval of Acc@1 with it."""
+    """One row per earlier run, metric and share: the interval with it."""
     sizes = Sizes(12, 60, 20, 3) if small else Sizes(41, 600, 100, 4)
-    _line("control", "prompts", "covers", "half-width", "SD", "bias / SD", "worth")
-    _line(*["---"] * 7)
+    _line("control", "metric", "prompts", "covers", "half-width", "SD", "bias / SD", "worth")
+    _line(*["---"] * 8)
     for name, alike in (("the same model", None), *((f"alike {a}", a) for a in (0.9, 0.5, 0))):
         made, earlier = two_models(sizes, seed=1, alike=alike or 0.0)
         earlier = later(made, _CHANGED, seed=2) if alike is None else earlier
-        for row in gains(made, earlier, shares, n_samples=n_samples).iter_rows():
-            share, covered, half, sd, bias, gain = row
-            cells = f"{covered:.1%}", f"{half:.5f}", f"{sd:.5f}", f"{bias:+.2f}", f"x {gain:.2f}"
-            _line(name, f"{share:.0%}", *cells)
+        for metric in CONTROLLED:
+            rows = gains(made, earlier, shares, n_samples=n_samples, metric=metric)
+            for share, covered, half, sd, bias, gain in rows.iter_rows():
+                cells = f"{half:.5f}", f"{sd:.5f}", f"{bias:+.2f}", f"x {gain:.2f}"
+                _line(name, metric, f"{share:.0%}", f"{covered:.1%}", *cells)
 
 
 def _answers(*, small: bool, like: str | None) -> Made:

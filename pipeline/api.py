@@ -128,9 +128,19 @@ def score(*overrides: str, **fields: object) -> Results:
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     from pipeline.config.settings import load as settings
+
+    return scored(settings(written(*overrides, **fields)))
+
+
+def scored(asked: Run) -> Results:
+    """Measure the answers that a run whose settings are composed is given, and give its results.
+
+    Raises:
+        InputError: something that was given is wrong, or an answer fits no prompt.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     from pipeline.score import score as measure
 
-    asked = settings(written(*overrides, **fields))
     measure(asked)
     return load(f"{asked.results}/{asked.name}")
 

@@ -5,22 +5,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import polars as pl
-
 from operators.errors import DamagedFileError, InputError
 from pipeline.config.settings import Run
 from pipeline.config.target import Target, target
-from pipeline.execution.plan import Branch, Plan, planned
+from pipeline.costs.hours import paid_for
+from pipeline.execution.plan import Plan, planned
 from pipeline.execution.repair import repair
-from pipeline.execution.sampled import names, sampled
+from pipeline.execution.sampled import check, sampled
 from pipeline.execution.work import work
 from pipeline.results import control, estimates, journal, past, record, report
 from pipeline.results.control import Earlier
 from pipeline.results.narrowing import Narrowing
 from pipeline.run import compute, say_warnings
+from pipeline.score import check as check_answers
+from pipeline.score import make as make_here
 from pipeline.stages import remaining
-from pipeline.stages.estimate import Estimates, Given, estimated
-from pipeline.stages.match import Match
+from pipeline.stages.estimate import Estimates
 from pipeline.storage import uses
 
 _LOG = logging.getLogger("factsweep")
@@ -30,6 +30,7 @@ def estimate(settings: Run) -> Estimates:
     """Ask what of the budget is not answered yet, and estimate; tables of all settings.
 
     Everything that is answered stays in the artifacts of the full run, whose shards stay open.
+    Where another system's answers are given (`answers=`), those to the budget's prompts are taken.
 
     Raises:
         InputError: something that was given is wrong, or the results are those of a full run.
@@ -42,9 +43,14 @@ def estimate(settings: Run) -> Estimates:
             f"{store.where()} has a full run, and an estimate is not put in its place; give "
             "another run_name."
         )
+    if settings.answers is not None:
+        check_answers(settings)
+    settings = paid_for(settings)
+    check(settings)
     whole = planned(settings)
-    sampled(whole)  # refuses what has no parts
     earlier = control.controls(whole)
+    for each in earlier.values():
+        control.say_missing(each)
     with journal.kept(settings):
         if settings.target is None:
             found = _answered(whole, settings, earlier)
@@ -72,7 +78,7 @@ def _until_sure(whole: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
             latest = found._replace(estimates=rows)
             _LOG.info("%s: %s", branch.title, sentence)
             said = [*sentences, f"{branch.title}: {sentence}"]
-            together = _joined([*done, latest])
+            together = Estimates.joined([*done, latest])
             _write(whole, now, together, said, partial=more is not None)
         done, sentences = [*done, latest], said
     return together
@@ -99,34 +105,26 @@ def _answered(
     folders = [step.artifact.folder for step in plan.steps]
     uses.note(plan.store, uses.begun(run.name, run.results, folders))
     if titles is not None:
-        whole, plan = (
-            replace(each, branches=tuple(b for b in each.branches if b.title in titles))
-            for each in (whole, plan)
-        )
+        plan = replace(plan, branches=tuple(b for b in plan.branches if b.title in titles))
     renewed = Counter[str]()
     while True:
         try:
-            return _made(whole, plan, earlier)
+            return _made(plan, earlier)
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
 
 
-def _made(whole: Plan, plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
+def _made(plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
     """Make what is missing, and estimate."""
     if not _is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
-        compute(plan)
-    return _joined(
-        [
-            _setting(plan.run, branch, before, earlier.get(branch.title))
-            for branch, before in zip(plan.branches, whole.branches, strict=True)
-        ]
+        make = compute if plan.run.answers is None else make_here
+        make(plan)
+    return Estimates.joined(
+        control.estimated_setting(plan.run, branch, earlier.get(branch.title))
+        for branch in plan.branches
     )
-
-
-def _joined(parts: Sequence[Estimates]) -> Estimates:
-    return Estimates(*(pl.concat(tables) for tables in zip(*parts, strict=True)))
 
 
 def _write(
@@ -143,15 +141,3 @@ def _is_answered(plan: Plan) -> bool:
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
     return not any(remaining.left(work(plan)))
-
-
-def _setting(run: Run, branch: Branch, whole: Branch, earlier: Earlier | None) -> Estimates:
-    match = whole.step(whole.matched).stage
-    assert isinstance(match, Match)
-    assert branch.chosen is not None
-    whose = names(run, branch)
-    if earlier is None:
-        return estimated(match, branch.chosen, whose, of=run, setting=branch.setting)
-    earlier.check_prompts(branch.prompts)
-    given = Given(earlier.matched.folder, earlier.answers)
-    return estimated(match, branch.chosen, whose, of=run, setting=branch.setting, control=given)

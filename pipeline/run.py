@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError, reason
 from operators.methods.method import Method
+from pipeline.config.launch import KubeRay
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.execution import cause, cluster, dag, leaving, progress
@@ -31,7 +32,7 @@ from pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
-_LOGS_S = 15.0  # to fetch the log of an engine
+_LOGS_S = 15.0  # to fetch the logs of the engines
 _LOG = logging.getLogger("factsweep")
 
 
@@ -45,9 +46,18 @@ def run(settings: Run) -> pl.DataFrame:
         DecodingError: too many prompts have no answer; the results are written all the same.
         StoppedError: the user asked to stop; the next run resumes.
     """
+    check_asks(settings)
+    return measured(settings, compute)
+
+
+def check_asks(settings: Run) -> None:
+    """Refuse to ask an engine for answers that are given.
+
+    Raises:
+        InputError: it says which verb takes them.
+    """
     if settings.answers is not None:
         raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
-    return measured(settings, compute)
 
 
 def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
@@ -58,10 +68,7 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     if settings.budget is not None:
-        raise InputError(
-            f"budget={settings.budget}: only `factsweep run` asks a part of the prompts, since "
-            "verdicts, scores and baselines are of all of them; leave it out."
-        )
+        raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
     with journal.kept(settings):
@@ -187,13 +194,28 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
 
 def _keep_logs(settings: Run, tally: Any) -> None:
     """Put the engines' logs beside that of the run; one on a node that is gone is lost with it."""
+    lost = []
     try:
-        for number, (node, log) in enumerate(ray.get(tally.logs.remote(), timeout=_LOGS_S), 1):
-            there = NodeAffinitySchedulingStrategy(node, soft=False)
-            read = ray.remote(num_cpus=0, scheduling_strategy=there)(cause.whole_log)
-            journal.keep(settings, number, ray.get(read.remote(Path(log)), timeout=_LOGS_S))
+        known = ray.get(tally.logs.remote(), timeout=_LOGS_S)
+        reads = [_read_there(node, log) for node, log in known]
+        if reads:
+            ray.wait(reads, num_returns=len(reads), timeout=_LOGS_S)
+        for number, read in enumerate(reads, 1):
+            try:
+                journal.keep(settings, number, ray.get(read, timeout=0))
+            except ray.exceptions.RayError as error:
+                lost.append(reason(error))
     except (ray.exceptions.RayError, InputError) as error:
         _LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
+    if lost:
+        _LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])
+
+
+def _read_there(node: str, log: str) -> Any:
+    """The log of an engine, from its node; a future."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    read = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(cause.whole_log)
+    return read.remote(Path(log))
 
 
 def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any) -> dict[str, float]:
@@ -230,6 +252,12 @@ class _Start:
             logs = ray.get(self._tally.lives.remote("loading"))
             if logs:
                 found = f"{len(logs)} loading the model. See what hangs in {logs[0]}"
+            elif isinstance(self._settings.cluster.launch, KubeRay):
+                # Its pods may wait for hours for nodes, and are worth it.
+                found = cluster.room(self._settings)
+                _LOG.warning("no worker has come for %g seconds: %s; it waits on.", limit_s, found)
+                self._began = time.monotonic()
+                return
             else:
                 found = f"{cluster.room(self._settings)}. Free some, ask for less"
             error = DecodingError(

@@ -24,18 +24,24 @@ def score(run: Run) -> pl.DataFrame:
     Raises:
         InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
-    _check(run)
-    return measured(run, _make)
+    check(run)
+    return measured(run, make)
 
 
-def _make(plan: Plan) -> None:
+def make(plan: Plan) -> None:
+    """Make what is missing of a plan whose answers are given, in this process."""
     wait = plan.run.cluster.when_held == "wait"
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))
 
 
-def _check(run: Run) -> None:
+def check(run: Run) -> None:
+    """Refuse what cannot be measured of given answers.
+
+    Raises:
+        InputError: no file, several settings, or an encoder's.
+    """
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
     if run.method.ask.ability == FILL:

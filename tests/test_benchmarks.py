@@ -8,6 +8,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
+    "bench_curve.py": ["--samples", "2", "--shares", "0.01", "--figure", "/dev/null"],
     "bench_dump.py": ["--items", "400"],
     "bench_estimate.py": ["--samples", "20", "--shares", "0.05", "--small"],
     "bench_expand.py": ["--scale", "0.1"],

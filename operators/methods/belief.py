@@ -37,6 +37,7 @@ from operators.metrics.belief.knowledge_state import evidence, sampled_correctne
 from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
 from operators.metrics.comparing.pairing import Unit, unit_of
+from operators.metrics.sampled.paired import paired
 from operators.metrics.sampled.table import controls_of, estimates, scored, templates
 from operators.metrics.sampled.variance import variance
 from operators.prompts.expansion import expand
@@ -111,10 +112,12 @@ def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
 
 def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
     """The rows with `key` and `n_lemmas` of their column `text`."""
-    lemmas = normaliser.normalise(rows["text"]).alias("lemmas")
-    return rows.with_columns(lemmas).with_columns(
-        key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
+    distinct = rows.select("text").unique()
+    lemmas = normaliser.normalise(distinct["text"]).alias("lemmas")
+    keys = distinct.with_columns(lemmas).select(
+        "text", key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
     )
+    return rows.join(keys, on="text", how="left", nulls_equal=True, maintain_order="left")
 
 
 def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
@@ -314,7 +317,9 @@ METHOD = Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
         sampling=Sampling(
-            _estimated, controlled=True, targets=("acc_at_1", "one_word_ratio", "consist")
+            _estimated,
+            targets=("acc_at_1", "one_word_ratio", "consist"),
+            paired=paired,
         ),
     ),
     show=Show(

@@ -61,7 +61,8 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
-    return {"estimates": kamel_estimates(part.answers, queries, part.pairs, **drawn)}
+    of = (part.answers, queries, part.pairs)
+    return {"estimates": kamel_estimates(*of, **drawn, control=part.control)}
 
 
 def _report(result: Result) -> Report:

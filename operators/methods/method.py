@@ -166,7 +166,9 @@ class Part:
     """A part of the prompts, answered: what the full run is estimated from.
 
     `answers` is the first matched table, of all relations. `pairs` is what the full run asks of
-    each pair: relation_id, pair_id, n_names and n_templates, whose product are its prompts.
+    each pair: relation_id, pair_id, n_names and n_templates, whose product are its prompts, and
+    n_failed, how many of them are known to have no answer. A pair of which all have none is not
+    there.
     `control` gives what an earlier run answered to all prompts of a relation, matched; null: no run
     is given.
     """
@@ -187,14 +189,15 @@ class Sampling:
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
     table `estimates`, and may give `estimated_templates` and `variance` (`operators.schemas`),
     without model and benchmark; where it gives no setting, that of the run is put there.
-    `controlled` says whether it reads a control. `targets` are the metrics, of one row each, whose
-    interval may be asked to be narrow.
+    `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
+    gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
+    second's): metric, difference, ci_low and ci_high.
     """
 
     estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
     whole_pairs: bool = False
-    controlled: bool = False
     targets: tuple[str, ...] = ()
+    paired: Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True)

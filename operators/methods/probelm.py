@@ -59,7 +59,8 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
-    return {"estimates": probelm_estimates(part.answers, groups, part.pairs, **drawn)}
+    of = (part.answers, groups, part.pairs)
+    return {"estimates": probelm_estimates(*of, **drawn, control=part.control)}
 
 
 def _report(result: Result) -> Report:

@@ -37,6 +37,16 @@ def relation(prompts: pl.DataFrame) -> Relation:
     return Relation(pairs, templates, whole == prompts.height and fits)
 
 
+def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
+    """What the full run asks of each pair: pair_id, n_names, relation_id, n_templates."""
+    return pl.concat(
+        each.pairs.with_columns(
+            relation_id=pl.lit(name), n_templates=pl.lit(len(each.templates), pl.Int64)
+        )
+        for name, each in relations.items()
+    )
+
+
 def chosen(
     relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:

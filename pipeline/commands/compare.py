@@ -1,13 +1,15 @@
 """The verb `compare`: two settings of past runs, fact by fact."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.commands.arguments import PLACES, Parser, others, places
 from pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
+    from operators.methods.method import Report
+    from operators.metrics.comparing.verdict import Verdict
     from pipeline.results.compare import Comparison
     from pipeline.results.pairs import Pair
 
@@ -46,11 +48,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _compare(asked: argparse.Namespace) -> int:
     from operators import names
-    from operators.tables.formats.markdown import markdown
     from pipeline.results import compare_estimates
-    from pipeline.results.compare import compared, settings
-    from pipeline.storage.store import Store
-    from pipeline.storage.tables import drop_reports, write_report
+    from pipeline.results.compare import settings
 
     runs = asked.first, asked.second
     for name in runs:
@@ -59,60 +58,82 @@ def _compare(asked: argparse.Namespace) -> int:
     results = places(asked)["results"]
     out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
     if compare_estimates.concerns(*runs, results):
-        return _compare_estimates(asked, given, results, out)
-    outcomes: set[str] = set()
-    folders = []
-    for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
-        pair = found.pair
-        folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
-        store = Store(f"{out}/{folders[-1]}")
-        write_report(store, found.report)
-        one, other = pair.names
-        print("\n" * bool(outcomes), end="")
-        print(f"{other} against {one} on {pair.first.benchmark}: {found.paired}\n")
-        _print_differing(pair)
-        print(shown(markdown(found.report.tables["headline"])))
-        print(shown(markdown(found.report.tables["moves"])))
-        print(f"{found.verdict.outcome}: {found.verdict.reason}")
-        print(lost_and_gained(found.lost, found.n_gained))
-        print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
-        outcomes.add(found.verdict.outcome)
-    drop_reports(Store(out), besides=folders)
+        said = _estimates(asked, given, results)
+    else:
+        said = _full_runs(asked, given, results)
+    outcomes = _written(said, out)
     return _exit_code(outcomes) if asked.gate else 0
 
 
-def _compare_estimates(
-    asked: argparse.Namespace, given: "Comparison", results: str, out: str
-) -> int:
+class _Said(NamedTuple):
+    """What is said of two settings: tables by name, sentences below the verdict, files."""
+
+    pair: "Pair"
+    report: "Report"
+    verdict: "Verdict"
+    paired: str
+    tables: Sequence[str]
+    below: Sequence[str]
+    files: str
+
+
+def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
+    from pipeline.results.compare import compared
+
+    runs = asked.first, asked.second
+    for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
+        yield _Said(
+            found.pair,
+            found.report,
+            found.verdict,
+            f": {found.paired}",
+            ["headline", "moves"],
+            [lost_and_gained(found.lost, found.n_gained)],
+            "tables, facts gained and lost, figure, raw numbers",
+        )
+
+
+def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
     """Compare runs of which one asked a part of its prompts, or both."""
     from operators.errors import InputError
-    from operators.tables.formats.markdown import markdown
     from pipeline.results.compare_estimates import compared
-    from pipeline.storage.store import Store
-    from pipeline.storage.tables import drop_reports, write_report
 
     if asked.by is not None:
         raise InputError(
             f"--by {asked.by} pairs prompts or facts, and estimates are of a part of the prompts; "
             "leave it out, or compare full runs."
         )
+    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
+        files = "tables, raw numbers"
+        yield _Said(
+            found.pair, found.report, found.verdict, f". {found.mark}", ["headline"], [], files
+        )
+
+
+def _written(comparisons: Iterable[_Said], out: str) -> set[str]:
+    """Write and print comparisons as they are made; their outcomes."""
+    from operators.tables.formats.markdown import markdown
+    from pipeline.storage.store import Store
+    from pipeline.storage.tables import drop_reports, write_report
+
     outcomes: set[str] = set()
     folders = []
-    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
-        pair = found.pair
+    for said in comparisons:
+        pair = said.pair
         folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
         store = Store(f"{out}/{folders[-1]}")
-        write_report(store, found.report)
+        write_report(store, said.report)
         one, other = pair.names
         print("\n" * bool(outcomes), end="")
-        print(f"{other} against {one} on {pair.first.benchmark}. {found.mark}\n")
+        print(f"{other} against {one} on {pair.first.benchmark}{said.paired}\n")
         _print_differing(pair)
-        print(shown(markdown(found.report.tables["headline"])))
-        print(f"{found.verdict.outcome}: {found.verdict.reason}")
-        print(f"tables, raw numbers: {store.where()}/")
-        outcomes.add(found.verdict.outcome)
+        for name in said.tables:
+            print(shown(markdown(said.report.tables[name])))
+        print(f"{said.verdict.outcome}: {said.verdict.reason}")
+        print(*said.below, f"{said.files}: {store.where()}/", sep="\n")
+        outcomes.add(said.verdict.outcome)
     drop_reports(Store(out), besides=folders)
-    return _exit_code(outcomes) if asked.gate else 0
+    return outcomes
 
 
 def _print_differing(pair: "Pair") -> None:

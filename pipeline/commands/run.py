@@ -4,11 +4,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from operators.errors import StoppedError
 from operators.wording import count
 from pipeline.commands.arguments import Parser, places
 from pipeline.commands.shown import shown
+
+if TYPE_CHECKING:
+    from pipeline.config.settings import Run
 
 _EXAMPLES = {
     "run": [
@@ -21,7 +25,10 @@ _EXAMPLES = {
     "status": ["factsweep status sweep=demo", "factsweep status sweep=demo --watch"],
     "verify": ["factsweep verify sweep=demo", "factsweep verify --all artifacts=/srv/artifacts"],
     "prompts": ["factsweep prompts prompt=4-template --out prompts.jsonl"],
-    "score": ["factsweep score answers=mine.jsonl prompt=4-template run_name=mine"],
+    "score": [
+        "factsweep score answers=mine.jsonl prompt=4-template run_name=mine",
+        "factsweep score answers=mine.jsonl prompt=4-template sweep=estimate budget=5%",
+    ],
 }
 
 
@@ -74,6 +81,14 @@ def execute(asked: argparse.Namespace) -> int:
 
         print(shown(f"\n{api.done(settings)}"))
         return 0
+    from pipeline.run import check_asks
+
+    check_asks(settings)
+    return _estimate(settings)
+
+
+def _estimate(settings: "Run") -> int:
+    """Estimate from a part of the prompts, and print what the full run would give."""
     from operators.tables.runs.estimates import written
     from pipeline.estimate import estimate
 
@@ -93,8 +108,12 @@ def _prompts(asked: argparse.Namespace) -> int:
 
 def _score(asked: argparse.Namespace) -> int:
     from pipeline import api
+    from pipeline.config.settings import load
 
-    print(shown(f"\n{api.score(*asked.overrides)}"))
+    settings = load(asked.overrides)
+    if settings.budget is not None:
+        return _estimate(settings)
+    print(shown(f"\n{api.scored(settings)}"))
     return 0
 
 
@@ -113,11 +132,12 @@ def _plan(asked: argparse.Namespace) -> int:
 
 def _status(asked: argparse.Namespace) -> int:
     from pipeline.config.settings import load
+    from pipeline.costs.hours import paid_for
     from pipeline.execution.status import status
 
     if asked.watch:
         return _watch(asked.overrides)
-    for line in status(load(asked.overrides)):
+    for line in status(paid_for(load(asked.overrides))):
         print(line)
     return 0
 

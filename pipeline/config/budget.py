@@ -2,19 +2,22 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from operators.errors import InputError
 
-_TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>%|k|M)?")
+_TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<unit>%|k|M)?|\s*(?P<of>GPU|core)-hours?)")
 _TIMES = {None: 1, "k": 1000, "M": 1_000_000}
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A share of the prompts (0 to 1), or a number of them; the other is null."""
+    """A share of the prompts (0 to 1), a number of them, or hours of a `unit`; others are null."""
 
     share: float | None
     n_prompts: int | None
+    hours: float | None = None
+    unit: Literal["GPU", "core"] | None = None
 
     def of(self, n_prompts: int) -> int:
         """How many of so many prompts it is."""
@@ -29,16 +32,20 @@ def budget(given: str | int) -> Budget:
     Raises:
         InputError: it is none.
 
-    >>> budget("1%"), budget("100k"), budget(5000).n_prompts
-    (Budget(share=0.01, n_prompts=None), Budget(share=None, n_prompts=100000), 5000)
+    >>> budget("1%").share, budget("100k").n_prompts, budget(5000).n_prompts
+    (0.01, 100000, 5000)
+    >>> budget("1.5 GPU-hours").hours, budget("1 core-hour").unit
+    (1.5, 'core')
     """
     found = _TEXT.fullmatch(str(given))
     number = float(found["number"]) if found else 0.0
     if not found or number <= 0 or (found["unit"] == "%" and number > 100):
         raise InputError(
-            f"budget={given}; it must be a share of the prompts such as 1%, or a number of them "
-            "such as 5000 or 100k."
+            f"budget={given}; it must be a share of the prompts such as 1%, a number of them such "
+            "as 5000 or 100k, or hours such as 2 GPU-hours or 10 core-hours."
         )
+    if found["of"]:
+        return Budget(None, None, number, "GPU" if found["of"] == "GPU" else "core")
     if found["unit"] == "%":
         return Budget(number / 100, None)
     return Budget(None, round(number * _TIMES[found["unit"]]))

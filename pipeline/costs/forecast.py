@@ -3,28 +3,31 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from operators.cost import predict
 from operators.datasets.facts import Facts
 from operators.prompts.expansion import Expansion
 from operators.prompts.prefixes import n_shared
 from operators.tables.formats.markdown import markdown
 from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
-from pipeline.config.budget import budget
+from operators.wording import count
 from pipeline.config.settings import Model, Run
 from pipeline.costs import rates
+from pipeline.costs.hours import paid_for
 from pipeline.execution import cluster
 from pipeline.execution.budget import paid
-from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Branch, Plan, planned, warnings
+from pipeline.execution.cluster import gpus_per_engine
+from pipeline.execution.plan import Branch, Plan, warnings
 from pipeline.execution.progress import clock
+from pipeline.execution.sampled import asked, n_unanswered
 from pipeline.execution.work import branch_work
 from pipeline.inputs import catalog, models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages import knowledge_base, remaining
+from pipeline.stages.choose import Choose, Chosen
 from pipeline.stages.question import Question, room
 from pipeline.stages.sharding import ends
 from pipeline.storage.artifact import Artifact
@@ -46,12 +49,17 @@ class Forecast:
 
     `anew` says in what earlier answers differ, if there are some that differ in little.
 
+    Of a budget all figures are those of its prompts, which are some of the `whole` setting's;
+    `needed` has the ids of those that an engine is asked.
+
     `asked` counts the prompts that an engine is asked, by stage, `asked_tokens` their tokens;
     `left` the answers that are not there yet, or what another stage has to go through.
     """
 
     branch: Branch
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
+    whole: int = 0
+    needed: list[pl.DataFrame] = field(default_factory=list)
     pairs: int = 0
     duplicates: int = 0
     too_long: set[str] = field(default_factory=set)  # their ids
@@ -67,7 +75,8 @@ class Forecast:
 
 def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and count what is complete."""
-    plan = planned(run)
+    plan = asked(paid_for(run))
+    run = plan.run
     entry = catalog.entry(run.benchmark.data)
     facts = facts_stage.read(run.benchmark, entry)
     if run.method.ask.knowledge_base:
@@ -99,13 +108,46 @@ def _anew(answers: Artifact, recipes: Recipes) -> list[str]:
 
 def _setting(plan: Plan, branch: Branch, facts: Facts) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
+    part = _part(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
-        figures.prompts[expansion.relation_id] = expansion.prompts.height
-        figures.shards += len(ends(expansion.prompts.height, run.cluster.rows_per_shard))
-        figures.duplicates += expansion.prompts["same_as"].count()
+        rows, name = expansion.prompts, expansion.relation_id
+        last = ends(rows.height, run.cluster.rows_per_shard)
+        figures.whole += rows.height
+        if part is None:
+            figures.prompts[name] = rows.height
+            figures.shards += len(last)
+            figures.duplicates += rows["same_as"].count()
+        else:
+            found = part.stage.of(part.chosen.asked[name], rows)
+            needed = found.group_by(prompt_id="source_id").agg(pl.min("block"))
+            figures.prompts[name] = found.height
+            places = rows.with_row_index("place").join(needed, on="prompt_id", how="semi")["place"]
+            figures.shards += len(set(np.searchsorted(last, places.to_numpy(), side="right")))
+            figures.duplicates += found.height - needed.height
+            figures.needed.append(needed)
         _count(plan, figures, expansion)
     _look(plan.run, figures)
     return figures
+
+
+class _Part(NamedTuple):
+    """What a budget asks of a setting, and what chooses it."""
+
+    stage: Choose
+    chosen: Chosen
+
+
+def _part(run: Run, branch: Branch, facts: Facts) -> _Part | None:
+    """What a budget asks of a setting; null: there is none."""
+    if branch.chosen is None:
+        return None
+    stage = branch.step(branch.chosen).stage
+    assert isinstance(stage, Choose)
+    known = {
+        each.relation_id: stage.known(each.relation_id, each.prompts)
+        for each in run.method.ask.expand(facts, branch.setting, seed=run.seed)
+    }
+    return _Part(stage, stage.chosen(known))
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
@@ -113,6 +155,9 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
     # One question of each table: all blocks of samples are asked alike.
     for question in {question.table: question for _, question in figures.branch.asked()}.values():
         rows = question.asked(expansion.of(question.source))
+        if figures.branch.chosen is not None:  # a budget is asked block after block
+            rows = rows.join(figures.needed[-1], on="prompt_id", maintain_order="left")
+            rows = rows.sort("block", maintain_order=True)
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
             tokenizer = models.tokenizer(plan.weights)
             ids = whole = question.task.token_ids(tokenizer, part["text"].to_list())
@@ -149,23 +194,26 @@ def _name_tokens(
 
 def _look(run: Run, figures: Forecast) -> None:
     """Count what of the work is not there."""
-    branch, n = figures.branch, sum(figures.prompts.values())
-    unanswered = _unanswered(run, branch)
+    branch = figures.branch
+    unanswered = _unanswered(run, figures)
     for step in branch.steps:
         artifact, question = step.artifact, step.question
         if question is not None:
             missing = unanswered.get(artifact.folder, figures.asked[artifact.stage])
             figures.left[artifact.stage] += missing * question.task.answers_per_prompt
         else:
-            whole = figures.pairs if step in branch.sources() else n
+            whole = figures.pairs if step in branch.sources() else figures.whole
             figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
 
 
-def _unanswered(run: Run, branch: Branch) -> dict[str, int]:
+def _unanswered(run: Run, figures: Forecast) -> dict[str, int]:
     """How many prompts of each artifact have no answer yet, where that is known."""
+    branch = figures.branch
     complete = {each.folder: 0 for each in branch.answered() if each.is_complete()}
     if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
         return complete
+    if branch.chosen is not None:
+        return {branch.answers.folder: n_unanswered(run, branch, pl.concat(figures.needed))}
     found = {each.folder: 0 for each in branch.answered()}
     items = list(branch_work(run, branch))
     for item, n in zip(items, remaining.left(items), strict=True):
@@ -192,22 +240,20 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 
 
 def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
-    """What a budget asks of each setting; all else in the plan is of the full run."""
-    of = budget(str(run.budget))
+    """What a budget is of each setting; all figures of the plan are those of its prompts."""
     for figures in forecasts:
         n = sum(figures.prompts.values())
-        asked = of.of(n)
-        tokens = asked / max(1, n) * figures.tokens
         yield (
-            f"budget          {run.budget}: at most {asked:,} of {n:,} prompts of "
-            f"{figures.branch.title}, some {tokens:,.0f} tokens before prefixes are shared"
+            f"budget          {run.budget}: {n:,} of {count(figures.whole, 'prompt')} of "
+            f"{figures.branch.title}"
         )
-        if asked < 2 * figures.pairs:
+        if n < 2 * figures.pairs:
             yield (
                 f"                too few to ask each of {figures.pairs:,} facts twice: only some "
                 "facts are asked, and the fluctuation cannot be estimated"
             )
-    yield "                what follows is of the full run, which a larger budget grows into"
+    if run.target is not None:
+        yield f"                and then more, until {run.target}: the plan is of the first look"
 
 
 def _model_line(run: Run) -> str:
@@ -250,6 +296,8 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
         yield f"  name tokens     at most {figures.name_tokens:,} behind the prompts"
     shared = figures.shared_tokens / tokens
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
+    if figures.branch.chosen is not None:
+        yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
     yield f"  shards          {figures.shards:,}"
     for stage, n in figures.asked.items():
         yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
@@ -300,8 +348,7 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     if left.is_empty():
         yield "time            nothing is left to do"
         return
-    costs = predict(left, rates.known(plan), place)
-    costs = _as_given(costs, plan.run) if plan.run.cluster.answers_per_s else costs
+    costs = rates.predicted(plan, left)
     yield markdown(_table(costs, gpus=place.gpus))
     yield _time_line(plan.run, costs, left)
 
@@ -317,22 +364,6 @@ def _left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
             row = {"stage": stage, "setting": setting, "model": model}
             rows[stage, setting] = {**row, "answers": figures.left[stage]}
     return pl.DataFrame(list(rows.values()), schema=_WORK).filter(pl.col("answers") > 0)
-
-
-def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """The costs of engines by the rate that was given."""
-    given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
-    seconds = pl.col("answers") / given
-    engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
-    changed = {
-        "seconds": seconds,
-        "gpu_hours": seconds * gpus / 3600,
-        "core_hours": seconds * hardware(run).cores / 3600,
-        "basis": pl.lit(f"{given:g} answers/s of an engine, given"),
-    }
-    return costs.with_columns(
-        pl.when(engine).then(value).otherwise(name).alias(name) for name, value in changed.items()
-    )
 
 
 def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
@@ -353,14 +384,8 @@ def _time_line(run: Run, costs: pl.DataFrame, left: pl.DataFrame) -> str:
     if engines.is_empty():
         return "time            nothing is left to decode; what is left needs no engine"
     known = engines.drop_nulls("seconds")
-    computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
-    fix = (
-        f"{', '.join(never)} of {run.model.name}{computed} were never measured on "
-        f"{rates.place(run).engine}; "
-        "measure a minute of them with `factsweep plan … --calibrate`, or give "
-        "cluster.answers_per_s=<of one replica>"
-    )
+    fix = rates.unknown(run, never)
     if known.is_empty() and never:
         return f"time            unknown: {fix}"
     gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))

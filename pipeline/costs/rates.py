@@ -7,18 +7,18 @@ $FACTSWEEP_HOME/rates/<…>.json  what `plan --calibrate` measured from this mac
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import polars as pl
 
-from operators.cost import SPENT, Place
+from operators.cost import SPENT, Place, predict
 from operators.errors import DamagedFileError
 from pipeline.config import folders
 from pipeline.config.home import home
 from pipeline.config.settings import Run
 from pipeline.costs.spending import from_csv, spent, spent_so_far
-from pipeline.execution.cluster import hardware
+from pipeline.execution.cluster import gpus_per_engine, hardware
 from pipeline.execution.plan import Plan
 from pipeline.machine import processor
 from pipeline.machine.checkout import commit
@@ -70,6 +70,39 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
             store.put(name, seal({"rows": dated.to_dicts()}, name))
         except DamagedFileError:
             _LOG.warning("%s is no file: what the run measured is not kept.", store.where(name))
+
+
+def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
+    """What work takes, by what was measured, or by the rate that was given (`operators.cost`)."""
+    costs = predict(work, known(plan), place(plan.run))
+    return _as_given(costs, plan.run) if plan.run.cluster.answers_per_s else costs
+
+
+def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """The costs of engines by the rate that was given."""
+    given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
+    seconds = pl.col("answers") / given
+    engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
+    changed = {
+        "seconds": seconds,
+        "gpu_hours": seconds * gpus / 3600,
+        "core_hours": seconds * hardware(run).cores / 3600,
+        "basis": pl.lit(f"{given:g} answers/s of an engine, given"),
+    }
+    return costs.with_columns(
+        pl.when(engine).then(value).otherwise(name).alias(name) for name, value in changed.items()
+    )
+
+
+def unknown(run: Run, stages: Sequence[str]) -> str:
+    """That some stages were never measured, and what to do."""
+    computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
+    return (
+        f"{', '.join(stages)} of {run.model.name}{computed} were never measured on "
+        f"{place(run).engine}; "
+        "measure a minute of them with `factsweep plan … --calibrate`, or give "
+        "cluster.answers_per_s=<of one replica>"
+    )
 
 
 def place(run: Run) -> Place:

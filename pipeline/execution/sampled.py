@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import polars as pl
+
 from operators.errors import InputError
 from pipeline.config.budget import Budget, budget
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, Step
+from pipeline.execution.plan import Branch, Plan, Step, planned
+from pipeline.execution.work import branch_work
+from pipeline.stages import remaining
 from pipeline.stages.choose import Choose
 from pipeline.storage.artifact import Artifact
 
@@ -17,13 +21,34 @@ def sampled(plan: Plan) -> Plan:
         InputError: the benchmark is none of which parts are asked.
     """
     run = plan.run
+    check(run)
+    of = budget(str(run.budget))
+    assert of.hours is None, "hours are prompts by now"
+    return replace(plan, branches=tuple(_part(run, each, of) for each in plan.branches))
+
+
+def check(run: Run) -> None:
+    """Refuse a budget of what is not asked in part.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
     if run.budget is None or run.method.measure.sampling is None:
         raise InputError(
             f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
             "this model; leave it out. Decoders on MyriadLAMA, KAMEL and PRobELM are."
         )
-    of = budget(run.budget)
-    return replace(plan, branches=tuple(_part(run, each, of) for each in plan.branches))
+
+
+def asked(run: Run) -> Plan:
+    """What a run asks: the part of its budget, or all."""
+    plan = planned(run)
+    return plan if run.budget is None else sampled(plan)
+
+
+def n_unanswered(run: Run, branch: Branch, needed: pl.DataFrame) -> int:
+    """How many of some prompts of a setting have no answer yet, nor a reason why they have none."""
+    return remaining.n_lacking(list(branch_work(run, replace(branch, chosen=None))), needed)
 
 
 def _part(run: Run, branch: Branch, of: Budget) -> Branch:

@@ -1,12 +1,14 @@
 """status: what is complete, read from listings and manifests alone."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from operators.errors import DamagedFileError
+from operators.wording import count
 from pipeline.config.settings import Run
 from pipeline.execution import progress
-from pipeline.execution.plan import Branch, Step, planned
+from pipeline.execution.plan import Branch, Step
+from pipeline.execution.sampled import asked, n_unanswered
 from pipeline.storage import lease
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import listed
@@ -15,23 +17,25 @@ from pipeline.storage.shard import Footer, numbers
 
 def status(settings: Run) -> Iterator[str]:
     """One line per stage and setting: done, partial, missing or damaged; its speed, its writer."""
-    for branch in planned(settings).branches:
+    for branch in asked(settings).branches:
         yield branch.title
         for step in branch.steps:
             artifact = step.artifact
-            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(step, branch)}"
+            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(step, branch, settings)}"
 
 
-def _state(step: Step, branch: Branch) -> str:
+def _state(step: Step, branch: Branch, run: Run) -> str:
     try:
         found = next(listed(step.artifact), None)
-        return _progress(step, branch) if found is None else f"damaged: {found.sentence}"
+        return _progress(step, branch, run) if found is None else f"damaged: {found.sentence}"
     except DamagedFileError as error:
         return f"damaged: {error}"
 
 
-def _progress(step: Step, branch: Branch) -> str:
+def _progress(step: Step, branch: Branch, run: Run) -> str:
     artifact, question = step.artifact, step.question
+    if question is not None and branch.chosen is not None and branch.chosen.is_complete():
+        return _of_budget(branch, run)
     if artifact.is_complete():
         return "done"
     if question is None or not branch.prompts.is_complete():
@@ -41,20 +45,41 @@ def _progress(step: Step, branch: Branch) -> str:
     if not done and not chunks:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
     rows = sum(shards.get(shard, 0) for shard in done) + sum(each.rows for each in chunks)
-    counts = Counter[str]()
-    for each in (*artifact.counts(artifact.stage).values(), *(each.counts for each in chunks)):
-        counts.update(numbers(each))
     parts = [
         f"partial: {len(done):,} of {len(shards):,} shards",
         f"{rows:,} of {sum(shards.values()):,} prompts",
-        f"{sum(artifact.footer('errors', each).rows for each in artifact.shards('errors'))} errors",
     ]
+    return " · ".join([*parts, *_spent(artifact, chunks)])
+
+
+def _of_budget(branch: Branch, run: Run) -> str:
+    """How much of a budget is answered; what else is answered is left out."""
+    assert branch.chosen is not None
+    artifact, needed = branch.answers, branch.chosen.read_all("needed")
+    shards = sum(rows > 0 for rows in branch.chosen.rows("needed").values())
+    left = needed.height
+    if branch.admitted.is_complete():
+        left = n_unanswered(run, branch, needed)
+    state = "done" if not left else "missing" if left == needed.height else "partial"
+    budget = f"{count(needed.height, 'prompt')} of the budget in {count(shards, 'shard')}"
+    parts = [f"{state}: {needed.height - left:,} of {budget}"]
+    return " · ".join([*parts, *_spent(artifact, _chunks(artifact))])
+
+
+def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
+    """What an engine that is not done has met and taken, and who writes."""
+    counts = Counter[str]()
+    for each in (*artifact.counts(artifact.stage).values(), *(each.counts for each in chunks)):
+        counts.update(numbers(each))
+    errors = sum(artifact.footer("errors", each).rows for each in artifact.shards("errors"))
+    if counts:
+        yield f"{errors} errors"
     if counts["seconds"]:
-        parts += ["an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))]
-        parts += [f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"] if counts["gpu_seconds"] else []
+        yield "an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))
+        if counts["gpu_seconds"]:
+            yield f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"
     if (holder := lease.holder(artifact.store, artifact.folder)) is not None:
-        parts += [f"written by {holder}"]
-    return " · ".join(parts)
+        yield f"written by {holder}"
 
 
 def _chunks(artifact: Artifact) -> list[Footer]:

@@ -42,6 +42,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     Raises:
         InputError: there is no such run, it is not whole, or its artifacts are gone.
     """
+    _check_whole(results, run)
     verdict = _verdict(results, run)
     names = past.runs(results, run)
     branches = past.branches(results, names)
@@ -123,6 +124,19 @@ def _verdict(results: str, run: str) -> str | None:
             "run it again, then accept it."
         )
     return None
+
+
+def _check_whole(results: str, run: str) -> None:
+    """Refuse what asked a part of its prompts.
+
+    Raises:
+        InputError: it names the run.
+    """
+    if parts := past.estimated(results, run):
+        raise InputError(
+            f"{parts[0]} in {results} has estimates from a part of the prompts, and a baseline is "
+            "of all of them; run it with budget=null, then accept that."
+        )
 
 
 def _check(branch: PastBranch) -> None:

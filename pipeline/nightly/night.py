@@ -15,6 +15,7 @@ from pydantic import Field
 
 from operators.errors import InputError
 from operators.methods.ability import ABILITIES
+from operators.methods.method import Report
 from operators.metrics.comparing.verdict import Outcome
 from operators.names import check_run, folded
 from pipeline.config import folders
@@ -24,12 +25,13 @@ from pipeline.config.settings import Run
 from pipeline.config.settings import load as load_run
 from pipeline.config.suggestion import suggestion
 from pipeline.config.typed import build
-from pipeline.nightly import baseline
+from pipeline.estimate import estimate
+from pipeline.nightly import baseline, part
 from pipeline.nightly.baseline import Baseline
-from pipeline.results import past
+from pipeline.results import compare_estimates
 from pipeline.results.compare import Compared, Comparison, compared
 from pipeline.results.compare import settings as comparison_settings
-from pipeline.results.pairs import relations
+from pipeline.results.pairs import Pair, relations
 from pipeline.results.past import PastBranch
 from pipeline.run import run as compute
 from pipeline.score import score
@@ -84,7 +86,7 @@ class Judged:
     """The verdict on one setting, and its evidence.
 
     `reused`: nothing that the answers are made of has changed since the baseline, and they are its
-    own; only the canary's were decoded again.
+    own; only the canary's were decoded again. `estimate`: of which part of the prompts it is.
     """
 
     run: str
@@ -97,6 +99,7 @@ class Judged:
     lost: tuple[str, ...] = ()
     n_gained: int = 0
     tables: str | None = None
+    estimate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
+        part.check(run)
         if any(folded(other.name) == folded(folder) for other in found.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         found[measured] = _named(run, given, folder, str(day))
@@ -163,7 +167,8 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
 
 
 def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
-    repeats: Literal["all", "canary"] = "all" if given.fresh else "canary"
+    anew = given.fresh or run.budget is not None
+    repeats: Literal["all", "canary"] = "all" if anew else "canary"
     decoding = replace(run.decoding, repetition=day, repeats=repeats)
     return replace(run, name=name, decoding=decoding)
 
@@ -180,11 +185,10 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     given = load(name)
     comparison = comparison_settings(given.comparison)
     tonight = runs(name, overrides, day)
-    for run in tonight:
-        measure = score if run.answers else compute
-        measure(run)
     results = tonight[0].results
     accepted = baseline.history(label(name), results)[-1:]
+    for run in tonight:
+        _measure(run, accepted)
     pairs = [_paired(run, accepted) for run in tonight]
     judged = [
         each
@@ -206,6 +210,18 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     return found
 
 
+def _measure(run: Run, accepted: Sequence[Baseline]) -> None:
+    """Ask what a run asks; a part of its prompts with the baseline as its control."""
+    if run.budget is None:
+        measure = score if run.answers else compute
+        measure(run)
+    elif (against := _against(run, accepted)) is None:
+        estimate(run)
+    else:
+        before = baseline.settings(accepted[0], against, run.results)
+        estimate(part.controlled(run, against, before))
+
+
 @dataclass(frozen=True)
 class _Pair:
     """A run of tonight, and the run of the baseline that measured the same; settings by name."""
@@ -220,51 +236,83 @@ class _Pair:
         """The settings that both measured."""
         return [setting for setting in self.before if setting in self.tonight]
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The baseline, the run, and where both are."""
+        return self.against, self.run.name, self.run.results
+
 
 def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
     """The run with its baseline; null: none is accepted."""
-    measured = baseline.measured(run.model.name, run.benchmark.name)
-    against = accepted[0].runs.get(measured) if accepted else None
+    against = _against(run, accepted)
     if against is None:
         return None
     before = baseline.settings(accepted[0], against, run.results)
-    return _Pair(run, _settings(run.results, run.name), against, before)
+    return _Pair(run, part.settings(run), against, before)
 
 
-def _settings(results: str, run: str) -> dict[str, PastBranch]:
-    return {branch.setting: branch for branch in past.branches(results, [run])}
+def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:
+    """The accepted run that measured the same; null: there is none."""
+    measured = baseline.measured(run.model.name, run.benchmark.name)
+    return accepted[0].runs.get(measured) if accepted else None
 
 
 def _unheld(run: Run) -> Iterator[Judged]:
     """The verdict on a run where no baseline is accepted."""
     measured = baseline.measured(run.model.name, run.benchmark.name)
-    for setting in _settings(run.results, run.name):
-        reason = f"no baseline of {measured} is accepted yet"
-        yield Judged(run.name, setting, "not enough evidence", reason)
+    reason = f"no baseline of {measured} is accepted yet"
+    reason += part.NO_BASELINE if run.budget is not None else ""
+    for setting, mark in part.marks(run).items():
+        yield Judged(run.name, setting, "not enough evidence", reason, estimate=mark)
 
 
 def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
     run, reason = pair.run, f"the baseline {pair.against} did not measure it"
-    shared = set(pair.shared)
-    if not _relations(pair.before) & _relations(pair.tonight):
+    shared, estimated = set(pair.shared), run.budget is not None
+    if not estimated and not _relations(pair.before) & _relations(pair.tonight):
         reason = f"the baseline {pair.against} measured other relations; accept a new one"
         shared = set()
-    names = pair.against, run.name, run.results
-    for found in compared(*names, comparison, anyway=True) if shared else ():
-        folder = f"{run.name.partition('/')[0]}/compare/{run.name.partition('/')[2]}"
-        folder = f"{run.results}/{folder}-{found.setting.replace(' ', '-')}"
-        write_report(Store(folder), found.report)
-        yield _judge(pair, found, given.max_flip_rate, folder)
-    for setting in pair.tonight:
+    if shared:
+        yield from _estimated(pair, comparison) if estimated else _whole(pair, given, comparison)
+    for setting, mark in part.marks(run).items():
         if setting not in shared:
-            yield Judged(run.name, setting, "not enough evidence", reason, pair.against)
+            outcome: Outcome = "not enough evidence"
+            yield Judged(run.name, setting, outcome, reason, pair.against, estimate=mark)
+
+
+def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
+    """The verdicts on full runs of the settings that both measured."""
+    for found in compared(*pair.names, comparison, anyway=True):
+        where = _write(pair, found.setting, found.report)
+        yield _judge(pair, found, given.max_flip_rate, where)
+
+
+def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
+    """The verdicts on estimates of the settings that both measured."""
+    marks = part.marks(pair.run)
+    for found in compare_estimates.compared(*pair.names, comparison, anyway=True):
+        setting = found.pair.title
+        where = _write(pair, setting, found.report)
+        outcome, reason = found.verdict.outcome, found.verdict.reason
+        if other := _asked_otherwise(found.pair):
+            outcome, reason = "not enough evidence", other
+        name, against, mark = pair.run.name, pair.against, marks[setting]
+        yield Judged(name, setting, outcome, reason, against, tables=where, estimate=mark)
+
+
+def _write(pair: _Pair, setting: str, report: Report) -> str:
+    """Write the tables of a comparison; returns where."""
+    night, _, run = pair.run.name.partition("/")
+    store = Store(f"{pair.run.results}/{night}/compare/{run}-{setting.replace(' ', '-')}")
+    write_report(store, report)
+    return store.where()
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
     return set.union(*map(relations, branches.values()))
 
 
-def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> Judged:
+def _judge(pair: _Pair, found: Compared, max_flip_rate: float, where: str) -> Judged:
     answers = [each[found.setting].answers for each in (pair.before, pair.tonight)]
     outcome, reason = judge(found, max_flip_rate)
     return Judged(
@@ -277,17 +325,14 @@ def _judge(pair: _Pair, found: Compared, max_flip_rate: float, folder: str) -> J
         flip_rate=found.flip_rates[1],
         lost=found.lost,
         n_gained=found.n_gained,
-        tables=Store(folder).where(),
+        tables=where,
     )
 
 
 def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
-    lines = (*found.pair.asked, *found.departures)
-    other = [line for line in lines if not line.startswith(_SOFTWARE)]
-    if other:
-        reason = f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
-        return "not enough evidence", reason
+    if other := _asked_otherwise(found.pair):
+        return "not enough evidence", other
     noise = found.flip_rates[1] or 0.0
     if noise > max_flip_rate and found.verdict.outcome != "regression":
         return "not enough evidence", (
@@ -295,6 +340,15 @@ def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
             f"max_flip_rate={max_flip_rate:g}"
         )
     return found.verdict.outcome, found.verdict.reason
+
+
+def _asked_otherwise(pair: Pair) -> str | None:
+    """Why a baseline says nothing of tonight's answers; null: it was asked alike."""
+    lines = (*pair.asked, *pair.departures)
+    other = [line for line in lines if not line.startswith(_SOFTWARE)]
+    if not other:
+        return None
+    return f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
 
 
 def _changed(pair: _Pair) -> Iterator[str]:

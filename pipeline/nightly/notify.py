@@ -51,6 +51,7 @@ def verdict(found: Night) -> dict[str, Any]:
                 "lost": len(each.lost),
                 "gained": each.n_gained,
                 "tables": each.tables,
+                "estimate": each.estimate,
             }
             for each in found.settings
         ],

@@ -3,6 +3,7 @@
 All blocks up to one are the sample of a smaller budget, so that what is estimated from them holds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -10,13 +11,12 @@ import polars as pl
 from operators.tables.runs.estimates import headlines
 from operators.wording import count
 from pipeline.execution.plan import Branch, Plan
-from pipeline.execution.sampled import names
 from pipeline.execution.work import branch_work
 from pipeline.results import estimates
+from pipeline.results.control import controls, estimated_setting
 from pipeline.results.partial import Partial
 from pipeline.stages import remaining
-from pipeline.stages.estimate import Estimates, estimated
-from pipeline.stages.match import Match
+from pipeline.stages.estimate import Estimates
 from pipeline.storage.artifact import Artifact
 
 
@@ -26,10 +26,12 @@ class UpTo(Artifact):
 
     block: int = 0
 
-    def read(self, table: str, shard: str) -> pl.DataFrame:
+    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """A shard without later blocks."""
         rows = super().read(table, shard)
-        return rows.filter(pl.col("block") <= self.block) if "block" in rows.columns else rows
+        if "block" in rows.columns:
+            rows = rows.filter(pl.col("block") <= self.block)
+        return rows if columns is None else rows.select(columns)
 
 
 class Blocks:
@@ -37,6 +39,7 @@ class Blocks:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._earlier = controls(plan)
         self._last: tuple[int | None, ...] | None = None
         self._made = Partial(None, ())
 
@@ -64,10 +67,10 @@ class Blocks:
     def _estimated(self, answered: tuple[int | None, ...]) -> Partial:
         both = list(zip(self._plan.branches, answered, strict=True))
         notes = tuple(_note(branch, block) for branch, block in both)
-        known = [_setting(self._plan, each, block) for each, block in both if block is not None]
+        known = [self._setting(each, block) for each, block in both if block is not None]
         if not known:
             return Partial(None, notes)
-        found = Estimates(*(pl.concat(tables) for tables in zip(*known, strict=True)))
+        found = Estimates.joined(known)
         main = self._plan.run.method.measure.main_metric
         return Partial(
             estimates.partial_page(self._plan, found),
@@ -76,13 +79,11 @@ class Blocks:
             tuple(headlines(found.estimates, main)),
         )
 
-
-def _setting(plan: Plan, branch: Branch, block: int) -> Estimates:
-    match, chosen = branch.match, branch.chosen
-    assert isinstance(match, Match)
-    assert chosen is not None
-    upto = UpTo(chosen.store, chosen.recipe, block=block)
-    return estimated(match, upto, names(plan.run, branch), of=plan.run, setting=branch.setting)
+    def _setting(self, branch: Branch, block: int) -> Estimates:
+        chosen = branch.chosen
+        assert chosen is not None
+        upto = UpTo(chosen.store, chosen.recipe, block=block)
+        return estimated_setting(self._plan.run, branch, self._earlier.get(branch.title), upto)
 
 
 def _note(branch: Branch, block: int | None) -> str:

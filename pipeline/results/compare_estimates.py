@@ -3,7 +3,7 @@
 What is compared are the numbers that the two full runs would give, as far as the estimates tell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -19,6 +19,10 @@ from pipeline.results.compare import Comparison, flip_rate
 from pipeline.results.estimates import PastEstimate
 from pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from pipeline.results.past import PastBranch
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.estimate import matched_by
+
+Pairing = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def compared(
 
 
 def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compared:
-    found = differences(one.rows, other.rows)
+    found = _paired(one, other, differences(one.rows, other.rows))
     if found.is_empty():
         raise InputError(f"{one.branch.run} and {other.branch.run} have no metric in common.")
     main = METHODS[pair.first.method].measure.main_metric
@@ -79,6 +83,52 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
     ]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
     return Compared(pair, sentence, Report(written, raw={"comparison": found}), verdict)
+
+
+def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
+    """The differences; of means that two estimates have of the same prompts, prompt by prompt."""
+    pairing = _pairing(one, other)
+    if pairing is None:
+        return found
+    rows = pairing(_pairs(one), *(_answers(each.branch) for each in (one, other)))
+    known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
+    # A number that has no estimate has no difference.
+    has = pl.col("difference").is_not_null()
+    return known.select(
+        *found.columns[:3],
+        *(
+            pl.when(has).then(pl.coalesce(f"{name}_paired", name)).otherwise(name).alias(name)
+            for name in found.columns[3:]
+        ),
+    )
+
+
+def _pairing(one: _Side, other: _Side) -> Pairing | None:
+    """How two estimates are paired by prompts; null: they asked others, or have a control."""
+    chosen = [each.branch.artifacts.get("chosen") for each in (one, other)]
+    if None in chosen or len({each.folder for each in chosen if each}) > 1:
+        return None
+    if any(each.rows["control"].count() for each in (one, other)):
+        return None
+    sampling = METHODS[one.branch.method].measure.sampling
+    return None if sampling is None else sampling.paired
+
+
+def _pairs(side: _Side) -> pl.DataFrame:
+    """What the full run asks of each fact."""
+    return side.branch.artifacts["chosen"].read("crossed", "all")
+
+
+def _answers(branch: PastBranch) -> pl.DataFrame:
+    """The matched answers to the prompts of an estimate."""
+    pipeline = branch.record["run"]["matching"]["pipeline"]
+    facts = facts_stage.load(branch.artifacts["facts"])
+    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
+    return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
+
+
+def _no_tokenizer() -> None:
+    raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
 
 
 def _sides(text: str, results: str) -> Mapping[str, _Side]:
@@ -97,8 +147,7 @@ def _branches(run: str, results: str) -> dict[str, PastBranch]:
 
 
 def _part(part: PastEstimate, title: str, branch: PastBranch) -> _Side:
-    rows = part.of(title)
-    return _Side(branch, rows, f"estimate from {tables.asked(rows)} of the prompts")
+    return _Side(branch, part.of(title), part.mark(title))
 
 
 def _whole(branch: PastBranch) -> _Side:

@@ -1,4 +1,4 @@
-"""control: an earlier run's answers to all prompts, by which an estimate of them is narrowed."""
+"""An estimate of a setting, and its control: an earlier run that was asked all of its prompts."""
 
 import logging
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from operators.methods import METHODS
 from pipeline.config.settings import Run
 from pipeline.config.suggestion import suggestion
 from pipeline.execution.plan import Branch, Plan
+from pipeline.execution.sampled import names
 from pipeline.results import past, record
 from pipeline.results.past import PastBranch
+from pipeline.stages.estimate import Estimates, Given, estimated, unanswered
+from pipeline.stages.match import Match
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.store import Store
 
@@ -57,7 +60,6 @@ def controls(plan: Plan) -> dict[str, Earlier]:
     run = plan.run
     if run.control is None:
         return {}
-    _check_method(run)
     name, _, title = run.control.partition(":")
     found = {each.setting: each for each in past.branches(run.results, [_full(run, name)])}
     if title and title not in found:
@@ -65,19 +67,30 @@ def controls(plan: Plan) -> dict[str, Earlier]:
         raise InputError(f"{name} has no setting {title}; it has {', '.join(found)}.{meant}")
     if title:
         found = {title: found[title]}
-    of = {each.title: Earlier(run.control, _same(run, each, found)) for each in plan.branches}
-    for each in of.values():
-        _say_missing(each)
-    return of
+    return {each.title: Earlier(run.control, _same(run, each, found)) for each in plan.branches}
 
 
-def _check_method(run: Run) -> None:
-    sampling = run.method.measure.sampling
-    if sampling is None or not sampling.controlled:
-        raise InputError(
-            f"control={run.control} narrows estimates of decoders on MyriadLAMA, not of "
-            f"benchmark={run.benchmark.name}; leave it out."
-        )
+def estimated_setting(
+    run: Run, branch: Branch, earlier: Earlier | None, chosen: Artifact | None = None
+) -> Estimates:
+    """What a setting's answers to the prompts of a budget say, with its control if it has one.
+
+    `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
+
+    Raises:
+        DecodingError: no prompt has an answer.
+        InputError: the control was asked other prompts.
+    """
+    match, asked = branch.match, chosen or branch.chosen
+    assert isinstance(match, Match)
+    assert asked is not None
+    given = None
+    if earlier is not None:
+        earlier.check_prompts(branch.prompts)
+        given = Given(earlier.matched.folder, earlier.answers)
+    whose = names(run, branch)
+    failed = unanswered(branch.prompts, branch.admitted, branch.answers)
+    return estimated(match, asked, whose, failed, of=run, setting=branch.setting, control=given)
 
 
 def _full(run: Run, name: str) -> str:
@@ -118,7 +131,8 @@ def _ids(prompts: Artifact, shard: str) -> set[str]:
     return set(prompts.read("ranked", shard)["prompt_id"])
 
 
-def _say_missing(earlier: Earlier) -> None:
+def say_missing(earlier: Earlier) -> None:
+    """Say how many prompts a control has not answered, if there are any."""
     measure = METHODS[earlier.branch.method].measure
     metrics = earlier.branch.metrics.read_all("metrics")
     row = metrics.filter(pl.col("slice").is_null(), metric=measure.main_metric)

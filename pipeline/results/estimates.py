@@ -66,6 +66,10 @@ class PastEstimate:
         asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
         return self.found.estimates.filter(asked == title)
 
+    def mark(self, title: str) -> str:
+        """What marks the numbers of a setting, wherever they are shown."""
+        return f"estimate from {tables.asked(self.of(title))} of the prompts"
+
 
 def files(
     plan: Plan, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
@@ -115,7 +119,15 @@ def read(results: str, name: str) -> PastEstimate:
     Raises:
         DamagedFileError: it is not what was written.
     """
-    store = Store(f"{results.rstrip('/')}/{name}")
+    return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
+
+
+def read_from(store: Store, name: str) -> PastEstimate:
+    """What a run of that name estimated, from its folder.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
     rows = []
     for table, file in ESTIMATED.items():

@@ -204,3 +204,6 @@ def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
                 stage == "prompts" or not line.startswith("seed:")
             ):
                 yield f"{stage} {line}"
+    if not all("matched" in each.artifacts for each in (one, other)):  # an estimate's are not kept
+        ours, theirs = ({"matching": each.record["run"]["matching"]} for each in (one, other))
+        yield from (f"matched {line}" for line in differences(ours, theirs))

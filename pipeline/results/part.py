@@ -1,6 +1,6 @@
 """A part of artifacts, which may still be open, as if that were all of them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -42,9 +42,9 @@ class Part(Artifact):
         found = list(self._found(table))[:most]
         return {shard: each.footer(table, shard).counts for shard, each in found}
 
-    def read(self, table: str, shard: str) -> pl.DataFrame:
+    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """A shard, checked as that of its artifact."""
-        return self.sources[relation_of(shard)].read(table, shard)
+        return self.sources[relation_of(shard)].read(table, shard, columns)
 
     def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
         wholes = {each.folder: each for each in self.sources.values()}

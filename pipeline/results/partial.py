@@ -133,7 +133,9 @@ class Measuring:
         key = branch.prompts.folder, relation
         if key not in self._originals:
             shards = [s for s in branch.prompts.shards("prompts") if relation_of(s) == relation]
-            same = (branch.prompts.read("prompts", shard)["same_as"] for shard in shards)
+            same = (
+                branch.prompts.read("prompts", shard, ["same_as"]).to_series() for shard in shards
+            )
             self._originals[key] = frozenset(
                 relation_of(prompt) for each in same for prompt in each.drop_nulls()
             )

@@ -96,6 +96,13 @@ def runs(results: str, name: str) -> list[str]:
     return found
 
 
+def estimated(results: str, name: str) -> list[str]:
+    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts."""
+    store = Store(results)
+    below = (f"{name}/{each}" for each in store.folders(name))
+    return [each for each in (name, *below) if ESTIMATE in store.names(each)]
+
+
 def record(results: str, name: str) -> Record:
     """What a run wrote down: its run.json.
 
@@ -123,7 +130,7 @@ def check_free(results: str, name: str) -> None:
 
 
 def _unknown(results: str, name: str) -> InputError:
-    if ESTIMATE in Store(results).names(name):
+    if estimated(results, name):
         return InputError(
             f"{name} in {results} has estimates from a part of the prompts, where a full run is "
             "needed; run it without budget=: no prompt is asked twice."

@@ -6,9 +6,13 @@ from typing import NamedTuple
 import polars as pl
 
 from operators.errors import DamagedFileError, InputError
+from operators.wording import count
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, planned
-from pipeline.results import record, report
+from pipeline.costs.hours import paid_for
+from pipeline.execution.plan import Branch
+from pipeline.execution.sampled import asked, n_unanswered
+from pipeline.results import estimates, record, report
+from pipeline.stages.estimate import answers
 from pipeline.storage import findings
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.findings import Finding
@@ -28,19 +32,40 @@ class Verified(NamedTuple):
 def verify(settings: Run, *, repair: bool = False) -> Verified:
     """Read every shard of a run, and its results as far as there are any.
 
-    With `repair`, what is damaged is set aside, so that the next run computes it anew.
+    With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
+    the answers to its prompts are read, wherever they are.
     """
-    plan = planned(settings)
+    plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
     recorded, problems = _results(report.folder(settings), repair=repair)
     found = _verified(artifacts, recorded, repair=repair)
+    stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
     missing = [
         f"{each.store.where(each.folder)} is not complete; run it again."
         for each in artifacts
-        if not _is_complete(each)
+        if each.folder not in stay_open and not _is_complete(each)
     ]
+    parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
     unanswered = _unanswered(plan.branches)
-    return Verified(found.shards, [*problems, *found.problems, *missing, *unanswered])
+    return Verified(found.shards, [*problems, *found.problems, *missing, *parts, *unanswered])
+
+
+def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
+    """What is wrong with the answers to the prompts of a budget, and how many there are not."""
+    chosen = branch.chosen
+    if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
+        return
+    try:
+        answers(branch.answers, chosen)
+        needed = chosen.read_all("needed")
+        left = n_unanswered(run, branch, needed)
+    except DamagedFileError as error:
+        yield _sentence(Finding(branch.answers, str(error), error.name), repair=repair)
+        return
+    if left:
+        where = branch.answers.store.where(branch.answers.folder)
+        of = f"{left:,} of {count(needed.height, 'prompt')} of the budget"
+        yield f"{where}: {of} have neither answer nor error; run it again."
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
@@ -62,7 +87,7 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
     try:
         found = record.read(store)
     except FileNotFoundError:
-        return {}, []
+        return {}, _estimates(store)
     except DamagedFileError as error:
         problems[record.NAME], found = error, {}
     for name in found.get("files", {}):
@@ -74,6 +99,16 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
         for name in problems:
             store.set_aside(name)
     return record.pins(found), [str(error) for error in problems.values()]
+
+
+def _estimates(store: Store) -> list[str]:
+    """What is wrong with the estimates, if there are any; the next run writes them anew."""
+    try:
+        if store.exists(record.ESTIMATE):
+            estimates.read_from(store, "")
+    except DamagedFileError as error:
+        return [str(error)]
+    return []
 
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:

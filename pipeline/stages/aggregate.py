@@ -18,6 +18,7 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
 VERSION = 2
+_RANK = ("pair_id", "calibration_rank")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Aggregate:
         calibration = METHODS[self.method].measure.calibration
         if calibration is None or not self.n_sampled:
             return None
-        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked"))
+        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked", _RANK))
         return _missing(reduce(Counter.__add__, sampled, Counter[str]()), tables[calibration])
 
 

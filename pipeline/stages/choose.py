@@ -13,6 +13,7 @@ import polars as pl
 
 from operators.errors import InputError
 from operators.sampling import choice
+from operators.sampling.choice import Relation
 from pipeline.config.budget import Budget
 from pipeline.stages.expand import relation_of
 from pipeline.storage.artifact import Artifact
@@ -22,8 +23,10 @@ VERSION = 2
 TABLES = ("chosen", "needed", "crossed")
 _PLACE = ["pair_id", "template_id", "subject_index"]
 
+Known = Relation | pl.DataFrame  # of a relation: what is crossed, or of each pair its prompts
 
-class _Chosen(NamedTuple):
+
+class Chosen(NamedTuple):
     """What is asked of each relation, by name, and what the full run asks (table `crossed`)."""
 
     asked: Mapping[str, pl.DataFrame]
@@ -54,14 +57,11 @@ class Choose:
         """Publish the prompts of the sample, shard by shard of the prompts."""
         artifact.begin()
         shards = self.prompts.shards("prompts")
-        asked, crossed = self._of_pairs() if self.whole_pairs else self._of_prompts()
-        place = ["pair_id"] if self.whole_pairs else _PLACE
+        names = sorted(set(map(relation_of, shards)))
+        asked, crossed = self.chosen({name: self.known(name, self._places(name)) for name in names})
         sources = []
         for shard in shards:
-            rows = self.prompts.read("prompts", shard)
-            source = pl.coalesce("same_as", "prompt_id").alias("source_id")
-            found = rows.join(asked[relation_of(shard)], on=place, maintain_order="left")
-            found = found.select("prompt_id", *_PLACE, source, "block")
+            found = self.of(asked[relation_of(shard)], self.prompts.read("prompts", shard))
             artifact.write("chosen", shard, found)
             sources.append(found.select("block", prompt_id="source_id"))
         needed = pl.concat(sources).group_by("prompt_id").agg(pl.min("block"))
@@ -72,25 +72,42 @@ class Choose:
         artifact.write("crossed", "all", crossed)
         artifact.finish(TABLES, made_of=[self.prompts])
 
-    def _of_prompts(self) -> _Chosen:
-        relations = {name: self._relation(name) for name in self._relations()}
+    def known(self, name: str, prompts: pl.DataFrame) -> Known:
+        """What the choice has to know of all prompts of a relation.
+
+        Raises:
+            InputError: they are no crossed design.
+        """
+        if self.whole_pairs:
+            return prompts.group_by("pair_id").agg(n=pl.len().cast(pl.Int64)).sort("pair_id")
+        found = choice.relation(prompts)
+        if not found.is_crossed:
+            raise InputError(
+                f"{name} does not ask each fact in each template under each of its names, so no "
+                "part of it is balanced; leave out budget=."
+            )
+        return found
+
+    def chosen(self, known: Mapping[str, Known]) -> Chosen:
+        """What is asked of each relation; `known` says of each what there is to ask."""
+        pairs = {name: each for name, each in known.items() if isinstance(each, pl.DataFrame)}
+        crossed = {name: each for name, each in known.items() if isinstance(each, Relation)}
+        return self._of_pairs(pairs) if self.whole_pairs else self._of_prompts(crossed)
+
+    def of(self, asked: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+        """Those of some prompts of a relation that are asked, and whose answer is theirs."""
+        place = ["pair_id"] if self.whole_pairs else _PLACE
+        source = pl.coalesce("same_as", "prompt_id").alias("source_id")
+        found = prompts.join(asked, on=place, maintain_order="left")
+        return found.select("prompt_id", *_PLACE, source, "block")
+
+    def _of_prompts(self, relations: Mapping[str, Relation]) -> Chosen:
         asked = choice.chosen(
             relations, share=self.budget.share, n_prompts=self.budget.n_prompts, seed=self.seed
         )
-        pairs = [
-            each.pairs.with_columns(
-                relation_id=pl.lit(name), n_templates=pl.lit(len(each.templates), pl.Int64)
-            )
-            for name, each in relations.items()
-        ]
-        return _Chosen(asked, pl.concat(pairs))
+        return Chosen(asked, choice.crossed(relations))
 
-    def _of_pairs(self) -> _Chosen:
-        n = pl.len().cast(pl.Int64).alias("n")
-        prompts = {
-            name: self._places(name).group_by("pair_id").agg(n).sort("pair_id")
-            for name in self._relations()
-        }
+    def _of_pairs(self, prompts: Mapping[str, pl.DataFrame]) -> Chosen:
         asked = choice.whole_pairs(
             prompts, share=self.budget.share, n_prompts=self.budget.n_prompts, seed=self.seed
         )
@@ -99,20 +116,8 @@ class Choose:
             each.select("pair_id", one, relation_id=pl.lit(name), n_names="n")
             for name, each in prompts.items()
         ]
-        return _Chosen(asked, pl.concat(pairs))
-
-    def _relations(self) -> list[str]:
-        return sorted(set(map(relation_of, self.prompts.shards("prompts"))))
+        return Chosen(asked, pl.concat(pairs))
 
     def _places(self, name: str) -> pl.DataFrame:
         shards = [s for s in self.prompts.shards("prompts") if relation_of(s) == name]
         return pl.concat(self.prompts.read("prompts", each).select(_PLACE) for each in shards)
-
-    def _relation(self, name: str) -> choice.Relation:
-        found = choice.relation(self._places(name))
-        if not found.is_crossed:
-            raise InputError(
-                f"{name} does not ask each fact in each template under each of its names, so no "
-                "part of it is balanced; leave out budget=."
-            )
-        return found

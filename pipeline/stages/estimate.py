@@ -4,8 +4,7 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +12,13 @@ import polars as pl
 
 from operators.errors import DecodingError
 from operators.methods import METHODS
-from operators.methods.method import Asked, Part
+from operators.methods.method import Asked, Matcher, Part
 from operators.schemas import empty
 from pipeline.config.settings import Run
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
-from pipeline.stages.match import Match
+from pipeline.stages.match import Match, beside
 from pipeline.storage.artifact import Artifact
 
 _TABLES = ("estimates", "estimated_templates", "variance")
@@ -41,23 +40,52 @@ def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
     return pl.concat([empty(table), *found]).unique("prompt_id", keep="first", maintain_order=True)
 
 
+def unanswered(prompts: Artifact, admitted: Artifact, given: Artifact) -> pl.DataFrame:
+    """How many prompts of each pair have a reason why they have no answer: pair_id, n_failed."""
+    published = given.all_published()
+    refused = [admitted.read("errors", each) for each, n in admitted.rows("errors").items() if n]
+    refused += [given.read("errors", each) for each in published.get("errors", ())]
+    for folder, names in published.items():
+        if folder.startswith("chunks/errors/"):
+            refused += [given.read_chunk("errors", folder, each)[0] for each in names]
+    failed = pl.concat([empty("errors"), *refused]).select(source_id="prompt_id")
+    pairs = pl.Series("pair_id", [], pl.String).to_frame()
+    if failed.height:
+        found = [pairs, *map(partial(_pairs_of, prompts, failed), prompts.shards("prompts"))]
+        pairs = pl.concat(found)
+    return pairs.group_by("pair_id").agg(n_failed=pl.len().cast(pl.Int64))
+
+
+def _pairs_of(prompts: Artifact, sources: pl.DataFrame, shard: str) -> pl.DataFrame:
+    """The pair of each prompt of a shard whose answer would be that of one of these."""
+    rows = prompts.read("prompts", shard, ["prompt_id", "same_as", "pair_id"])
+    source = pl.coalesce("same_as", "prompt_id").alias("source_id")
+    return (
+        rows.select("pair_id", source).join(sources, on="source_id", how="semi").drop("source_id")
+    )
+
+
 def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
     """The matched answers to the prompts of a sample: one row per prompt, in their order."""
-    measure = METHODS[match.method].measure
-    matcher = measure.matcher(
+    matcher = METHODS[match.method].measure.matcher(
         facts_stage.load(match.facts),
         match.matching.pipeline,
         partial(models.tokenizer, match.weights),
     )
-    said = answers(match.answers, chosen).rename({"prompt_id": "source_id"})
-    nothing = replace(match, further=())
+    return matched_by(matcher, match.method, match.answers, chosen)
+
+
+def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact) -> pl.DataFrame:
+    """The answers to the prompts of a sample, as a matcher of the method's has them."""
+    said = answers(given, chosen).rename({"prompt_id": "source_id"})
     found = []
     for relation_id in sorted(set(map(relation_of, chosen.shards("chosen")))):
         shards = [s for s in chosen.shards("chosen") if relation_of(s) == relation_id]
         asked = pl.concat([chosen.read("chosen", each) for each in shards])
         asked = asked.with_columns(relation_id=pl.lit(relation_id))
         rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id", "block")
-        found.append(matcher(rows, nothing.beside(relation_id))[measure.answers])
+        made = matcher(rows, beside(method, (), relation_id))
+        found.append(made[METHODS[method].measure.answers])
     return pl.concat(found)
 
 
@@ -67,6 +95,11 @@ class Estimates(NamedTuple):
     estimates: pl.DataFrame
     templates: pl.DataFrame
     variance: pl.DataFrame
+
+    @classmethod
+    def joined(cls, settings: Iterable["Estimates"]) -> "Estimates":
+        """Those of several settings, one below the other."""
+        return cls(*(pl.concat(tables) for tables in zip(*settings, strict=True)))
 
 
 class Given(NamedTuple):
@@ -80,12 +113,15 @@ def estimated(
     match: Match,
     chosen: Artifact,
     names: Mapping[str, str | None],
+    failed: pl.DataFrame,
     *,
     of: Run,
     setting: Asked,
     control: Given | None = None,
 ) -> Estimates:
     """What is estimated of a setting of a run; `names` are the columns that say whose it is.
+
+    `failed` is how many prompts of pairs have no answer (`unanswered`).
 
     Raises:
         DecodingError: no prompt has an answer.
@@ -98,7 +134,11 @@ def estimated(
     sampling = METHODS[match.method].measure.sampling
     assert sampling is not None
     facts = facts_stage.load(match.facts)
-    pairs = chosen.read("crossed", "all")
+    pairs = chosen.read("crossed", "all").join(
+        failed, on="pair_id", how="left", maintain_order="left"
+    )
+    pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
+    pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
     earlier = None if control is None else control.answers
     part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier)
     found = dict(sampling.estimate(part))

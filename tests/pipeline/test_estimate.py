@@ -18,6 +18,8 @@ from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan, planned
 from pipeline.execution.sampled import sampled
 from pipeline.execution.work import work
+from pipeline.results.blocks import Blocks
+from pipeline.run import measured
 from pipeline.stages import remaining
 from pipeline.storage.findings import listed
 from tests.pipeline.here import make_here
@@ -174,7 +176,6 @@ def test_estimate_of_queries_then_all_is_the_full_run(
     benchmark: str,
     make_model: Callable[[str], Path],
     tmp_path: Path,
-    compute_here: Compute,
     engine: Counting,
 ) -> None:
     more, names = OTHERS[benchmark]
@@ -186,14 +187,19 @@ def test_estimate_of_queries_then_all_is_the_full_run(
     part = estimate(load([*common, "budget=60%"]))
     assert 0.3 < part["share"][0] <= 0.6
     found = estimate(load([*common, "budget=100%"]))
-    branch = compute_here(load(common), engine).branches[0]
-    metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
-    known = metrics.filter(pl.col("variant").is_null())
+    full = load([*common, "run_name=full"])
+    metrics = measured(full, lambda plan: make_here(plan, engine))
+    known = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
     on = [name for name in ("setting", "metric") if name in known.columns]
     rows = found.join(known, on=on, suffix="_known").filter(pl.col("metric").is_in(names))
     assert set(rows["metric"]) == set(names)
     assert rows["value"].to_list() == pytest.approx(rows["value_known"].to_list())
     assert rows["full_low"].to_list() == pytest.approx(rows["full_high"].to_list())
+    told = estimate(load([*common, "budget=60%", "run_name=told", "control=full"]))
+    rows = told.drop_nulls("n_effective").join(known, on=on, suffix="_known")
+    assert {*rows["metric"], "f1_relation_mean"} >= set(names)
+    assert (rows["full_low"] <= rows["value_known"]).all()
+    assert (rows["full_high"] >= rows["value_known"]).all()
 
 
 @pytest.fixture
@@ -225,7 +231,7 @@ def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
     assert without["n_effective"].null_count() == without.height
     assert without["control"].null_count() == without.height
     narrowed = found.filter(pl.col("n_effective").is_not_null())["metric"].to_list()
-    assert sorted(narrowed) == ["acc_at_1", "one_word_ratio"]
+    assert sorted(narrowed) == ["acc_at_1", "consist", "one_word_ratio"]
     (folder,) = set(found["control"])
     assert folder.startswith("matched/")
     (other,) = set(estimate(earlier("control=two"))["control"])
@@ -233,6 +239,14 @@ def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
     assert "facts whose prompts it has not all answered are estimated without it" in caplog.text
     table = Path("results/third/estimates.md").read_text()
     assert "worth prompts" in table
+
+
+def test_blocks_of_a_budget_are_estimated_with_its_control(earlier: Callable[..., Run]) -> None:
+    settings = earlier("control=one")
+    found = estimate(settings)
+    assert found["n_effective"].count() == 3
+    live = Blocks(sampled(planned(settings))).partial()
+    assert_frame_equal(pl.read_parquet(live.files["estimates.parquet"]), found)
 
 
 REFUSED = {

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -168,3 +169,26 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
     running.compute(plan)
     running.compute(replace(plan, weights=replace(plan.weights, offline=True)))
     assert asked == [False, True]
+
+
+def test_start_pods_that_wait_for_nodes_are_waited_for(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s, loading = [0.0], list[str]()
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(ray, "get", lambda found: found)
+    monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
+    tally = SimpleNamespace(lives=SimpleNamespace(remote=lambda _: loading))
+    pods = running._Start(small_settings("cluster=kuberay", "cluster.start_s=60"), tally)
+    nodes = running._Start(small_settings("cluster.start_s=60"), tally)
+    for start in (pods, nodes):
+        start.check({"all_shards": 3})
+    now_s[0] = 61
+    with caplog.at_level("WARNING"):
+        pods.check({"all_shards": 3})
+    assert "no worker has come for 60 seconds: the cluster has 0; it waits on." in caplog.text
+    with pytest.raises(DecodingError, match=r"the cluster has 0\. Free some"):
+        nodes.check({"all_shards": 3})
+    now_s[0], loading[:] = 122, ["/engine.err"]  # it has come, and hangs
+    with pytest.raises(DecodingError, match="1 loading the model"):
+        pods.check({"all_shards": 3})

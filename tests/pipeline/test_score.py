@@ -8,11 +8,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from operators.errors import DamagedFileError, DecodingError, InputError
+from pipeline import estimate as estimating
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan, planned
 from pipeline.score import score
 
 Settings = Callable[..., Run]
+
+GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
 
 
 @pytest.fixture
@@ -197,3 +200,57 @@ def test_score_line_that_is_no_json_far_down_names_the_file(
     path.write_text("".join([*lines, '{"prompt_id": "half', *lines]))
     with pytest.raises(InputError, match=r"answers\.jsonl"):
         score(small_settings(f"answers={path}"))
+
+
+def test_score_of_a_budget_estimates_as_a_run_of_it_does(
+    finished: Plan,
+    answers: pl.DataFrame,
+    small_settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asks(plan: Plan) -> None:
+        raise AssertionError(f"{plan.run.name} asks an engine")
+
+    monkeypatch.setattr(estimating, "compute", asks)
+    path = tmp_path / "answers.parquet"
+    answers.write_parquet(path)
+    budget = ("budget=60%", f"artifacts={finished.run.artifacts}")
+    given, asked = (
+        estimating.estimate(small_settings(*budget, *more)).estimates
+        for more in ([f"answers={path}"], GREEDY)
+    )
+    assert given["share"].unique().to_list() == [pytest.approx(0.58, abs=0.01)]
+    assert_frame_equal(given, asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["budget=5%", "answers=missing.jsonl"], "answers=missing.jsonl is no file"),
+        (
+            ["budget=5%", "answers=missing.jsonl", "sweep.prompts=[zero-shot,4-template]"],
+            "one sett",
+        ),
+    ],
+)
+def test_estimate_from_answers_that_cannot_be_measured_is_refused(
+    small_settings: Settings, words: list[str], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        estimating.estimate(small_settings(*words))
+
+
+def test_estimate_of_all_prompts_leaves_those_without_an_answer_out(
+    answers: pl.DataFrame, scored: Scored, small_settings: Settings, tmp_path: Path
+) -> None:
+    some = answers.sort("prompt_id")[7:]
+    full = scored(some).filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    known = dict(full.select("metric", "value").iter_rows())
+    whole = small_settings(f"answers={tmp_path}/answers.parquet", "budget=100%")
+    found = {row["metric"]: row for row in estimating.estimate(whole).estimates.to_dicts()}
+    names = ("acc_at_1", "one_word_ratio", "consist", "coverage_oracle", "coverage_maximum")
+    for name in names:
+        row = found[name]
+        assert row["share"] == 1
+        assert row["full_low"] == row["full_high"] == row["value"] == pytest.approx(known[name])

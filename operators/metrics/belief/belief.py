@@ -49,6 +49,8 @@ METRICS = (
     OBJECTS_LEFT_OUT,
 )
 
+_IDS = ("relation_id", "pair_id", "template_id")
+
 
 def belief(
     answers: pl.DataFrame,
@@ -92,6 +94,9 @@ def belief(
     │ null        ┆ consist  ┆ 0.0   ┆ 2   ┆ 1        │
     └─────────────┴──────────┴───────┴─────┴──────────┘
     """
+    # Millions of rows are grouped several times faster by numbers than by texts.
+    numbered = pl.Categorical(pl.Categories.random())
+    answers = answers.with_columns(pl.col(_IDS).cast(pl.String).cast(numbered))
     counts = counted(answers, n_failed)
     rows = _answer_rows(answers, counts, by, seed, n_rounds)
     rows += _fluctuation_rows(answers, counts, seed, n_draws)

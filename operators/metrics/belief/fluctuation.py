@@ -90,10 +90,11 @@ def template_draws(answers: pl.DataFrame, *, n_draws: int, seed: int) -> Draws:
 def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
     templates = rates.partition_by("template_id", maintain_order=True)
     drawn = rng.integers(len(templates), size=n_draws)
+    sizes = np.bincount(drawn, minlength=len(templates)).tolist()
+    drawn_by = zip(templates, sizes, strict=True)
+    parts = [_successes(template, rng, size) for template, size in drawn_by]
     n_correct = np.empty(n_draws, np.int64)
-    for index, template in enumerate(templates):
-        here = drawn == index
-        n_correct[here] = _successes(template, rng, int(here.sum()))
+    n_correct[np.argsort(drawn, kind="stable")] = np.concatenate(parts)
     n_pairs = np.array([template["n_pairs"].sum() for template in templates])
     return Draws(n_correct, n_pairs[drawn])
 

@@ -34,7 +34,7 @@ def bootstrap_coverage_maximum(
     """
     sums = {
         relation: _maximum_rounds(_hits_matrix(hits), seed, relation, n_rounds)
-        for relation, hits in relations(template_hits(answers), "pair_id")
+        for relation, hits in relations(template_hits(answers))
     }
     return bootstrapped(sums)
 
@@ -58,13 +58,15 @@ def bootstrap_auroc(calibration: pl.DataFrame, *, seed: int, n_rounds: int = 100
 
 def _hits_matrix(hits: pl.DataFrame) -> FloatArray:
     """One relation's hits as pairs × templates; a missing answer is no hit."""
-    pair, template = (
-        hits.select(pl.col(name).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
-        for name in ("pair_id", "template_id")
-    )
+    pair, template = (_places(hits[name]) for name in ("pair_id", "template_id"))
     matrix = np.zeros((pair.max() + 1, template.max() + 1))
     matrix[pair, template] = hits["hit"].to_numpy()
     return matrix
+
+
+def _places(ids: pl.Series) -> IntArray:
+    """Where each id stands among the distinct ones, in the order of their texts."""
+    return ids.cast(pl.Enum(ids.unique().sort())).to_physical().cast(pl.Int64).to_numpy()
 
 
 def _maximum_rounds(hits: FloatArray, seed: int, relation: str, n_rounds: int) -> Rounds:

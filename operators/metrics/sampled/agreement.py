@@ -1,19 +1,22 @@
 """Consist from a sample: the share of pairs of a fact's prompts whose answers match."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from operators.matching.lemmas import contains
+from operators.metrics.belief.consist import By
 from operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
     exactly,
-    half_width,
-    within_bounds,
 )
 from operators.metrics.sampled.means import between_facts
+from operators.metrics.sampled.shares import share_interval
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
 
@@ -64,17 +67,22 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
         if not degrees:
             return Estimated(value, None, None, TOO_FEW)
         variance = variance * float(sample.is_asked.mean()) + more
-    half = half_width(variance, degrees)
-    return within_bounds(value, half)
+    return share_interval(value, variance, degrees, n=float(asked.sum()), left=sample.left)
 
 
 def moments_of(sample: Crossed, matches: FloatArray) -> Moments:
     """Count the matching pairs of each fact, and the pairs of these."""
-    n = sample.n_asked.astype(np.float64)
-    pairs = n * (n - 1) / 2
     hits = np.bincount(sample.fact, matches, sample.n_facts) / 2
     shared = np.bincount(sample.fact, matches * (matches - 1), sample.n_facts) / 2
     disjoint = (hits**2 - hits - 2 * shared) / 2
+    return over_pairs(sample.n_asked.astype(np.float64), hits, shared, disjoint)
+
+
+def over_pairs(
+    n: FloatArray, hits: FloatArray, shared: FloatArray, disjoint: FloatArray
+) -> Moments:
+    """The means of sums over the pairs of each fact's n prompts, and over the pairs of these."""
+    pairs = n * (n - 1) / 2
     return Moments(
         _over(hits, pairs),
         _over(shared, pairs * (n - 2)),
@@ -103,3 +111,32 @@ def variance_of_share(
         variance = (np.stack([pair, shared, disjoint]) * own).sum(axis=0)
     known: FloatArray = np.nan_to_num(variance)
     return known
+
+
+def n_matching(
+    answers: pl.DataFrame, *, by: By = "match", keys: Sequence[str] = ("key",)
+) -> pl.Series:
+    r"""How many other answers of the pair each answer matches, as `consist` has it: f64.
+
+    Of several `keys` (of several runs' answers to a prompt) all have to match.
+
+    >>> n_matching(pl.DataFrame({
+    ...     "pair_id": ["t"] * 4, "key": ["\x1fa\x1f", "\x1fa\x1f", "\x1fa\x1fb\x1f", None]
+    ... })).to_list()
+    [2.0, 2.0, 2.0, 0.0]
+    """
+    rows = answers.select("pair_id", pl.col(keys).cast(pl.String))
+    distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).len("n")
+    same = distinct.with_columns(found=pl.col("n").cast(pl.Int64) - 1)
+    found = [same.select("pair_id", *keys, "found")]
+    if by == "match":
+        others = distinct.join(distinct, on="pair_id", suffix="_other")
+        both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
+        others = others.filter(pl.any_horizontal(a != b for a, b in both))
+        hits = others.filter(
+            pl.all_horizontal((a == b) | contains(a, b) | contains(b, a) for a, b in both)
+        )
+        found.append(hits.select("pair_id", *keys, found=pl.col("n_other").cast(pl.Int64)))
+    sums = pl.concat(found).group_by("pair_id", *keys).agg(pl.sum("found"))
+    joined = rows.join(sums, on=["pair_id", *keys], how="left", maintain_order="left")
+    return joined["found"].fill_null(0).cast(pl.Float64)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
-from operators.metrics.sampled.templates import Fits, fitted
+from operators.metrics.sampled.templates import FEW, Fits, fitted
 
 APART = "the templates of some relations were not yet compared with each other"
 
@@ -82,6 +82,19 @@ def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
     whole = found.fact_template[relation] + names * (1 / sample.n_names[mine]).mean()
     error: FloatArray = found.fits.residual[relation] * inverse - whole * full
     return error
+
+
+def own_noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
+    """The same, with a variance for each template (`templates.Fit.sandwich`).
+
+    What all prompts would leave of the noise is 0: what is left by now is the same part of each
+    template's own as of all. With too few degrees of freedom to tell them apart they are alike.
+    """
+    fit, alike = found.fits.each[relation], noise(sample, found, relation)
+    whole = float(found.fits.residual[relation] * np.trace(fit.inverse))
+    if fit.degrees < FEW or whole <= 0:
+        return alike
+    return max(0.0, float(np.trace(alike))) / whole * fit.sandwich
 
 
 def _over_names(sample: Crossed) -> float:
@@ -153,14 +166,18 @@ def errors(sample: Crossed, weights: FloatArray, found: Components) -> Errors:
 
     everyone = np.arange(len(cell))
     return Errors(
-        found.template * _template_level(sample, weights, cell),
+        found.template * template_level(sample, weights, cell),
         found.fact_template * level(*sample.fact_template, n_templates),
         found.name * level(*sample.fact_name, sample.n_names),
         found.rest * level(sample.fact, everyone, sample.n_prompts),
     )
 
 
-def _template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> FloatArray:
+def template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> FloatArray:
+    """By relation, Σ over templates of (their weight in the sample − in the full run)².
+
+    `weights` has what a fact weighs in the full run, `cell` what a sampled prompt does.
+    """
     n = int(sample.n_templates.sum())
     asked = np.bincount(sample.in_template, cell, n)
     relation = np.repeat(np.arange(len(sample.n_templates)), sample.n_templates)

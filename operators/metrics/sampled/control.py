@@ -80,16 +80,16 @@ def parts(fact: IntArray, template: IntArray, name: IntArray, score: FloatArray)
     >>> parts(fact, template, np.zeros(4, np.int64), np.array([1.0, 1.0, 1.0, 0.0]))[:, 0].tolist()
     [-0.25, 0.25, 0.25, -0.25]
     """
-    of_fact = _means(fact, score)
-    cell = _means(fact * (int(template.max(initial=0)) + 1) + template, score)
-    of_name = _means(fact * (int(name.max(initial=0)) + 1) + name, score)
-    of_template = _means(template, cell - of_fact)
+    of_fact = group_means(fact, score)
+    cell = group_means(fact * (int(template.max(initial=0)) + 1) + template, score)
+    of_name = group_means(fact * (int(name.max(initial=0)) + 1) + name, score)
+    of_template = group_means(template, cell - of_fact)
     return np.stack(
         [cell - of_fact - of_template, of_name - of_fact, score - cell - of_name + of_fact], axis=1
     )
 
 
-def _means(group: IntArray, values: FloatArray) -> FloatArray:
+def group_means(group: IntArray, values: FloatArray) -> FloatArray:
     """The mean of its group, for each row."""
     n = np.bincount(group)
     sums = np.bincount(group, values)
@@ -115,7 +115,7 @@ def controls(
     asked = answers.select("prompt_id", pl.col("relation_id").cast(pl.String)).with_row_index()
     within = np.zeros((len(scores), answers.height, len(PARTS)))
     for (relation_id,), mine in pairs.group_by("relation_id", maintain_order=True):
-        rows = _whole(mine, earlier(str(relation_id)))
+        rows = whole_facts(mine, earlier(str(relation_id)))
         values = [rows.select(score.cast(pl.Float64)).to_series().to_numpy() for score in scores]
         fact, template, name = (rows[each].to_numpy() for each in ("fact", "template", "name"))
         here = asked.filter(relation_id=str(relation_id)).join(
@@ -131,7 +131,7 @@ def controls(
     return tuple(Control(mean, split, whole) for mean, split in zip(filled, within, strict=True))
 
 
-def _whole(pairs: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+def whole_facts(pairs: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """The control's rows of facts that it answered as a whole: with fact, template and name."""
     n = (pl.col("n_names") * pl.col("n_templates")).cast(pl.Int64)
     numbers = pairs.select(pl.col("pair_id").cast(pl.String), fact=pl.int_range(pl.len()), n=n)
@@ -180,10 +180,15 @@ def controlled_mean(
     plain = measured(sample, values, weights).variance
     if plain is None or left.variance is None:
         return Controlled(left._replace(value=value).estimated, by_fact, None)
-    n, n_full = len(sample.fact), int(sample.n_prompts.sum())
-    variance = left.variance + _UNSEEN * (1 - n / n_full) / n**2
+    variance = left.variance + of_unseen(sample)
     found = left._replace(value=value, variance=variance).estimated
-    return Controlled(found, by_fact, n * plain / variance)
+    return Controlled(found, by_fact, len(sample.fact) * plain / variance)
+
+
+def of_unseen(sample: Crossed) -> float:
+    """What two further changed answers add to the variance of a mean over the sample."""
+    n = len(sample.fact)
+    return _UNSEEN * (1 - n / int(sample.n_prompts.sum())) / n**2
 
 
 def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:
@@ -191,7 +196,7 @@ def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArra
     centred = values - sample.mean_by_fact(values)[sample.fact]
     parts = np.stack([p - sample.mean_by_fact(p)[sample.fact] for p in control.within.T], axis=1)
     degrees = summed(fold, np.maximum(0.0, sample.n_asked - 1.0), N_FOLDS)
-    coefficients = _cross_fitted(parts, centred, fold[sample.fact], degrees)
+    coefficients = cross_fitted(parts, centred, fold[sample.fact], degrees)
     predicted: FloatArray = (control.within * coefficients[fold[sample.fact]]).sum(axis=1)
     return predicted
 
@@ -206,14 +211,14 @@ def _between(sample: Crossed, values: FloatArray, control: Control, fold: IntArr
     stratum, asked = sample.strata, sample.is_asked
     means = sample.mean_by_fact(values)[asked]
     known = control.means[asked]
-    y, x = (each - _means(stratum[asked], each) for each in (means, known))
+    y, x = (each - group_means(stratum[asked], each) for each in (means, known))
     degrees = summed(fold[asked], np.ones(int(asked.sum())), N_FOLDS)
-    coefficients = _cross_fitted(x[:, None], y, fold[asked], degrees)
-    more: FloatArray = (control.means - _means(stratum, control.means)) * coefficients[fold, 0]
+    coefficients = cross_fitted(x[:, None], y, fold[asked], degrees)
+    more: FloatArray = (control.means - group_means(stratum, control.means)) * coefficients[fold, 0]
     return more
 
 
-def _cross_fitted(x: FloatArray, y: FloatArray, fold: IntArray, degrees: FloatArray) -> FloatArray:
+def cross_fitted(x: FloatArray, y: FloatArray, fold: IntArray, degrees: FloatArray) -> FloatArray:
     """The shrunk coefficients of y on x for each fold, fitted to all other folds: folds × x's."""
     n = x.shape[1]
     squares, products, totals = np.zeros((N_FOLDS, n, n)), np.zeros((N_FOLDS, n)), np.zeros(N_FOLDS)

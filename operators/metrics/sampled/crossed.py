@@ -39,7 +39,8 @@ class Crossed:
     """The sampled prompts, one per row of `fact`, `template` and `name`; all are numbers.
 
     `relation` and `n_names` have one row per fact of the full run, `n_templates` one per relation.
-    Templates are numbered from 0 in each relation.
+    Templates are numbered from 0 in each relation. `n_failed` is how many prompts of each fact are
+    known to have no answer, which are none of the full run's numbers either; null: of no fact.
     """
 
     relation: IntArray
@@ -48,6 +49,7 @@ class Crossed:
     fact: IntArray
     template: IntArray
     name: IntArray
+    n_failed: IntArray | None = None
 
     @property
     def n_facts(self) -> int:
@@ -56,8 +58,9 @@ class Crossed:
 
     @cached_property
     def n_prompts(self) -> IntArray:
-        """How many prompts each fact has in the full run."""
-        return self.n_names * self.n_templates[self.relation]
+        """How many prompts of each fact have an answer in the full run, as far as is known."""
+        asked = self.n_names * self.n_templates[self.relation]
+        return asked if self.n_failed is None else asked - self.n_failed
 
     @cached_property
     def n_asked(self) -> IntArray:
@@ -73,6 +76,11 @@ class Crossed:
     def is_all(self) -> bool:
         """Whether the sample is the full run."""
         return bool(len(self.fact) == self.n_prompts.sum())
+
+    @property
+    def left(self) -> float:
+        """The part of the full run's prompts that is not in the sample."""
+        return 1 - len(self.fact) / int(self.n_prompts.sum())
 
     @cached_property
     def cell_relation(self) -> IntArray:
@@ -131,6 +139,7 @@ class Crossed:
             number[self.fact[mine]],
             self.template[mine],
             self.name[mine],
+            None if self.n_failed is None else self.n_failed[facts],
         )
 
     @cached_property

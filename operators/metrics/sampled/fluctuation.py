@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from operators.metrics.sampled.components import APART, Components, compared, noise
+from operators.metrics.sampled.components import APART, Components, compared, own_noise
 from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width, summed
+from operators.metrics.sampled.shares import UNSEEN
 
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
 
@@ -49,11 +50,22 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
     """The variance between a relation's templates (divisor T), and the variance of its error."""
     effects = found.fits.each[relation].effects
     n = len(effects)
-    error = noise(sample, found, relation)
+    error = own_noise(sample, found, relation)
     # Below 0 by chance: what counts is the sum over relations.
     between = float((effects**2).sum() - np.trace(error)) / n
-    spread = 4 * effects @ error @ effects - 2 * (error**2).sum()
-    return between, max(0.0, float(spread)) / n**2
+    wider = error + _unseen(sample, found, relation)
+    least = 2 * (wider**2).sum()
+    # The effects have their own noise in them, which adds 4 tr(M²) to the first term.
+    spread = max(least, 4 * effects @ wider @ effects - least)
+    return between, float(spread) / n**2
+
+
+def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
+    """The noise of the events that were not seen, as many in all as of a share (`shares.py`)."""
+    more: FloatArray = found.fits.each[relation].inverse * (
+        UNSEEN * sample.left / max(1.0, found.degrees)
+    )
+    return more
 
 
 def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:

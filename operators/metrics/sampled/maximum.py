@@ -60,6 +60,12 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     several (`hits`). The templates are then compared by these chances. The best one's lead is in
     proportion to how far the templates are apart, whose error the interval has, too. Chances that
     are the same for all facts leave most open, and certain facts nothing: the interval has both.
+
+    The value is the best of the shrunk templates. The ends are about two other numbers: what
+    templates give that one half of the facts chose, judged on the other half, and what they give
+    that all facts chose, judged on the same. The first is too low on average and the second too
+    high, however the templates' accuracies are distributed: a few good ones among many bad are not
+    normal, which shrinking takes them to be.
     """
     if sample.is_all:
         return exactly(_best_of_all(sample, correct))
@@ -69,7 +75,7 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     error = told_apart(sample, correct)
     if error is None:
         return Estimated(None, None, None, ALIKE)
-    means = np.concatenate([each.shrunk for each in accuracies(sample, correct, split)])
+    means = np.concatenate([each.fitted for each in accuracies(sample, correct, split)])
     found = hits(sample, correct, means)
     of = None if found is None else compared(*found)
     if found is None or of is None:
@@ -77,7 +83,10 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     rng = generator(seed, "coverage_maximum")
     share = np.bincount(sample.relation) / sample.n_facts
     unknown = np.split(_unknown(found), np.cumsum(sample.n_templates)[:-1])
-    total, lead, coins = np.zeros(_N_DRAWS), 0.0, 0.0
+    made = choice(*found, seed=seed)
+    if made is None:
+        return Estimated(None, None, None, HALVES)
+    total, lead, coins, naive, value = np.zeros(_N_DRAWS), 0.0, 0.0, 0.0, 0.0
     for weight, each, noise in zip(share, accuracies(*found, of), unknown, strict=True):
         draws = drawn(each, _N_DRAWS, rng)
         tossed = draws + np.sqrt(noise) * rng.standard_normal(draws.shape)
@@ -85,9 +94,22 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
         total += weight * (best + other) / 2
         coins += weight * float((other - best).mean()) / 2
         lead += weight * float(best.mean() - each.shrunk.mean())
-    value = float(total.mean())
+        naive += weight * float(each.fitted.max())
+        value += weight * float(each.shrunk.max())
+    judged = _judged(found, made)
     half = abs(coins) + float(np.hypot(1.96 * total.std(), error * lead))
-    return within_bounds(value, half)
+    low, high = min(judged, value) - half, max(naive, value) + half
+    return Estimated(value, max(0.0, low), min(1.0, high))
+
+
+def _judged(of: Hits, made: "Choice") -> float:
+    """What the halves' choices give, each judged on the half that did not choose."""
+    shares = np.bincount(of.sample.relation) / of.sample.n_facts
+    value = float(of.sample.mean_by_fact(of.chance).mean())
+    for relation, (share, best) in enumerate(zip(shares, made.templates, strict=True)):
+        for template, judge in zip(best, made.judged_by, strict=True):
+            value += share * float(judge.each[relation].effects[template]) / 2
+    return value
 
 
 def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None:

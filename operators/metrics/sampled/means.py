@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.components import components, error_variance
+from operators.metrics.sampled.components import components
 from operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
@@ -13,6 +13,8 @@ from operators.metrics.sampled.crossed import (
     half_width,
     within_bounds,
 )
+from operators.metrics.sampled.shares import share_interval
+from operators.metrics.sampled.within import within_variance
 
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 
@@ -46,9 +48,18 @@ def mean_of_prompts(sample: Crossed, values: FloatArray) -> Estimated:
 
 
 def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Estimated:
-    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval."""
-    found = measured(sample, values, weights)
-    return exactly(found.value) if sample.is_all else found.estimated
+    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
+
+    `values` are 0 or 1. Where only some facts were asked and none differs from another, the
+    answers to a fact may be one answer: then facts are counted.
+    """
+    value, variance, degrees = found = measured(sample, values, weights)
+    if sample.is_all:
+        return exactly(value)
+    if variance is None:
+        return found.estimated
+    n = len(sample.fact) if variance > 0 or sample.is_asked.all() else int(sample.is_asked.sum())
+    return share_interval(value, variance, degrees, n=n, left=sample.left)
 
 
 def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
@@ -56,7 +67,7 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
 
     The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
     chance, so it is unbiased. Its variance is that of the answers about it by component
-    (`components.error_variance`), and, where not all facts were asked, between facts.
+    (`within.py`), and, where not all facts were asked, between facts.
     """
     share = weights / weights.sum()
     means = sample.mean_by_fact(values)
@@ -69,21 +80,24 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
         variance, degrees = between_facts(sample, means, share)
         if not degrees:
             return Mean(value, None, 0.0)
-        if found is not None:  # the facts' own means are known as well as they were asked
-            asked = sample.only(sample.is_asked)
-            within = error_variance(asked, here[sample.is_asked], found)
-            variance += float(within.sum() * sample.is_asked.mean())
+        # The facts' own means are known as well as they were asked.
+        asked, own = sample.only(sample.is_asked), here[sample.is_asked]
+        within = within_variance(asked, values, own, found)
+        variance += float(within.sum() * sample.is_asked.mean())
         return Mean(value, variance, degrees)
     if found is None:
         return Mean(value, None, 0.0)
-    return Mean(value, float(error_variance(sample, share, found).sum()), found.degrees)
+    return Mean(value, float(within_variance(sample, values, share, found).sum()), found.degrees)
 
 
 def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:
     """The variance that comes of asking only some facts, and its degrees of freedom.
 
     Stratified by relation where two facts of each were asked (Cochran 1977, sections 5.4 and 10.3:
-    the first of two stages, with the second stage's noise in the facts' means).
+    the first of two stages, with the second stage's noise in the facts' means). A fact that weighs
+    much pulls the mean to itself: its square is over the part of its variance that is left about
+    the mean, 1 − 2p + Σp² with p its part of the weight (Horn, Horn and Duncan 1975), which is the
+    divisor n − 1 where facts weigh alike.
     """
     variance, degrees = 0.0, 0.0
     for stratum in np.unique(sample.strata):
@@ -93,9 +107,9 @@ def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tupl
         if n < 2:
             return 0.0, 0.0
         weight = share[mine].sum()
-        relative = share[asked] / share[asked].mean()
-        centre = (relative * means[asked]).mean()
-        spread = float(((relative * (means[asked] - centre)) ** 2).sum() / (n - 1))
-        variance += weight**2 * (1 - n / mine.sum()) * spread / n
-        degrees += n - 1
+        part = share[asked] / share[asked].sum()
+        kept = 1 - 2 * part + (part**2).sum()
+        off = (part * (means[asked] - part @ means[asked])) ** 2 / kept
+        variance += weight**2 * (1 - n / mine.sum()) * float(off.sum())
+        degrees += max(1.0, (part**2).sum() ** 2 / (part**4).sum() - 1)
     return variance, degrees

@@ -1,10 +1,13 @@
 """Made-up earlier runs of made-up answers: what a control is worth, and whether intervals hold."""
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
 
+from operators.metrics.sampled.agreement_control import Agreed, controlled_consist
 from operators.metrics.sampled.control import PARTS, Control, Controlled, controlled_mean, parts
 from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray
 from operators.metrics.sampled.simulation import (
@@ -17,6 +20,9 @@ from operators.metrics.sampled.simulation import (
     drawn_logit,
     drawn_relations,
 )
+
+Metric = Literal["acc_at_1", "consist"]
+CONTROLLED: tuple[Metric, ...] = get_args(Metric)
 
 GAIN = pl.Schema(
     {
@@ -63,6 +69,7 @@ class Known:
 
     def __init__(self, earlier: Made) -> None:
         tables = zip(earlier.answers_of, earlier.n_names_of, strict=True)
+        self._earlier = earlier
         self._of = [_split(*each) for each in tables]
         self._means = np.concatenate([means for means, _ in self._of])
         self._starts = np.searchsorted(earlier.relation, np.arange(len(self._of)))
@@ -75,6 +82,34 @@ class Known:
             mine = sample.cell_relation == number
             within[mine] = split[fact[mine], sample.template[mine], sample.name[mine]]
         return Control(self._means, within, np.ones(sample.n_facts, np.bool_))
+
+    def agreed(self, sample: Crossed, said: IntArray) -> Agreed:
+        """The same of how its answers match."""
+        fact = sample.fact - self._starts[sample.cell_relation]
+        own = np.zeros(len(said), np.int64)
+        for number, answers in enumerate(self._earlier.answers_of):
+            mine = sample.cell_relation == number
+            own[mine] = answers[fact[mine], sample.template[mine], sample.name[mine]]
+        everyone = np.ones(sample.n_facts, np.bool_)
+        both = own * N_ANSWERS + said
+        return Agreed(_matching(sample, own), _matching(sample, both), self.consist, everyone)
+
+    @cached_property
+    def consist(self) -> FloatArray:
+        """The share of matching pairs of each fact in the full run."""
+        sample, said = self._earlier.sampled(1.0, 0)
+        n = sample.n_prompts
+        hits = np.bincount(sample.fact, _matching(sample, said), sample.n_facts)
+        shares: FloatArray = hits / np.maximum(1, n * (n - 1))
+        return shares
+
+
+def _matching(sample: Crossed, said: IntArray) -> FloatArray:
+    """How many others of the fact's sampled answers are the same, for each."""
+    keys = sample.fact * (int(said.max()) + 1) + said
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    others: FloatArray = (count[group] - 1).astype(np.float64)
+    return others
 
 
 def _split(answers: IntArray, n_names: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -96,16 +131,35 @@ def estimated(made: Made, known: Known, share: float, seed: int) -> Controlled:
     return controlled_mean(sample, right, np.ones(sample.n_facts), known.of(sample), seed=seed)
 
 
-def gains(made: Made, earlier: Made, shares: tuple[float, ...], *, n_samples: int) -> pl.DataFrame:
-    """What samples with a control say of Acc@1, of the schema GAIN: one row per share.
+def estimated_consist(made: Made, known: Known, share: float, seed: int) -> Controlled:
+    """Consist from a sample, with a control."""
+    sample, said = made.sampled(share, seed)
+    said = said.astype(np.int64)
+    return controlled_consist(
+        sample, _matching(sample, said), known.agreed(sample, said), seed=seed
+    )
+
+
+def gains(
+    made: Made,
+    earlier: Made,
+    shares: tuple[float, ...],
+    *,
+    n_samples: int,
+    metric: Metric = "acc_at_1",
+) -> pl.DataFrame:
+    """What samples with a control say of a metric, of the schema GAIN: one row per share.
 
     `gain` is the mean number of effective prompts of each prompt that was asked.
     """
     known, truth = Known(earlier), _accuracy(made)
+    estimate = estimated
+    if metric == "consist":
+        estimate, truth = estimated_consist, float(Known(made).consist.mean())
     n_prompts = int(made.n_prompts.sum())
     rows = []
     for share in shares:
-        found = [estimated(made, known, share, seed) for seed in range(n_samples)]
+        found = [estimate(made, known, share, seed) for seed in range(n_samples)]
         value, low, high = np.array([each.found[:3] for each in found]).T
         n = round(share * n_prompts)
         covered = float(((low <= truth) & (truth <= high)).mean())

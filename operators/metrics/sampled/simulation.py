@@ -3,7 +3,7 @@
 Shown by `benchmarks/bench_estimate.py`, and tested at a small size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -328,8 +328,14 @@ def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
     `n` counts samples with an interval; `sd` is the standard deviation of the values, and
     `bias_in_sd` their mean error, over that.
     """
-    known = truth(made)
     found = [estimated(made, *made.sampled(share, seed)) for seed in range(n_samples)]
+    return counted(truth(made), found, share)
+
+
+def counted(
+    known: Mapping[str, float], found: Sequence[Mapping[str, Estimated]], share: float
+) -> pl.DataFrame:
+    """How often what samples of a share found covers what is known, of the schema COVERAGE."""
     rows = [
         (name, share, value, *_covered([each[name] for each in found], value))
         for name, value in known.items()

@@ -3,26 +3,32 @@
 Source: Cochran 1977, chapter 5 (stratified random sampling, without replacement).
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.crossed import Estimated, FloatArray, half_width
+from operators.metrics.sampled.crossed import Estimated, FloatArray, half_width, within_bounds
+from operators.metrics.sampled.shares import unseen
+
+By = Literal["relation", "query"]
 
 MISSING = "no query of some relations was asked"
 SINGLE = "no relation was asked two queries, so nothing says how far they differ"
 
 
 class Means(NamedTuple):
-    """Weighted means of several scores, the covariance of their errors, and its degrees.
+    """Weighted means of several scores from 0 to 1, the covariance of their errors, its degrees.
 
-    `covariance` is null where no relation has two queries that were asked.
+    `covariance` is null where no relation has two queries that were asked. `unseen` is the least
+    variance that is believed: that of two further queries that score 1 in place of 0, or 0 in place
+    of 1 (Agresti and Coull 1998), so that scores that are all alike have an interval, too.
     """
 
     values: FloatArray
     covariance: FloatArray | None
     degrees: int
+    unseen: float
 
     def mean(self, column: int) -> Estimated:
         """The mean of one score, with its interval."""
@@ -33,11 +39,11 @@ class Means(NamedTuple):
         if self.covariance is None:
             return Estimated(value, None, None, SINGLE)
         variance = float(gradient @ self.covariance @ gradient)
-        half = half_width(variance, self.degrees)
-        return Estimated(value, value - half, value + half)
+        least = self.unseen * float(gradient @ gradient)
+        return within_bounds(value, half_width(max(variance, least), self.degrees))
 
 
-def means(scores: pl.DataFrame, sizes: pl.DataFrame, *, by: str) -> Means | None:
+def means(scores: pl.DataFrame, sizes: pl.DataFrame, *, by: By) -> Means | None:
     """Estimate means over queries from the scores of those that were asked.
 
     `scores` has relation_id and a column for each score; `sizes` relation_id and n, the queries of
@@ -60,8 +66,10 @@ def means(scores: pl.DataFrame, sizes: pl.DataFrame, *, by: str) -> Means | None
         return None
     tables = [part.select(names).to_numpy() for part in parts if part is not None]
     values = weights @ [table.mean(axis=0) for table in tables]
-    covariance = _covariance(tables, n, weights)
-    return Means(values, covariance, sum(len(table) - 1 for table in tables))
+    degrees = sum(len(table) - 1 for table in tables)
+    n_asked = scores.height
+    least = unseen(n_asked, max(0.0, 1 - n_asked / n.sum()))
+    return Means(values, _covariance(tables, n, weights), degrees, least)
 
 
 def _covariance(tables: list[FloatArray], n: FloatArray, weights: FloatArray) -> FloatArray | None:

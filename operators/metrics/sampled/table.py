@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.matching.lemmas import contains
 from operators.metrics.belief.consist import By
 from operators.metrics.belief.fluctuation import fluctuation
 from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
-from operators.metrics.sampled import agreement
 from operators.metrics.sampled.accuracies import accuracies
+from operators.metrics.sampled.agreement import consist, n_matching
+from operators.metrics.sampled.agreement_control import Agreed, agreed, controlled_consist
 from operators.metrics.sampled.components import compared
 from operators.metrics.sampled.control import Control, Controlled, controlled_mean, controls
 from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly
@@ -65,7 +65,14 @@ class Scored(NamedTuple):
     relation_ids: Sequence[str]
 
 
-# What an answer scores for each metric that a control narrows.
+class Controls(NamedTuple):
+    """What a control says: of each metric that is a mean, and of how its answers match."""
+
+    means: Mapping[str, Control]
+    agreed: Agreed
+
+
+# What an answer scores for each mean that a control narrows.
 _CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
 
 
@@ -75,7 +82,7 @@ def estimates(
     seed: int,
     n_rounds: int = 1000,
     n_draws: int = 50_000,
-    control: Mapping[str, Control] | None = None,
+    control: Controls | None = None,
 ) -> pl.DataFrame:
     """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
 
@@ -83,23 +90,14 @@ def estimates(
     `ci_high` one of other facts, by the bootstrap of `operators.metrics.estimates.bootstrap`. A
     fact's mean over some of its prompts varies more than over all, so that the second has the
     sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
-    number that cannot be estimated is null, with the reason in `why`. A `control` (by metric, as
-    `controls_of` reads it) narrows the means, which then say as much as `n_effective` prompts would
+    number that cannot be estimated is null, with the reason in `why`. A `control` (as `controls_of`
+    reads it) narrows the means and Consist, which then say as much as `n_effective` prompts would
     without one.
     """
     sample = scored.sample
-    correct = scored.correct
-    controlled = _controlled(scored, control or {}, seed)
-    found = {
-        "acc_at_1": mean_of_facts(sample, correct),
-        **_fluctuation(scored, seed, n_draws),
-        "consist": agreement.consist(sample, scored.matches),
-        "one_word_ratio": mean_of_prompts(sample, scored.one_word),
-        "coverage_maximum": maximum(sample, correct, seed=seed),
-        "template_chosen": chosen(sample, correct, seed=seed),
-        "coverage_oracle": oracle(sample, correct, seed=seed),
-        **{name: each.found for name, each in controlled.items()},
-    }
+    controlled = {} if control is None else _controlled(scored, control, seed)
+    found = of_full_run(scored, seed=seed, n_draws=n_draws)
+    found |= {name: each.found for name, each in controlled.items()}
     n = len(sample.fact)
     share = n / int(sample.n_prompts.sum())
     facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
@@ -115,27 +113,45 @@ def estimates(
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
+def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:
+    """What the full run would give, by metric, without a control."""
+    sample, correct = scored.sample, scored.correct
+    return {
+        "acc_at_1": mean_of_facts(sample, correct),
+        **_fluctuation(scored, seed, n_draws),
+        "consist": consist(sample, scored.matches),
+        "one_word_ratio": mean_of_prompts(sample, scored.one_word),
+        "coverage_maximum": maximum(sample, correct, seed=seed),
+        "template_chosen": chosen(sample, correct, seed=seed),
+        "coverage_oracle": oracle(sample, correct, seed=seed),
+    }
+
+
 def controls_of(
     pairs: pl.DataFrame, answers: pl.DataFrame, earlier: Callable[[str], pl.DataFrame]
-) -> dict[str, Control]:
-    """What an earlier run says of a sample, for each metric that it narrows.
+) -> Controls:
+    """What an earlier run says of a sample, for the metrics that it narrows.
 
     `pairs` and `answers` are those of `scored`; `earlier` gives the run's matched answers to all
     prompts of a relation.
     """
     found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
-    return dict(zip(_CONTROLLED, found, strict=True))
+    means = dict(zip(_CONTROLLED, found, strict=True))
+    return Controls(means, agreed(pairs, answers, earlier))
 
 
-def _controlled(scored: Scored, control: Mapping[str, Control], seed: int) -> dict[str, Controlled]:
+def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
     sample = scored.sample
     of = {
         "acc_at_1": (scored.correct, np.ones(sample.n_facts)),
         "one_word_ratio": (scored.one_word, sample.n_prompts.astype(np.float64)),
     }
-    return {
-        name: controlled_mean(sample, *of[name], each, seed=seed) for name, each in control.items()
+    found = {
+        name: controlled_mean(sample, *of[name], each, seed=seed)
+        for name, each in control.means.items()
     }
+    consistent = controlled_consist(sample, scored.matches, control.agreed, seed=seed)
+    return {**found, "consist": consistent}
 
 
 def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated]:
@@ -194,7 +210,7 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
             n > 0,
         ),
         "consist": (
-            sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1),
+            known.get("consist", sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1)),
             everyone,
             n > 1,
         ),
@@ -215,8 +231,9 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
 def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> Scored:
     """Number the answers of a sample by the facts, templates and names of the full run.
 
-    `pairs` (relation_id, pair_id, n_names, n_templates) is what the full run asks. `answers` are
-    matched ones: relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct.
+    `pairs` (relation_id, pair_id, n_names, n_templates) is what the full run asks; where some
+    prompts are known to have no answer, n_failed says how many of a pair's. `answers` are matched
+    ones: relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct.
     """
     relation = _numbered(pairs.select(pl.col("relation_id").unique().sort()), "relation")
     pair = _numbered(pairs.sort("relation_id", "pair_id"), "pair")
@@ -233,6 +250,7 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
         rows["pair"].to_numpy(),
         rows["template"].to_numpy(),
         rows["subject_index"].cast(pl.Int64).to_numpy(),
+        of_pair["n_failed"].to_numpy() if "n_failed" in pairs.columns else None,
     )
     return Scored(
         sample,
@@ -246,26 +264,3 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
 
 def _numbered(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     return rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(name))
-
-
-def n_matching(answers: pl.DataFrame, *, by: By = "match") -> pl.Series:
-    r"""How many other answers of the pair each answer matches, as `consist` has it: f64.
-
-    >>> n_matching(pl.DataFrame({
-    ...     "pair_id": ["t"] * 4, "key": ["\x1fa\x1f", "\x1fa\x1f", "\x1fa\x1fb\x1f", None]
-    ... })).to_list()
-    [2.0, 2.0, 2.0, 0.0]
-    """
-    rows = answers.select("pair_id", pl.col("key").cast(pl.String))
-    distinct = rows.drop_nulls("key").group_by("pair_id", "key").len("n")
-    same = distinct.with_columns(found=pl.col("n").cast(pl.Int64) - 1)
-    found = [same.select("pair_id", "key", "found")]
-    if by == "match":
-        others = distinct.join(distinct, on="pair_id", suffix="_other")
-        others = others.filter(pl.col("key") != pl.col("key_other"))
-        a, b = pl.col("key"), pl.col("key_other")
-        hits = others.filter(contains(a, b) | contains(b, a))
-        found.append(hits.select("pair_id", "key", found=pl.col("n_other").cast(pl.Int64)))
-    sums = pl.concat(found).group_by("pair_id", "key").agg(pl.sum("found"))
-    joined = rows.join(sums, on=["pair_id", "key"], how="left", maintain_order="left")
-    return joined["found"].fill_null(0).cast(pl.Float64)

@@ -18,18 +18,22 @@ import numpy as np
 from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
 
 # Below this many degrees of freedom a relation's residual leans on that of all.
-_FEW = 20.0
+FEW = 20.0
 
 
 class Fit(NamedTuple):
     """One relation's: the templates' effects, which sum to 0, and the inverse of their equations.
 
-    `inverse` times the residual variance is the covariance of the effects' errors. `known` says
-    whether all templates were compared with each other, by facts that met both.
+    `inverse` times the residual variance is the covariance of the effects' errors, where templates
+    are alike. They are not: the answers in one that is often right vary more than in one that never
+    is. `sandwich` is their covariance from each template's own residuals (White 1980, with what
+    leverage takes from these put back: MacKinnon and White 1985, HC2). `known` says whether all
+    templates were compared with each other, by facts that met both.
     """
 
     effects: FloatArray
     inverse: FloatArray
+    sandwich: FloatArray
     squares: float
     degrees: float
     known: bool
@@ -58,7 +62,7 @@ def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
     if degrees.sum() <= 0:
         return None
     common = squares.sum() / degrees.sum()
-    lean = np.where(degrees < _FEW, _FEW, 0.0)
+    lean = np.where(degrees < FEW, FEW, 0.0)
     residual = (squares + lean * common) / (degrees + lean)
     typical = max(0.0, within_facts(sample, values) - common)
     variance = [_between(fit, own, typical) for fit, own in zip(fits, residual, strict=True)]
@@ -107,4 +111,26 @@ def _fit(fact: IntArray, template: IntArray, means: FloatArray, n_templates: int
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
     squares = max(0.0, float((centred**2).sum() - effects @ right))
     degrees = float(len(means) - len(ids) - rank)
-    return Fit(effects, inverse, squares, degrees, rank == n_templates - 1)
+    sandwich = _sandwich(met, centred, effects, inverse, (fact, template))
+    return Fit(effects, inverse, sandwich, squares, degrees, rank == n_templates - 1)
+
+
+def _sandwich(
+    met: FloatArray,
+    centred: FloatArray,
+    effects: FloatArray,
+    inverse: FloatArray,
+    cells: tuple[IntArray, IntArray],
+) -> FloatArray:
+    """The covariance of the effects' errors, from the squared residual of each (fact, template)."""
+    fact, template = cells
+    n = met.sum(axis=1)
+    mean_effect = (met @ effects) / n
+    # What a cell's answer pulls: its template's effect, less those that its fact met on average.
+    pull = inverse[template] - ((met @ inverse) / n[:, None])[fact]
+    residual = centred - effects[template] + mean_effect[fact]
+    own = pull[np.arange(len(fact)), template] - ((pull * met[fact]).sum(axis=1) / n[fact])
+    kept = np.clip(1 - 1 / n[fact] - own, 1e-3, None)
+    root = pull * (residual / np.sqrt(kept))[:, None]
+    product: FloatArray = root.T @ root
+    return product

@@ -11,12 +11,15 @@ import pytest
 from pipeline.config.settings import Run
 from pipeline.costs import rates
 from pipeline.costs.forecast import Forecast, forecast, lines
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.sampled import sampled
 from pipeline.inputs import models
 from pipeline.inputs.models import tokenizer
+from pipeline.stages import remaining
 from pipeline.stages.expand import with_text
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.damaged import set_aside
+from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -124,6 +127,28 @@ def test_forecast_more_samples_leave_the_new_blocks(
 ) -> None:
     found = figures(small_settings("decoding.samples.n_answers=150"))
     assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
+
+
+def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
+    greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    part, more = (small_settings(*greedy, f"budget={share}%") for share in (40, 80))
+    before = figures(part)
+    plan = sampled(planned(part))
+    make_here(plan)
+    (branch,) = plan.branches
+    assert branch.chosen is not None
+    assert before.whole == 72
+    assert sum(before.prompts.values()) == branch.chosen.read_all("chosen").height
+    needed = branch.chosen.read_all("needed").height
+    assert before.asked == {"generations": needed}
+    counts = remaining.open_counts(branch.answers)
+    assert before.tokens == sum(int(each["prompt_tokens"]) for each in counts)
+    after, larger = figures(part), figures(more)
+    assert (before.left["generations"], after.left["generations"]) == (needed, 0)
+    assert larger.left["generations"] == larger.asked["generations"] - needed
+    text = "\n".join(lines(*forecast(more)))
+    assert f"budget          80%: {sum(larger.prompts.values())} of 72 prompts of 4-temp" in text
+    assert f"{larger.left['generations']} answers left" in text
 
 
 def test_forecast_answers_of_another_system_need_no_tokenizer(

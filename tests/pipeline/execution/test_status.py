@@ -6,8 +6,10 @@ import pytest
 
 from operators.engines.fake import FakeEngine
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.sampled import sampled
 from pipeline.execution.status import status
+from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -68,3 +70,16 @@ def test_status_killed_run_is_partial(small_settings: Settings, compute_here: Co
     assert found["generations"].startswith(partial)
     assert found["generations"].endswith(" tokens/s, 0% cached")
     assert found["matched"] == "missing"
+
+
+def test_status_of_a_budget_is_of_its_prompts(small_settings: Settings) -> None:
+    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_chunk=1")
+    run = small_settings(*few, "budget=50%")
+    assert states(run)["generations"] == "missing"
+    with pytest.raises(RuntimeError):
+        make_here(sampled(planned(run)), dies_at(20))
+    assert states(run)["generations"].startswith("partial: 20 of 34 prompts of the budget in ")
+    make_here(sampled(planned(run)))
+    found = states(run)
+    assert found["generations"].startswith("done: 34 of 34 prompts of the budget in ")
+    assert list(found) == ["facts", "prompts", "chosen", "admitted", "generations"]

@@ -86,6 +86,25 @@ def test_compare_estimate_with_full_marks_it_and_its_interval(
     assert "part (estimate from 58.33% of the prompts)" in written
 
 
+def test_compare_of_two_estimates_of_the_same_prompts_pairs_them(
+    results: Path, results_once: Path, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "compute", make_here)
+    places = [f"artifacts={results_once.parent}/artifacts", f"results={results}"]
+    twin = ["model.name=twin", "model.max_model_len=1024", "run_name=twin", "budget=60%"]
+    estimating.estimate(load([*small, *FEW, *places, *twin]))
+    assert main(["compare", "part", "twin", f"results={results}"]) == 0
+    (raw,) = (results / "compare").rglob("comparison.parquet")
+    compared = pl.read_parquet(raw)
+    found = compared.row(by_predicate=pl.col("metric") == "one_word_ratio", named=True)
+    n, share = pl.read_parquet(results / "part" / "estimates.parquet").select("n", "share").row(0)
+    # The fake engine is the same: nothing has changed in n prompts.
+    assert found["difference"] == 0
+    assert 3 / n * (1 - share) ** 0.5 <= found["ci_high"] < 4 / n
+    alone = compared.row(by_predicate=pl.col("metric") == "consist", named=True)
+    assert alone["ci_high"] > found["ci_high"]
+
+
 def test_compare_gate_judges_an_estimate_by_its_interval(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,10 +136,10 @@ def test_verb_that_takes_full_runs_refuses_an_estimate_in_a_sentence(
     assert re.search(why, text)
 
 
-def test_verdict_with_a_budget_is_refused(small_settings: Settings) -> None:
+def test_score_with_a_budget_is_refused(small_settings: Settings) -> None:
     from pipeline.run import measured
 
-    with pytest.raises(InputError, match="verdicts, scores and baselines are of all of them"):
+    with pytest.raises(InputError, match="this is what `estimate` takes"):
         measured(small_settings("budget=5%"), make_here)
 
 

@@ -4,10 +4,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import ray
 
 from operators.errors import DecodingError
+from pipeline import run as running
 from pipeline.cli import main
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Plan
@@ -118,6 +121,21 @@ def test_journal_engines_logs_lie_beside_it(small_settings: Settings) -> None:
     names = sorted(path.name for path in folder(settings).iterdir())
     assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
+    small_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = small_settings()
+    here = ray.get_runtime_context().get_node_id()
+    known = ray.put([(f"{1:056x}", "/gone.err"), (here, "/none.err")])
+    tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: known))
+    with caplog.at_level("WARNING"):
+        running._keep_logs(settings, tally)
+    (kept,) = folder(settings).iterdir()
+    assert kept.name.endswith("-2.log")
+    assert "1 of 2 engines' logs cannot be read (TaskUnschedulableError: " in caplog.text
 
 
 def test_keep_hides_secrets(small_settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """verify: what is wrong with a run, or with a whole store; all kinds of damage: test_reads."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 
 from operators.errors import InputError
 from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
+from pipeline.execution.plan import Plan, planned
+from pipeline.execution.sampled import sampled
 from pipeline.results.verify import verify, verify_store
 from pipeline.storage.artifact import Artifact
-from tests.pipeline.here import complete, overwrite
+from tests.pipeline.here import complete, make_here, overwrite
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -119,6 +121,23 @@ def test_verify_refused_prompts_are_no_problem(
     run = small_settings("model.max_model_len=235")
     compute_here(run)
     assert verify(run)[1] == []
+
+
+def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Settings) -> None:
+    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    run, more = (small_settings(*few, f"budget={share}%") for share in (30, 60))
+    make_here(sampled(planned(run)))
+    assert verify(run).problems == []
+    for step in sampled(planned(more)).steps:
+        if step.stage is not None:
+            step.run()
+    (problem,) = verify(more).problems
+    assert re.search(r"\d+ of \d+ prompts of the budget have neither answer nor error", problem)
+    answers = planned(run).branches[0].answers
+    chunk = next(Path(answers.store.where(answers.folder)).glob("chunks/*/*/*.parquet"))
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    (problem,) = verify(run).problems
+    assert str(chunk) in problem
 
 
 def test_verify_repair_sets_aside_what_the_next_run_recomputes(

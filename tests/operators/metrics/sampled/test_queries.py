@@ -14,6 +14,7 @@ from operators.metrics.sampled.queries import (
     kamel_estimates,
     probelm_estimates,
 )
+from operators.metrics.sampled.regression import controlled_means
 from operators.metrics.sampled.stratified import SINGLE, means
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
@@ -58,6 +59,18 @@ def test_means_variance_is_that_over_samples(by: str) -> None:
     assert np.mean(errors) == pytest.approx(np.var(values), rel=0.1)
 
 
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_means_of_scores_that_are_all_alike_have_an_interval(score: float) -> None:
+    rows = scores_of([5, 5]).with_columns(score=pl.lit(score))
+    found = means(rows, rows.group_by("relation_id").agg(n=pl.lit(50)), by="query")
+    assert found is not None
+    _, low, high, _ = found.mean(0)
+    assert low is not None
+    assert high is not None
+    assert 0.2 < high - low < 0.4
+    assert 0 <= low <= score <= high <= 1
+
+
 def test_means_without_a_query_of_a_relation_are_null() -> None:
     rows = scores_of([3, 3])
     assert means(rows.filter(relation_id="P0"), sizes_of(rows), by="query") is None
@@ -97,7 +110,8 @@ def said(asked: pl.DataFrame, seed: int = 1) -> pl.DataFrame:
 
 def full(asked: pl.DataFrame) -> pl.DataFrame:
     one = pl.lit(1, pl.Int64)
-    return asked.select("relation_id", "pair_id", n_names=one, n_templates=one)
+    none = pl.lit(0, pl.Int64)
+    return asked.select("relation_id", "pair_id", n_names=one, n_templates=one, n_failed=none)
 
 
 def test_kamel_estimates_of_all_queries_are_its_numbers() -> None:
@@ -164,7 +178,9 @@ def test_probelm_estimates_of_all_groups_are_its_numbers() -> None:
         for setting in ("statement", "question", "completion")
     )
     pairs = candidates.group_by("relation_id", "pair_id").agg(
-        n_names=pl.len().cast(pl.Int64) * 3, n_templates=pl.lit(1, pl.Int64)
+        n_names=pl.len().cast(pl.Int64) * 3,
+        n_templates=pl.lit(1, pl.Int64),
+        n_failed=pl.lit(0, pl.Int64),
     )
     found = probelm_estimates(scores, candidates, pairs, seed=1, n_rounds=2)
     known = probelm(scores, candidates, seed=1, n_rounds=2).filter(pl.col("slice").is_null())
@@ -177,3 +193,58 @@ def test_probelm_estimates_of_all_groups_are_its_numbers() -> None:
     rows = probelm_estimates(part, candidates, pairs, seed=1, n_rounds=2)
     assert rows["share"].unique().to_list() == [part.height / scores.height]
     assert (rows["full_low"] < rows["value"]).all()
+
+
+@pytest.mark.parametrize(("likeness", "gain"), [(1.0, 3.0), (0.0, 0.9)])
+def test_means_with_a_control_are_unbiased_and_as_narrow_as_it_is_like(
+    likeness: float, gain: float
+) -> None:
+    """By 300 samples; a control that says nothing costs next to nothing."""
+    rows = scores_of([30, 80, 20]).with_row_index("pair_id")
+    noise = np.random.default_rng(2).random(rows.height)
+    x = likeness * rows["score"].to_numpy() + 0.4 * noise
+    earlier = rows.with_columns(score=pl.Series(x))
+    plain, values, errors = [], [], []
+    for seed in range(300):
+        part = pl.concat(
+            each.sample(10, seed=seed + n)
+            for n, each in enumerate(rows.partition_by("relation_id", maintain_order=True))
+        )
+        sizes = sizes_of(rows)
+        found = controlled_means(part, earlier, ["score"], sizes, by="query", seed=1)
+        without = means(part.drop("pair_id"), sizes, by="query")
+        assert found is not None
+        assert without is not None
+        assert found.covariance is not None
+        plain.append(without.values[0])
+        values.append(found.values[0])
+        errors.append(found.covariance[0, 0])
+    truth, off = rows["score"].mean(), np.std(values)
+    assert np.mean(values) == pytest.approx(truth, abs=4 * off / np.sqrt(300))
+    assert np.var(plain) / np.var(values) > gain
+    half = 2 * np.sqrt(errors)
+    assert np.mean(np.abs(np.array(values) - truth) < half) > 0.92
+
+
+def test_kamel_estimates_with_an_earlier_run_say_as_much_as_more_prompts() -> None:
+    asked = queries(3, 200)
+    answers = said(asked)
+    relation = asked.select("pair_id", "relation_id")
+    before = answers.join(relation, on="pair_id")
+    part = answers.sample(300, seed=3)
+
+    def control(name: str) -> pl.DataFrame:
+        return before.filter(relation_id=name)
+
+    found = kamel_estimates(part, asked, full(asked), seed=1, n_rounds=2, control=control)
+    plain = kamel_estimates(part, asked, full(asked), seed=1, n_rounds=2)
+    known = kamel(answers, asked, seed=1, n_rounds=2).filter(
+        pl.col("slice").is_null(), pl.col("variant").is_null()
+    )
+    truth = dict(known.select("metric", "value").iter_rows())
+    assert plain["n_effective"].null_count() == 4
+    for row in found.head(3).to_dicts():
+        assert row["n_effective"] > 2 * row["n"]
+        assert row["full_low"] < truth[row["metric"]] < row["full_high"]
+    whole = kamel_estimates(answers, asked, full(asked), seed=1, n_rounds=2, control=control)
+    assert whole["full_low"].to_list() == pytest.approx(whole["full_high"].to_list())

@@ -17,8 +17,9 @@ from operators.metrics.belief.one_word_ratio import one_word_ratio
 from operators.metrics.sampled.agreement import moments_of, variance_of_share
 from operators.metrics.sampled.crossed import Crossed
 from operators.metrics.sampled.fluctuation import fluctuation_sd
-from operators.metrics.sampled.means import ONCE
-from operators.metrics.sampled.simulation import Made, coverage, made_up
+from operators.metrics.sampled.full_run import FullRun
+from operators.metrics.sampled.means import ONCE, between_facts
+from operators.metrics.sampled.simulation import Made, coverage, estimated, made_up
 from operators.metrics.sampled.table import (
     ESTIMATES,
     TEMPLATES,
@@ -150,6 +151,45 @@ def test_intervals_shrink_with_the_budget_to_nothing() -> None:
     assert halves == sorted(halves, reverse=True)
     assert halves[-1] == 0
     assert np.isfinite(halves).all()
+
+
+@pytest.mark.parametrize("said", [0, 5])
+def test_intervals_of_samples_that_are_all_alike_have_a_width(said: int) -> None:
+    everyone = small().answers_of
+    alike = Made(tuple(np.full_like(each, said) for each in everyone), small().n_names_of)
+    for share in (0.02, 0.1, 0.3):
+        sample, answers = alike.sampled(share, 1)
+        found = estimated(alike, sample, answers)
+        for metric in ("acc_at_1", "one_word_ratio", "consist"):
+            value, low, high, _ = found[metric]
+            assert value == (0.0 if said and metric != "consist" else 1.0)
+            assert low is not None
+            assert high is not None
+            assert 0 < high - low < 0.3
+            assert low <= value <= high
+
+
+def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
+    rng = np.random.default_rng(1)
+    zeros, names = np.zeros(40, np.int64), np.array([1, 1, 1, 12] * 10)
+    fact = np.repeat(np.arange(8), 2)
+    sample = Crossed(zeros, names, np.array([20]), fact, np.arange(16), np.zeros(16, np.int64))
+    share = sample.n_prompts / sample.n_prompts.sum()
+    found = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
+    part = share[:8] / share[:8].sum()
+    assert np.mean(found) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
+
+
+def test_samples_of_a_full_run_cover_its_numbers() -> None:
+    full = FullRun(small().answers())
+    some = full.coverage(0.3, n_samples=4).filter(metric="acc_at_1")
+    assert 0 < some["half_width"].item() < 0.1
+    everything = full.coverage(1.0, n_samples=1)
+    assert everything["covered"].to_list() == [1.0] * everything.height
+    assert everything["half_width"].to_list() == [0.0] * everything.height
+    table = full.estimated(0.3, 3, n_rounds=2)
+    assert table.schema == ESTIMATES
+    assert table["n"][0] == full.sampled(0.3, 3).height
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
