@@ -42,7 +42,7 @@ from pipeline.storage.store import Store
 N_PAIRS, N_TEMPLATES, N_NAMES, N_OBJECTS, N_LABELS = 24_643, 100, 64_928, 34_048, 80_000
 SETTINGS = (Setting("zero-shot", 0), Setting("template", 4))
 SEED, ROWS_PER_SHARD = 0, 16_384
-TARGET_S, TARGET_GIB = 20.0, 2.0
+TARGET_S, TARGET_GIB = 8.0, 2.0
 _SYLLABLES = ("ka", "lo", "mi", "ren", "sto", "va")
 
 

@@ -7,9 +7,10 @@ contexts/<any of these>       the contexts that the shards of that name use
 candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -25,6 +26,7 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
 VERSION = 3
+_AT_ONCE = 16  # shards that are packed, or wait for the store
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
 
 
@@ -65,15 +67,15 @@ class Expand:
         fewest = artifact.settled("fewest_rows", fewest)
         facts = self.source()
         expansions = METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
-        # Publishing waits for the disk; meanwhile the next relation is written as prompts.
-        with ThreadPoolExecutor(1) as publisher:
-            published: Future[None] | None = None
+        # While shards are packed and the store is waited for, the next relation is written.
+        with ThreadPoolExecutor(_AT_ONCE) as publishers:
+            published: list[Future[None]] = []
             for each in expansions:
-                if published is not None:
-                    published.result()  # at most two relations are held in memory
-                published = publisher.submit(_publish, artifact, each, size, fewest)
-            if published is not None:
-                published.result()
+                _all(published)  # at most two relations are held in memory
+                published = [
+                    publishers.submit(publish) for publish in _shards(artifact, each, size, fewest)
+                ]
+            _all(published)
         made_of = [self.facts] if self.base is None else [self.facts, self.base]
         artifact.finish(TABLES, made_of=made_of)
 
@@ -87,17 +89,34 @@ def _fields(setting: Asked) -> dict[str, Any]:
     return {**found, "as": asked, **({} if system is None else {"system": system})}
 
 
-def _publish(artifact: Artifact, found: Expansion, size: int, fewest: int) -> None:
+def _all(published: Sequence[Future[None]]) -> None:
+    for each in published:
+        each.result()
+
+
+def _shards(
+    artifact: Artifact, found: Expansion, size: int, fewest: int
+) -> Iterator[Callable[[], None]]:
+    """What publishes the shards of a relation, each with the contexts that it uses."""
     relation_id, prompts = found.relation_id, found.prompts
     cut = sharding.shards(prompts, found.together, size, fewest)
     for number, rows in enumerate(cut):
-        shard = f"{relation_id}.{number:04d}"
-        artifact.write("contexts", shard, _used(found.contexts, rows, "context_id"))
-        if found.candidate_sets is not None:
-            sets = _used(found.candidate_sets, rows, "candidates_id")
-            artifact.write("candidate_sets", shard, sets)
-        artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
-    ranked = prompts.filter(pl.col("calibration_rank").is_not_null())
+        yield partial(_publish, artifact, found, f"{relation_id}.{number:04d}", rows)
+    yield partial(_publish_further, artifact, found)
+
+
+def _publish(artifact: Artifact, found: Expansion, shard: str, rows: pl.DataFrame) -> None:
+    artifact.write("contexts", shard, _used(found.contexts, rows, "context_id"))
+    if found.candidate_sets is not None:
+        sets = _used(found.candidate_sets, rows, "candidates_id")
+        artifact.write("candidate_sets", shard, sets)
+    artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
+
+
+def _publish_further(artifact: Artifact, found: Expansion) -> None:
+    """Publish what is asked in addition to a relation's prompts."""
+    relation_id = found.relation_id
+    ranked = found.prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]
     asked = pl.concat(rows.select("context_id") for rows in further)
     artifact.write("contexts", relation_id, _used(found.contexts, asked, "context_id"))

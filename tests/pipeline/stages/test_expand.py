@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from operators.errors import InputError
 from operators.prompts.expansion import expand as expanded
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
@@ -40,6 +41,21 @@ def test_make_any_shard_size_publishes_the_expansion(
     columns = branch.prompts.read_all("prompts").columns
     assert_frame_equal(branch.prompts.read_all("prompts"), whole(branch, run).select(columns))
     assert max(branch.prompts.rows("prompts").values()) <= size
+
+
+def test_make_shard_that_cannot_be_written_ends_it_and_publishes_no_manifest(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(artifact: Artifact, table: str, shard: str, *_: object) -> None:
+        if shard.startswith("P36"):
+            raise InputError("the disk is full.")
+
+    (branch,) = planned(small_settings()).branches
+    branch.step(branch.facts).run()
+    monkeypatch.setattr(Artifact, "write", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        branch.step(branch.prompts).run()
+    assert not branch.prompts.is_complete()
 
 
 @pytest.mark.parametrize("scope", ["shared", "prompt"])

@@ -1,0 +1,28 @@
+"""Repeated: the first prompt of each text, against a dictionary."""
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.prompts.repeated import Repeated
+
+texts = st.tuples(st.sampled_from(["", "a", "ab"]), st.sampled_from(["b", "bc", "c", "d"]))
+
+
+@given(st.lists(st.lists(texts, max_size=8), max_size=5))
+def test_mark_any_texts_names_the_first_prompt_of_each(
+    batches: list[list[tuple[str, str]]],
+) -> None:
+    repeated, first, number = Repeated(), dict[tuple[str, str], str](), 0
+    for batch in batches:
+        expected = list[str | None]()
+        ids = [f"p{number + place}" for place in range(len(batch))]
+        number += len(batch)
+        for prompt_id, text in zip(ids, batch, strict=True):
+            expected.append(first.get(text))
+            first.setdefault(text, prompt_id)
+        rows = pl.DataFrame(
+            {"prompt_id": ids, "context_id": [c for c, _ in batch], "query": [q for _, q in batch]},
+            schema=dict.fromkeys(("prompt_id", "context_id", "query"), pl.String),
+        )
+        assert repeated.mark(rows)["same_as"].to_list() == expected
