@@ -12,7 +12,7 @@ import polars as pl
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from operators.errors import DamagedFileError, DecodingError, FactsweepError, InputError, reason
+from operators.errors import DamagedFileError, DecodingError, InputError, reason
 from operators.methods.method import Method
 from pipeline.config.launch import KubeRay
 from pipeline.config.settings import Run
@@ -177,12 +177,9 @@ def _follow(plan: Plan, writer: lease.Writer) -> None:
                 metrics.show(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
-            raise _ours(error) from error
+            raise cause.of_task(error) from error
         except ray.exceptions.RayError as error:
-            raise DecodingError(
-                f"Ray itself failed during the run ({reason(error)}); what is published is kept, "
-                "so look for the cause in the logs of its last session, and run again."
-            ) from error
+            raise cause.of_ray(error) from error
         except KeyboardInterrupt:
             _stop(pending, tally)
             raise
@@ -276,17 +273,6 @@ def _stop(pending: list[Any], tally: Any) -> None:
         _LOG.warning(
             "Ray ended before its engines did (%s); what they published is kept.", reason(error)
         )
-
-
-def _ours(error: BaseException) -> BaseException:
-    """The error of ours that a worker's error is about, or of its machine, or the error itself."""
-    seen: BaseException | None = error
-    while seen is not None:
-        cause = getattr(seen, "cause", None) or seen.__cause__
-        if isinstance(seen, FactsweepError | OSError) and not hasattr(seen, "cause"):
-            return seen
-        seen = cause
-    return error
 
 
 def check_failed(plan: Plan) -> None:

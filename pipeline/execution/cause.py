@@ -1,10 +1,10 @@
-"""Why an engine died, as its own log tells: the root cause, in one line."""
+"""Why a task failed; why an engine died, as its own log tells: the root cause, in one line."""
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from operators.errors import DecodingError
+from operators.errors import DecodingError, FactsweepError, reason
 from pipeline.machine import logs
 from pipeline.machine.secrets import hidden
 
@@ -19,6 +19,25 @@ _RAISED = re.compile(
 # What the interpreter, the C++ library and the watchdog (watchdog.py) write of a sudden end.
 _FATAL = re.compile(r"^(Fatal Python error: .*|terminate called .*|Timeout \(.*\)!)$")
 _ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateError", re.I)
+
+
+def of_task(error: BaseException) -> BaseException:
+    """The error of ours that a worker's error is about, or of its machine, or the error itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        before = getattr(seen, "cause", None) or seen.__cause__
+        if isinstance(seen, FactsweepError | OSError) and not hasattr(seen, "cause"):
+            return seen
+        seen = before
+    return error
+
+
+def of_ray(error: BaseException) -> DecodingError:
+    """What an error of Ray's own comes to."""
+    return DecodingError(
+        f"Ray itself failed during the run ({reason(error)}); what is published is kept, "
+        "so look for the cause in the logs of its last session, and run again."
+    )
 
 
 def of_error(error: BaseException, log: Path) -> str:

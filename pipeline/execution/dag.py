@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.execution.cluster import beside_driver
 from pipeline.execution.plan import Plan, Step
 from pipeline.execution.pool import decode_all
+from pipeline.execution.tasks import Tasks
 from pipeline.storage.lease import Lease
 
 
@@ -42,4 +43,4 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
 
 
 def _run(step: Step, lease: Lease | None, *_after: None) -> None:
-    step.run(lease)
+    step.run(lease, Tasks(step.check))

@@ -30,7 +30,7 @@ from pipeline.stages.given import GivenAnswers, Unanswered
 from pipeline.stages.knowledge_base import ReadKnowledgeBase
 from pipeline.stages.match import Match
 from pipeline.stages.question import Question, room
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.lease import Lease, unguarded
 from pipeline.storage.store import Store
@@ -48,8 +48,10 @@ class Step:
     stage: Stage | None
     question: Question | None = None
 
-    def run(self, lease: Lease | None = None) -> None:
-        """Make the artifact in this process, unless it is complete, and note what it took.
+    def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
+        """Make the artifact, unless it is complete, and note what it took.
+
+        `sharing` is how its parts are shared out, if it has any; null: this process makes all.
 
         Raises:
             InputError: this machine would make it of something else than was planned.
@@ -57,10 +59,23 @@ class Step:
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
             artifact = replace(self.artifact, lease=lease)
-            check_planned(self.stage.recipe.fields, artifact)
+            self.check()
             check_inputs(artifact, [each.artifact for each in self.after])
-            with timed(artifact):
-                self.stage.make(artifact)
+            sharing = sharing or Alone()
+            with timed(artifact, sharing):
+                if isinstance(self.stage, Shared):
+                    self.stage.make_shared(artifact, sharing)
+                else:
+                    self.stage.make(artifact)
+
+    def check(self) -> None:
+        """Refuse to make the artifact of something else than was planned.
+
+        Raises:
+            InputError: it names what differs on this machine.
+        """
+        assert self.stage is not None, "engines are asked"
+        check_planned(self.stage.recipe.fields, self.artifact)
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline.machine import processor
+from pipeline.stages.stage import Sharing
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.sealed import seal, unseal
 
 
 @contextmanager
-def timed(artifact: Artifact) -> Iterator[None]:
-    """Note in the artifact what making it in this process took."""
+def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
+    """Note in the artifact what making it took, in this process and where it was shared out."""
     began, busy = time.monotonic(), time.process_time()
     yield
     content = {
         "hardware": processor.cpu(),
         "seconds": time.monotonic() - began,
-        "core_seconds": time.process_time() - busy,
+        "core_seconds": time.process_time() - busy + sharing.core_seconds,
     }
     artifact.put("cost.json", seal(content, _name(artifact)))
 

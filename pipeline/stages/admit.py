@@ -3,7 +3,9 @@
 They are found here, where a sentence says so, and not on the GPU.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -17,6 +19,7 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
 from pipeline.stages.expand import candidate_sets, with_text
 from pipeline.stages.question import Task
+from pipeline.stages.stage import Alone, Sharing
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
@@ -59,9 +62,19 @@ class Admit:
 
     def make(self, artifact: Artifact) -> None:
         """Publish an error row for each prompt that leaves no room for an answer."""
+        self.make_shared(artifact, Alone())
+
+    def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
+        """The same, the shards being shared out."""
         artifact.begin()
+        shards, there = self.prompts.rows("prompts"), set(artifact.published("errors"))
+        missing = {shard: rows for shard, rows in shards.items() if shard not in there}
+        sharing(partial(self._admit, artifact), missing)
+        artifact.finish(["errors"], of={"errors": shards}, made_of=[self.prompts])
+
+    def _admit(self, artifact: Artifact, shards: Sequence[str]) -> None:
         tokenizer = models.tokenizer(self.weights)
-        for shard in self.prompts.shards("prompts"):
+        for shard in shards:
             rows = with_text(self.prompts, "prompts", shard)
             found = too_long(
                 tokenizer,
@@ -71,7 +84,6 @@ class Admit:
                 adds_text=self.weights.model.chat_template,
             )
             artifact.write("errors", shard, self._errors(rows, found))
-        artifact.finish(["errors"], made_of=[self.prompts])
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
         """The longest that the model reads for each prompt."""

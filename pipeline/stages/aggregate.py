@@ -1,4 +1,8 @@
-"""aggregate: matched answers → the metrics of a setting, and what its figures show."""
+"""aggregate: matched answers → the metrics of a setting, and what its figures show.
+
+One process makes it: every metric needs the answers of all relations, which each further process
+would have to read again, and Polars uses all cores.
+"""
 
 from collections import Counter
 from collections.abc import Mapping

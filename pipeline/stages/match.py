@@ -1,7 +1,8 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import polars as pl
@@ -14,6 +15,7 @@ from pipeline.inputs.models import Weights
 from pipeline.machine.software import versions
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
+from pipeline.stages.stage import Alone, Sharing
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
@@ -51,18 +53,34 @@ class Match:
 
     def make(self, artifact: Artifact) -> None:
         """Publish the matched tables of each relation."""
+        self.make_shared(artifact, Alone())
+
+    def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
+        """The same, the relations being shared out."""
         artifact.begin()
-        measure = METHODS[self.method].measure
-        tokenizer = partial(models.tokenizer, self.weights)
+        tables, relations = METHODS[self.method].measure.matched, self.prompts.shards("ranked")
+        there = set[str].intersection(*(set(artifact.published(table)) for table in tables))
+        missing = [each for each in relations if each not in there]
+        if missing:
+            n_prompts = Counter[str]()
+            for shard, rows in self.prompts.rows("prompts").items():
+                n_prompts[relation_of(shard)] += rows
+            originals = _originals(self.prompts, self.answers)
+            work = partial(self._match, artifact, originals)
+            sharing(work, {each: n_prompts[each] for each in missing})
+        made_of = (self.facts, self.prompts, self.answers, *self.further)
+        artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
+
+    def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
         facts = facts_stage.load(self.facts)
-        match = measure.matcher(facts, self.matching.pipeline, tokenizer)
-        originals = _originals(self.prompts, self.answers)
-        for relation_id in self.prompts.shards("ranked"):
+        mine = replace(facts, pairs=facts.pairs.filter(pl.col("relation_id").is_in(relations)))
+        tokenizer = partial(models.tokenizer, self.weights)
+        matcher = METHODS[self.method].measure.matcher
+        match = matcher(mine, self.matching.pipeline, tokenizer)
+        for relation_id in relations:
             answers = _answers(self.prompts, self.answers, originals, relation_id)
             for table, rows in match(answers, self.beside(relation_id)).items():
                 artifact.write(table, relation_id, rows)
-        made_of = (self.facts, self.prompts, self.answers, *self.further)
-        artifact.finish(measure.matched, made_of=made_of)
 
     def beside(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
         """The relation's rows of each table that may be asked for in addition to the answers."""

@@ -1,6 +1,7 @@
 """A stage: how an artifact is made, and everything that determines its content."""
 
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
@@ -19,4 +20,37 @@ class Stage(Protocol):
 
     def make(self, artifact: Artifact) -> None:
         """Compute the content and publish it."""
+        ...
+
+
+class Sharing(Protocol):
+    """How parts of an artifact are shared out to processes; `core_seconds` is what others took."""
+
+    core_seconds: float
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        """Have `work` make and publish all parts, some of them in each process.
+
+        `parts` have the number of their prompts.
+        """
+        ...
+
+
+class Alone:
+    """All parts are made in this process."""
+
+    core_seconds = 0.0
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        """Make all parts, one after the other."""
+        if parts:
+            work(list(parts))
+
+
+@runtime_checkable
+class Shared(Stage, Protocol):
+    """A stage whose artifact has parts that are made without one another."""
+
+    def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
+        """Compute the parts that are not published yet, as they are shared out, and publish all."""
         ...

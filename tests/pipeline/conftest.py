@@ -24,6 +24,7 @@ from pipeline.execution.plan import Plan, planned
 from pipeline.execution.timing import timed
 from pipeline.results import report
 from pipeline.run import measured
+from pipeline.stages.stage import Alone
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -230,7 +231,7 @@ def _make_timed(plan: Plan) -> None:
     """Make a plan, and note what each artifact took."""
     make_here(plan)
     for step in plan.steps:
-        with timed(step.artifact):
+        with timed(step.artifact, Alone()):
             pass
 
 

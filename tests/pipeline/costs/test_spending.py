@@ -19,6 +19,7 @@ from pipeline.execution.timing import timed
 from pipeline.machine import processor
 from pipeline.results import report
 from pipeline.run import run
+from pipeline.stages.stage import Alone
 from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]
@@ -59,7 +60,7 @@ def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan)
 
 def test_timed_stage_is_told_with_its_processor(finished: Plan) -> None:
     (branch,) = finished.branches
-    with timed(branch.matched):
+    with timed(branch.matched, Alone()):
         sum(range(100_000))
     (row,) = spent(finished).filter(stage="matched").iter_rows(named=True)
     assert row["hardware"] == processor.cpu()

@@ -1,13 +1,15 @@
 """match: which answers are correct, and how sure the model was."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 import pytest
 
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan, planned
+from pipeline.stages.stage import Alone
+from pipeline.storage.damaged import set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -78,6 +80,43 @@ def test_match_any_shard_size_gives_the_same_answers(
     matched = finished.branches[0].matched
     for table in ("answers", "calibration"):
         assert other.matched.read_all(table).equals(matched.read_all(table))
+
+
+class Noted(Alone):
+    """Makes all parts here, and keeps what they were."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, int] = {}
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        self.parts = dict(parts)
+        super().__call__(work, parts)
+
+
+@pytest.mark.parametrize(
+    ("stage", "table", "gone", "size"),
+    [
+        ("matched", "sampled", "P36", 36),
+        ("admitted", "errors", "P36.0001", 16),
+    ],
+)
+def test_run_makes_only_the_parts_that_are_not_published(
+    finished: Plan, stage: str, table: str, gone: str, size: int
+) -> None:
+    (branch,) = finished.branches
+    step = branch.step(getattr(branch, stage))
+    before = step.artifact.manifest().tables
+    for name in (f"{table}/{gone}.parquet", "manifest.json"):
+        set_aside(step.artifact, f"{step.artifact.folder}/{name}")
+    step.artifact.forget()
+    noted = Noted()
+    step.run(None, noted)
+    assert noted.parts == {gone: size}
+    assert step.artifact.manifest().tables == before
+    set_aside(step.artifact, f"{step.artifact.folder}/manifest.json")
+    nothing = Noted()
+    step.run(None, nothing)
+    assert nothing.parts == {}
 
 
 def test_recipe_another_normaliser_keeps_what_was_decoded(small_settings: Settings) -> None:
