@@ -92,15 +92,20 @@ def alone(work: Callable[..., int], *arguments: Any) -> Cost:
 
     This process stays small: on Linux the peak of a child starts at that of its parent.
     """
-    return in_fresh_process(_measured, work, *arguments)
+    return in_fresh_process(measured, work, *arguments)
 
 
-def _measured(work: Callable[..., int], *arguments: Any) -> Cost:
+def measured(work: Callable[..., int], *arguments: Any) -> Cost:
+    """The cost of some work in this process."""
     started, cpu_started = time.perf_counter(), time.process_time()
     rows = work(*arguments)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Cost(rows, seconds, cpu_seconds, peak_kib / 2**20)
+    return Cost(rows, seconds, cpu_seconds, peak_gib())
+
+
+def peak_gib() -> float:
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def read_facts(artifact: Artifact, benchmark: Benchmark) -> int:
