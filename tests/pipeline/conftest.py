@@ -9,10 +9,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import ray
+import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -29,6 +31,7 @@ from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
+NightlyFile = Callable[..., str]
 
 _FEW = [
     "model.max_model_len=235",  # some prompts do not fit
@@ -133,6 +136,25 @@ def small_settings(small: list[str], tmp_path: Path) -> Settings:
     """Loads the small run, with more overrides, in folders of the test's own."""
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     return lambda *overrides: load([*small, *folders, *overrides])
+
+
+@pytest.fixture
+def nightly_file(tmp_path: Path) -> NightlyFile:
+    """Writes a nightly of such a name and such runs, with changes; returns its file."""
+
+    def nightly_file(name: str, runs: list[list[str]], /, **changes: Any) -> str:
+        content = {
+            "runs": runs,
+            "fresh": True,
+            "max_flip_rate": 0.05,
+            "comparison": {"smallest_difference": 0.05, "n_rounds": 200},
+            "unit": {"at": "02:30", "image": "i", "secret": None, "claim": "c", "gpus": 0},
+        }
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content | changes))
+        return str(path)
+
+    return nightly_file
 
 
 @pytest.fixture(scope="session")

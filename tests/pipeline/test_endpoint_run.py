@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import polars as pl
 import psutil
 import pytest
-import yaml
 
 from pipeline.cli import main
 from pipeline.config.settings import Run, load
@@ -101,7 +101,7 @@ def right_answers(settings: Run) -> dict[str, tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray", "plain")
 def test_endpoint_nights_ask_it_afresh_and_find_what_became_worse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nightly_file: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slice_of = ["prompt=zero-shot", "prompt.templates=manual", f"benchmark.relations=[{RELATIONS}]"]
     few = ["benchmark.pairs_per_relation=10", "benchmark.names_per_subject=1"]
@@ -117,23 +117,15 @@ def test_endpoint_nights_ask_it_afresh_and_find_what_became_worse(
     with serving(says) as server:
         overrides = [*slice_of, *few, *draws, *asked, *at(server, tmp_path)]
         known |= right_answers(load(overrides))
-        nightly = {
-            "runs": [overrides],
-            "fresh": True,
-            "max_flip_rate": 0.05,
-            "comparison": {"smallest_difference": 0.05, "n_rounds": 200},
-            "unit": {"at": "02:30", "image": "i", "secret": None, "claim": "c", "gpus": 0},
-        }
-        path = tmp_path / "served.yaml"
-        path.write_text(yaml.safe_dump(nightly))
+        given = nightly_file("served", [overrides])
         folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
 
         def night(day: int) -> int:
-            return main(["nightly", str(path), *folders, "--date", f"2026-11-0{day}"])
+            return main(["nightly", given, *folders, "--date", f"2026-11-0{day}"])
 
         assert night(1) == 4  # there is no baseline yet
         of_a_night = len(server.requests)
-        assert main(["baseline", "accept", str(path), "served-2026-11-01", folders[1]]) == 0
+        assert main(["baseline", "accept", given, "served-2026-11-01", folders[1]]) == 0
         assert night(2) == 0
         assert len(server.requests) == 2 * of_a_night
         damaged.add(DAMAGED)

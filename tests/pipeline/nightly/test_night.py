@@ -14,7 +14,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 
 from operators.errors import InputError
 from pipeline.cli import main
@@ -53,20 +52,12 @@ def slice_of() -> Callable[[int], list[str]]:
 
 
 @pytest.fixture
-def written(slice_of: Callable[[int], list[str]], tmp_path: Path) -> Nightly:
+def written(slice_of: Callable[[int], list[str]], nightly_file: Callable[..., str]) -> Nightly:
     """Writes a nightly on so many pairs a relation; returns its file."""
 
-    def written(pairs: int = 10, **changes: Any) -> str:
-        content = {
-            "runs": [slice_of(pairs)],
-            "fresh": True,
-            "max_flip_rate": 0.05,
-            "comparison": {"smallest_difference": 0.05, "n_rounds": 200},
-            "unit": {"at": "02:30", "image": "i", "secret": None, "claim": "c", "gpus": 0},
-        }
-        path = tmp_path / f"planted{pairs}.yaml"
-        path.write_text(yaml.safe_dump(content | changes))
-        return str(path)
+    def written(pairs: int = 10, runs: list[list[str]] | None = None, **changes: Any) -> str:
+        given = [slice_of(pairs)] if runs is None else runs
+        return nightly_file(f"planted{pairs}", given, **changes)
 
     return written
 

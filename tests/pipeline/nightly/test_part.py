@@ -9,7 +9,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
 
 from operators.engines.fake import FakeEngine
 from operators.engines.protocol import Completion, Request
@@ -61,19 +60,11 @@ def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def given(small: list[str], tmp_path: Path) -> str:
+def given(small: list[str], nightly_file: Callable[..., str]) -> str:
     """The file of a nightly that asks half of the prompts of the small run."""
     greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "budget=50%"]
-    content = {
-        "runs": [[*small, *greedy]],
-        "fresh": False,
-        "max_flip_rate": 0.05,
-        "comparison": {"smallest_difference": 0.1, "min_facts": 13},
-        "unit": {"at": "02:30", "image": "i", "secret": None, "claim": "c", "gpus": 0},
-    }
-    path = tmp_path / "half.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
+    comparison = {"smallest_difference": 0.1, "min_facts": 13}
+    return nightly_file("half", [[*small, *greedy]], fresh=False, comparison=comparison)
 
 
 @pytest.fixture
