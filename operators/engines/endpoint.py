@@ -6,9 +6,6 @@ ends the run with one sentence; what is wrong with a prompt alone makes it a row
 """
 
 import asyncio
-import math
-import re
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +18,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from operators.engines import next_tokens, node_reader, prompt_scores
+from operators.engines.blame import AnyRequest, Blame, probe
+from operators.engines.dialect import Dialect
 from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from operators.engines.limit import Limit
 from operators.engines.next_tokens import NextRequest, NextSaid
-from operators.engines.openai_client import key, refusal, without
+from operators.engines.openai_client import key
 from operators.engines.preference import Preferred, PreferRequest
 from operators.engines.protocol import (
     Answer,
@@ -33,22 +32,17 @@ from operators.engines.protocol import (
     Scored,
     ScoreRequest,
 )
-from operators.engines.replies import NoAnswerError, Replies, Usage
-from operators.engines.watched_http import NO_CREDIT, watched
+from operators.engines.replies import NoAnswerError, Replies
+from operators.engines.watched_http import watched
 from operators.errors import InputError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 T = TypeVar("T")
-_Request = Request | ScoreRequest | NextRequest
-Asked = TypeVar("Asked", bound=_Request)
+Asked = TypeVar("Asked", bound=AnyRequest)
 
-_FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
-_TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGNORECASE)
-_OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
-_PROBE = "The capital of France is"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
 
@@ -64,10 +58,9 @@ class EndpointEngine:
         self._key = key(start.endpoint.key)
         self._replies = Replies.of(start)
         self._limit = Limit(max=start.endpoint.max_concurrent)
-        self._left_out: set[str] = set()
+        self._dialect = Dialect(start.model, chat=start.endpoint.chat)
+        self._blame = Blame(start, self._key, self._asked)
         self._is_scorer = False
-        self._max_tokens = "max_tokens"
-        self._answered_at, self._is_dead = -math.inf, False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -116,7 +109,7 @@ class EndpointEngine:
         found: list[dict[int, float]] = [{} for _ in asked]
         for said in self._each(jobs, self._answer):
             if isinstance(said, Refused):
-                raise self._refusal(f"{said.reason}: {said.detail}")
+                raise self._blame.refusal(f"{said.reason}: {said.detail}")
             found[int(said.request_id)].update(said.logprobs)
         return found
 
@@ -137,19 +130,15 @@ class EndpointEngine:
 
         try:
             async with asyncio.timeout(self._endpoint.give_up_s):
-                await self._asked(_probe(request))
+                await self._asked(probe(request))
         except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
-                f"{what} ({self._said_of(error)}), which this benchmark asks for; ask a "
+                f"{what} ({self._blame.said(error)}), which this benchmark asks for; ask a "
                 "server that does, such as vLLM's, or a model that is loaded here."
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
-            raise self._refusal(self._said_of(error)) from None
-
-    def _said_of(self, error: Exception) -> str:
-        """What went wrong, without the key."""
-        return without(self._key, getattr(error, "message", error)) or type(error).__name__
+            raise self._blame.refusal(self._blame.said(error)) from None
 
     def close(self) -> None:
         """Hang up."""
@@ -193,7 +182,7 @@ class EndpointEngine:
         if fatal:
             raise fatal[0]
 
-    async def _answer(self, request: _Request) -> Any:
+    async def _answer(self, request: AnyRequest) -> Any:
         from openai import OpenAIError
 
         began = time.monotonic()
@@ -201,11 +190,11 @@ class EndpointEngine:
             async with asyncio.timeout(self._endpoint.give_up_s):
                 answer = await self._asked(request)
         except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
-            return await self._explained(request, error, began)
-        self._answered_at = time.monotonic()
+            return await self._blame.explained(request, error, began)
+        self._blame.clear()
         return answer
 
-    async def _asked(self, request: _Request) -> Answer | Scored | NextSaid:
+    async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
         """The answer of the server.
 
         Raises:
@@ -213,7 +202,7 @@ class EndpointEngine:
         """
         if isinstance(request, Request):
             said = await self._said(request)
-            return self._replies.answer(request, said, self._left_out)
+            return self._replies.answer(request, said, self._dialect.left_out)
         model = self._start.model
         if isinstance(request, ScoreRequest):
             said = await self._create(prompt_scores.parameters(model, request))
@@ -242,113 +231,17 @@ class EndpointEngine:
         from openai import BadRequestError, UnprocessableEntityError
 
         while True:
-            asked = self._parameters(request)
+            asked = self._dialect.parameters(request)
             try:
                 return await self._create(asked)
             except (BadRequestError, UnprocessableEntityError) as error:
-                if not self._can_do_without(str(error), asked):
+                if not self._dialect.learns(str(error), asked):
                     raise
 
     async def _create(self, asked: Mapping[str, Any], more: Mapping[str, Any] = _NOTHING) -> Any:
         client, extra = self._client, {**self._start.arguments, **more}
         of = client.chat.completions if self._endpoint.chat else client.completions
         return await of.create(**asked, extra_body=extra)
-
-    def _parameters(self, request: Request) -> dict[str, Any]:
-        """What is asked; nothing that says what a server does anyway."""
-        sampling = request.sampling
-        asked: dict[str, Any] = {
-            "model": self._start.model,
-            self._max_tokens: sampling.max_tokens,
-            "temperature": sampling.temperature,
-        }
-        if self._endpoint.chat:
-            asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
-        else:
-            asked["prompt"] = request.text
-        if sampling.stop:
-            asked["stop"] = list(sampling.stop)
-        if sampling.n > 1:
-            asked["n"] = sampling.n
-        if sampling.top_p < 1:
-            asked["top_p"] = sampling.top_p
-        if sampling.logprobs:
-            asked["logprobs"] = True if self._endpoint.chat else 1
-        if request.seed is not None:
-            asked["seed"] = request.seed
-        return {name: value for name, value in asked.items() if name not in self._left_out}
-
-    def _can_do_without(self, said: str, asked: Mapping[str, Any]) -> bool:
-        """Whether what the server does not take can be left out, or has another name."""
-        if "max_completion_tokens" in said and "max_tokens" in asked:
-            self._max_tokens = "max_completion_tokens"
-            return True
-        for name in _OPTIONAL:
-            if name in asked and re.search(rf"\b{name}\b", said):
-                if name not in self._left_out:
-                    self._left_out.add(name)
-                    sys.stderr.write(f"{self._start.model} takes no {name}: none are asked for.\n")
-                return True
-        return False
-
-    async def _explained(self, request: _Request, error: Exception, began: float) -> Refused:
-        """Why a prompt has no answer, if that is about the prompt.
-
-        Raises:
-            InputError: it is about the server, or about who asks.
-        """
-        from openai import APIStatusError
-
-        said, usage = self._said_of(error), Usage(0, 0)
-        if isinstance(error, NoAnswerError):
-            usage, reason = error.usage, error.reason
-            if reason != "other_model":
-                return Refused(request.request_id, reason, said, usage.prompt, usage.output)
-        elif isinstance(error, APIStatusError):
-            status, whole = error.status_code, f"{error.code} {error.body} {error}"
-            if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(whole)):
-                raise self._refusal(said) from None
-            reason = _reason(status, whole)
-            if reason in ("content_filter", "prompt_too_long"):
-                return Refused(request.request_id, reason, said)
-        else:
-            reason = "endpoint_failed"
-        usage += await self._probed(request, said, since=_since(reason, began))
-        return Refused(request.request_id, reason, said, usage.prompt, usage.output)
-
-    async def _probed(self, request: _Request, said: str, since: float) -> Usage:
-        """Tell a bad prompt from a server that answers nobody; returns what that took.
-
-        Raises:
-            InputError: it answers nothing.
-        """
-        from openai import OpenAIError
-
-        async with self._probing:
-            if self._answered_at >= since:
-                return Usage(0, 0)
-            if self._is_dead:
-                raise self._refusal(said) from None
-            self._is_dead = True  # unless the probe is answered
-            try:
-                async with asyncio.timeout(self._endpoint.give_up_s):
-                    answer = await self._asked(_probe(request))
-            except NoAnswerError as error:
-                if error.reason != "other_model":
-                    self._is_dead = False
-                    return error.usage
-                raise self._refusal(said) from None
-            except (OpenAIError, TimeoutError, ValueError):
-                raise self._refusal(said) from None
-            self._answered_at, self._is_dead = time.monotonic(), False
-            return Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
-
-    def _refusal(self, said: str) -> InputError:
-        return refusal(self._start.model, self._endpoint.url, said)
-
-    @cached_property
-    def _probing(self) -> asyncio.Lock:
-        return asyncio.Lock()
 
     @cached_property
     def _client(self) -> "AsyncOpenAI":
@@ -363,31 +256,8 @@ class EndpointEngine:
         )
 
 
-def _probe(request: _Request) -> _Request:
-    """Another prompt, or the beginning of a text, that is asked for in the same way."""
-    if isinstance(request, Request):
-        return replace(request, request_id="", text=_PROBE, turns=())
-    if isinstance(request, NextRequest):
-        return replace(request, token_ids=request.token_ids[:2], tokens=request.tokens[:1])
-    return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
-
-
 async def _awaited(answer: Awaitable[T]) -> T:
     return await answer
-
-
-def _since(reason: str, began: float) -> float:
-    """From when on an answer shows that a server is not to blame."""
-    return began if reason == "endpoint_failed" else 0.0
-
-
-def _reason(status: int, said: str) -> str:
-    """What a status means for a prompt."""
-    if status == 429 or status >= 500 or status in (408, 409):
-        return "endpoint_failed"
-    if _FILTERED.search(said):
-        return "content_filter"
-    return "prompt_too_long" if _TOO_LONG.search(said) else "bad_request"
 
 
 KIND = EngineKind(
