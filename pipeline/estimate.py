@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from operators.errors import DamagedFileError, InputError
@@ -14,7 +14,7 @@ from pipeline.execution.repair import repair
 from pipeline.execution.sampled import check, sampled
 from pipeline.execution.work import work
 from pipeline.results import control, estimates, journal, past, record, report
-from pipeline.results.control import Earlier
+from pipeline.results.control import Named
 from pipeline.results.narrowing import Narrowing
 from pipeline.run import compute, say_warnings
 from pipeline.score import check as check_answers
@@ -48,20 +48,20 @@ def estimate(settings: Run) -> Estimates:
     settings = paid_for(settings)
     check(settings)
     whole = planned(settings)
-    earlier = control.controls(whole)
-    for each in earlier.values():
+    known = control.named(whole)
+    for each in known.control.values():
         control.say_missing(each)
     with journal.kept(settings):
         if settings.target is None:
-            found = _answered(whole, settings, earlier)
+            found = _answered(whole, settings, known)
             _write(whole, settings, found)
         else:
-            found = _until_sure(whole, earlier)
+            found = _until_sure(whole, known)
         _LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return found
 
 
-def _until_sure(whole: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
+def _until_sure(whole: Plan, known: Named) -> Estimates:
     """Ask block after block of each setting, until the target's interval is narrow enough.
 
     After every block the tables are written anew.
@@ -73,7 +73,7 @@ def _until_sure(whole: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
         more: str | None = str(run.budget)
         while more is not None:
             now = replace(run, budget=more)
-            found = _answered(whole, now, earlier, [branch.title])
+            found = _answered(whole, now, known, [branch.title])
             rows, sentence, more = narrowing.see(found.estimates, more)
             latest = found._replace(estimates=rows)
             _LOG.info("%s: %s", branch.title, sentence)
@@ -93,7 +93,7 @@ def _target(run: Run) -> Target:
 def _answered(
     whole: Plan,
     run: Run,
-    earlier: Mapping[str, Earlier],
+    known: Named,
     titles: Sequence[str] | None = None,
 ) -> Estimates:
     """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
@@ -109,12 +109,12 @@ def _answered(
     renewed = Counter[str]()
     while True:
         try:
-            return _made(plan, earlier)
+            return _made(plan, known)
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
 
 
-def _made(plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
+def _made(plan: Plan, known: Named) -> Estimates:
     """Make what is missing, and estimate."""
     if not _is_answered(plan):
         journal.begin(plan)
@@ -122,8 +122,7 @@ def _made(plan: Plan, earlier: Mapping[str, Earlier]) -> Estimates:
         make = compute if plan.run.answers is None else make_here
         make(plan)
     return Estimates.joined(
-        control.estimated_setting(plan.run, branch, earlier.get(branch.title))
-        for branch in plan.branches
+        control.estimated_setting(plan.run, branch, known) for branch in plan.branches
     )
 
 

@@ -14,6 +14,7 @@ from operators.matching.lemmas import correct, key, words
 from operators.matching.normalise import Normaliser
 from operators.methods.method import (
     Ask,
+    Beside,
     Compare,
     Digest,
     Evidence,
@@ -38,6 +39,7 @@ from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
 from operators.metrics.comparing.pairing import Unit, unit_of
 from operators.metrics.sampled.paired import paired
+from operators.metrics.sampled.repeats import Drawn, Repeat, with_repeats
 from operators.metrics.sampled.table import controls_of, estimates, scored, templates
 from operators.metrics.sampled.variance import variance
 from operators.prompts.expansion import expand
@@ -293,8 +295,29 @@ def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
     return {
         "estimates": estimates(found, seed=part.seed, control=control, **drawn),
         "estimated_templates": templates(found),
-        "variance": variance(found.sample, found.correct),
+        "variance": with_repeats(
+            variance(found.sample, found.correct),
+            found,
+            part.pairs,
+            _drawn(part.setting),
+            [_repeat(part.setting, each) for each in part.beside],
+        ),
     }
+
+
+def _drawn(setting: Setting) -> Drawn | None:
+    """For how many prompts demonstrations are drawn at once."""
+    if not setting.shots:
+        return None
+    if setting.scope == "prompt":
+        return "prompt"
+    shared: Mapping[str, Drawn] = {"random": "all", "relation": "relation", "template": "template"}
+    return shared[setting.context]
+
+
+def _repeat(setting: Setting, beside: Beside) -> Repeat:
+    again = None if beside.setting is None or not setting.shots else beside.setting["scope"]
+    return Repeat(beside.answers(), again, None if beside.first is None else beside.first())
 
 
 METHOD = Method(

@@ -162,6 +162,19 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Prompts answered again: what gives the second answers, matched.
+
+    `setting` is how they were asked (the fields of a section of conf/prompt/), if not in the words
+    of the first. `first` gives the first answers; null: they are those of the part.
+    """
+
+    setting: Mapping[str, Any] | None
+    answers: Callable[[], pl.DataFrame]
+    first: Callable[[], pl.DataFrame] | None = None
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of the prompts, answered: what the full run is estimated from.
 
@@ -170,7 +183,7 @@ class Part:
     n_failed, how many of them are known to have no answer. A pair of which all have none is not
     there.
     `control` gives what an earlier run answered to all prompts of a relation, matched; null: no run
-    is given.
+    is given. `beside` are prompts that were answered again.
     """
 
     facts: Facts
@@ -180,6 +193,7 @@ class Part:
     options: Any
     seed: int
     control: Callable[[str], pl.DataFrame] | None = None
+    beside: Sequence[Beside] = ()
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,22 @@ class Page:
 class EstimatedSetting:
     """The estimates of a setting: `notes` say why a number is null.
 
-    `variance` has a sentence and a table; null where it is not split.
+    `variance` is null where it is not split.
     """
 
     title: str
     estimates: Grid
     notes: Sequence[str]
-    variance: tuple[str, Grid] | None
+    variance: "Variance | None"
+
+
+@dataclass(frozen=True)
+class Variance:
+    """Where the variance comes from: what to ask next, the sources, and why one is null."""
+
+    advice: str
+    table: Grid
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)

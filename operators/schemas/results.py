@@ -103,6 +103,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("variance", pa.float64()),
                 ("full_error", pa.float64()),
                 ("other_error", pa.float64()),
+                ("why", pa.string()),
             ]
         ),
     }

@@ -33,6 +33,14 @@ Control = Annotated[
     Text | None,
     NoNumber("it says which answers narrow an estimate, whose tables name their artifact"),
 ]
+Beside = Annotated[
+    tuple[Text, ...] | None,
+    NoNumber("it says which answers split the variance of an estimate, and changes no answer"),
+]
+SampleSeed = Annotated[
+    Annotated[int, Field(ge=0, le=999_999_999_999)] | None,
+    NoNumber("it says which of the prompts are asked, not what is answered"),
+]
 TargetText = Annotated[Text | None, NoNumber("it says when to stop asking, not what is answered")]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
@@ -56,6 +64,8 @@ class Run:
     max_cost: MaxCost
     budget: BudgetText
     control: Control
+    beside: Beside
+    sample_seed: SampleSeed
     target: TargetText
     log: Log
 
@@ -90,5 +100,7 @@ class Config:
     max_cost: MaxCost
     budget: BudgetText
     control: Control
+    beside: Beside
+    sample_seed: SampleSeed
     target: TargetText
     log: Log

@@ -66,6 +66,8 @@ def load(overrides: Sequence[str]) -> Run:
         max_cost=given.max_cost,
         budget=given.budget,
         control=given.control,
+        beside=given.beside,
+        sample_seed=given.sample_seed,
         target=given.target,
         log=given.log,
     )

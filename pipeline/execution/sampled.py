@@ -54,12 +54,14 @@ def n_unanswered(run: Run, branch: Branch, needed: pl.DataFrame) -> int:
 def _part(run: Run, branch: Branch, of: Budget) -> Branch:
     prompts, answers = branch.step(branch.prompts), branch.step(branch.answers)
     sampling = run.method.measure.sampling
-    stage = Choose(branch.prompts, of, run.seed, sampling is not None and sampling.whole_pairs)
+    seed = run.seed if run.sample_seed is None else run.sample_seed
+    stage = Choose(branch.prompts, of, seed, sampling is not None and sampling.whole_pairs)
     chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
     asked = replace(answers, after=(*answers.after, chosen))
     steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)
+    match, canary = branch.step(branch.matched).stage, branch.again
     part = replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
-    return replace(part, match=branch.step(branch.matched).stage)
+    return replace(part, match=match, canary=canary)
 
 
 def names(run: Run, branch: Branch) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from operators.wording import count
 from pipeline.execution.plan import Branch, Plan
 from pipeline.execution.work import branch_work
 from pipeline.results import estimates
-from pipeline.results.control import controls, estimated_setting
+from pipeline.results.control import estimated_setting, named
 from pipeline.results.partial import Partial
 from pipeline.stages import remaining
 from pipeline.stages.estimate import Estimates
@@ -39,7 +39,7 @@ class Blocks:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._earlier = controls(plan)
+        self._named = named(plan)
         self._last: tuple[int | None, ...] | None = None
         self._made = Partial(None, ())
 
@@ -83,7 +83,7 @@ class Blocks:
         chosen = branch.chosen
         assert chosen is not None
         upto = UpTo(chosen.store, chosen.recipe, block=block)
-        return estimated_setting(self._plan.run, branch, self._earlier.get(branch.title), upto)
+        return estimated_setting(self._plan.run, branch, self._named, upto)
 
 
 def _note(branch: Branch, block: int | None) -> str:

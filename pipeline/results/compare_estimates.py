@@ -19,8 +19,6 @@ from pipeline.results.compare import Comparison, flip_rate
 from pipeline.results.estimates import PastEstimate
 from pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from pipeline.results.past import PastBranch
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.estimate import matched_by
 
 Pairing = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
@@ -90,7 +88,7 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     pairing = _pairing(one, other)
     if pairing is None:
         return found
-    rows = pairing(_pairs(one), *(_answers(each.branch) for each in (one, other)))
+    rows = pairing(_pairs(one), *(estimates.answers(each.branch) for each in (one, other)))
     known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
     has = pl.col("difference").is_not_null()
@@ -117,18 +115,6 @@ def _pairing(one: _Side, other: _Side) -> Pairing | None:
 def _pairs(side: _Side) -> pl.DataFrame:
     """What the full run asks of each fact."""
     return side.branch.artifacts["chosen"].read("crossed", "all")
-
-
-def _answers(branch: PastBranch) -> pl.DataFrame:
-    """The matched answers to the prompts of an estimate."""
-    pipeline = branch.record["run"]["matching"]["pipeline"]
-    facts = facts_stage.load(branch.artifacts["facts"])
-    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
-    return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
-
-
-def _no_tokenizer() -> None:
-    raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
 
 
 def _sides(text: str, results: str) -> Mapping[str, _Side]:

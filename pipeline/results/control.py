@@ -1,7 +1,9 @@
 """An estimate of a setting, and its control: an earlier run that was asked all of its prompts."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -12,6 +14,7 @@ from pipeline.config.suggestion import suggestion
 from pipeline.execution.plan import Branch, Plan
 from pipeline.execution.sampled import names
 from pipeline.results import past, record
+from pipeline.results.beside import answered_again, others
 from pipeline.results.past import PastBranch
 from pipeline.stages.estimate import Estimates, Given, estimated, unanswered
 from pipeline.stages.match import Match
@@ -51,6 +54,22 @@ class Earlier:
                 raise _other(self.name, self.branch.setting)
 
 
+class Named(NamedTuple):
+    """The runs that an estimate names, for each setting by title: its control, those beside it."""
+
+    control: Mapping[str, Earlier]
+    beside: Mapping[str, Sequence[PastBranch]]
+
+
+def named(plan: Plan) -> Named:
+    """The runs that `control=` and `beside=` name.
+
+    Raises:
+        InputError: there is no such run, or it says nothing of the plan's prompts.
+    """
+    return Named(controls(plan), others(plan))
+
+
 def controls(plan: Plan) -> dict[str, Earlier]:
     """The control of each setting of a plan, by title; none where `control=` is not given.
 
@@ -71,9 +90,9 @@ def controls(plan: Plan) -> dict[str, Earlier]:
 
 
 def estimated_setting(
-    run: Run, branch: Branch, earlier: Earlier | None, chosen: Artifact | None = None
+    run: Run, branch: Branch, named: Named, chosen: Artifact | None = None
 ) -> Estimates:
-    """What a setting's answers to the prompts of a budget say, with its control if it has one.
+    """What a setting's answers to the prompts of a budget say, with the runs that it names.
 
     `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
 
@@ -84,13 +103,16 @@ def estimated_setting(
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)
     assert asked is not None
-    given = None
+    given, earlier = None, named.control.get(branch.title)
     if earlier is not None:
         earlier.check_prompts(branch.prompts)
         given = Given(earlier.matched.folder, earlier.answers)
     whose = names(run, branch)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
-    return estimated(match, asked, whose, failed, of=run, setting=branch.setting, control=given)
+    again = list(answered_again(branch, named.beside[branch.title]))
+    return estimated(
+        match, asked, whose, failed, of=run, setting=branch.setting, control=given, beside=again
+    )
 
 
 def _full(run: Run, name: str) -> str:

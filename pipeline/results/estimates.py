@@ -20,15 +20,16 @@ from operators.errors import DamagedFileError
 from operators.methods import METHODS
 from operators.metrics.sampled.variance import advice
 from operators.pages import page
-from operators.pages.grid import Grid, grid
+from operators.pages.grid import grid
 from operators.pages.headline import estimated_tiles
-from operators.pages.page import EstimatedSetting, EstimatesPage, Ran
+from operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
 from operators.pages.ran import ran_rows
 from operators.tables.runs import estimates as tables
 from pipeline.execution.plan import Plan
 from pipeline.results.past import PastBranch, Record, setting
 from pipeline.results.record import ESTIMATE, ESTIMATED, ESTIMATES_PAGE, ESTIMATES_TEXT, record
-from pipeline.stages.estimate import Estimates
+from pipeline.stages import facts as facts_stage
+from pipeline.stages.estimate import Estimates, matched_by
 from pipeline.storage.lookup import opened
 from pipeline.storage.sealed import RERUN, seal, unseal
 from pipeline.storage.shard import Place, decode, encode
@@ -142,6 +143,18 @@ def read_from(store: Store, name: str) -> PastEstimate:
     return PastEstimate(name, Estimates(*rows), content)
 
 
+def answers(branch: PastBranch) -> pl.DataFrame:
+    """The matched answers to the prompts that an estimate asked."""
+    pipeline = branch.record["run"]["matching"]["pipeline"]
+    facts = facts_stage.load(branch.artifacts["facts"])
+    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
+    return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
+
+
+def _no_tokenizer() -> None:
+    raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
+
+
 def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
     """The page of what was estimated, by one run or several.
 
@@ -185,9 +198,10 @@ def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
         )
 
 
-def _variance(rows: pl.DataFrame) -> tuple[str, Grid]:
+def _variance(rows: pl.DataFrame) -> Variance:
     title = "Where the variance of Acc@1 comes from"
-    return advice(rows), grid(tables.variance_table(rows), "variance", title)
+    table = grid(tables.variance_table(rows), "variance", title)
+    return Variance(advice(rows), table, list(tables.notes(rows, "source")))
 
 
 def _runs(estimates: Iterable[PastEstimate]) -> Iterator[Ran]:

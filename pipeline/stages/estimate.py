@@ -4,7 +4,7 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,13 +12,14 @@ import polars as pl
 
 from operators.errors import DecodingError
 from operators.methods import METHODS
-from operators.methods.method import Asked, Matcher, Part
+from operators.methods.method import Asked, Beside, Matcher, Part
 from operators.schemas import empty
 from pipeline.config.settings import Run
 from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
-from pipeline.stages.match import Match, beside
+from pipeline.stages.match import Match
+from pipeline.stages.match import beside as asked_beside
 from pipeline.storage.artifact import Artifact
 
 _TABLES = ("estimates", "estimated_templates", "variance")
@@ -84,7 +85,7 @@ def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact)
         asked = pl.concat([chosen.read("chosen", each) for each in shards])
         asked = asked.with_columns(relation_id=pl.lit(relation_id))
         rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id", "block")
-        made = matcher(rows, beside(method, (), relation_id))
+        made = matcher(rows, asked_beside(method, (), relation_id))
         found.append(made[METHODS[method].measure.answers])
     return pl.concat(found)
 
@@ -118,10 +119,12 @@ def estimated(
     of: Run,
     setting: Asked,
     control: Given | None = None,
+    beside: Sequence[Beside] = (),
 ) -> Estimates:
     """What is estimated of a setting of a run; `names` are the columns that say whose it is.
 
-    `failed` is how many prompts of pairs have no answer (`unanswered`).
+    `failed` is how many prompts of pairs have no answer (`unanswered`); those of `beside` were
+    answered again.
 
     Raises:
         DecodingError: no prompt has an answer.
@@ -140,7 +143,7 @@ def estimated(
     pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
     pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
     earlier = None if control is None else control.answers
-    part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier)
+    part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier, beside)
     found = dict(sampling.estimate(part))
     folder = pl.lit(None if control is None else control.folder, pl.String)
     found["estimates"] = found["estimates"].with_columns(control=folder)

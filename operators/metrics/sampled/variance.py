@@ -2,10 +2,10 @@
 
 An answer is right or not; its variance over all prompts of the full run is that between relations,
 between the facts of a relation, and within facts: between templates, facts × templates, names, and
-the rest (the interaction of all, and the noise of decoding, which one answer per prompt cannot
-tell apart). Within facts they are those of `components.py`; the noise that few prompts per fact add
-to the facts' means is taken out of the variance between facts (Searle, Casella and McCulloch 1992,
-section 3.6).
+the rest (the interaction of all, and what one answer per prompt cannot tell apart from it:
+`repeats.py` takes demonstrations and decoding out). Within facts they are those of `components.py`;
+the noise that few prompts per fact add to the facts' means is taken out of the variance between
+facts (Searle, Casella and McCulloch 1992, section 3.6).
 """
 
 from typing import NamedTuple
@@ -25,6 +25,7 @@ VARIANCE = pl.Schema(
         "variance": pl.Float64,
         "full_error": pl.Float64,
         "other_error": pl.Float64,
+        "why": pl.String,
     }
 )
 
@@ -42,19 +43,30 @@ def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     found = components(sample, correct)
     if found is None:
         return VARIANCE.to_frame()
-    own = np.bincount(sample.relation) / sample.n_facts
-    between = _between(sample, correct, found)
-    within = (found.template, found.fact_template, found.name, found.rest)
-    of_answers = np.array([*between, *(float(own @ each) for each in within)])
+    of_answers = _split(sample, correct, found)
     facts, *prompts = _errors(sample, correct, found)
-    others = between.fact / max(1, int(sample.is_asked.sum()))
+    others = of_answers[SOURCES.index("fact")] / max(1, int(sample.is_asked.sum()))
     rows = {
         "source": SOURCES,
         "variance": np.clip(of_answers, 0.0, None),
         "full_error": [0.0, facts, *prompts],
         "other_error": [0.0, max(0.0, others), *prompts],
+        "why": [None] * len(SOURCES),
     }
     return pl.DataFrame(rows, schema=VARIANCE)
+
+
+def split(sample: Crossed, values: FloatArray) -> FloatArray | None:
+    """Split the variance of a score by SOURCES; null where no fact was asked twice."""
+    found = components(sample, values)
+    return None if found is None else _split(sample, values, found)
+
+
+def _split(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+    own = np.bincount(sample.relation) / sample.n_facts
+    within = (found.template, found.fact_template, found.name, found.rest)
+    between = _between(sample, values, found)
+    return np.array([*between, *(float(own @ each) for each in within)])
 
 
 class _Between(NamedTuple):
@@ -97,21 +109,31 @@ def _errors(sample: Crossed, correct: FloatArray, found: Components) -> list[flo
 def advice(rows: pl.DataFrame) -> str:
     """Say in one sentence what to spend the next prompt on; columns: VARIANCE.
 
+    What demonstrations add to the error for others, and not to that for the full run, no prompt
+    with the same demonstrations lessens.
+
     >>> advice(pl.DataFrame({
     ...     "source": ["fact", "rest"], "variance": [0.1, 0.1], "full_error": [0.0, 2e-6],
     ...     "other_error": [2e-5, 1e-6],
     ... }))[:30]
     'Ask other facts, if the number'
     """
-    is_fact = pl.col("source") == "fact"
-    facts, prompts, others, all_others = rows.select(
+    is_fact, is_drawn = (pl.col("source") == name for name in ("fact", "demonstrations"))
+    facts, prompts, others, drawn, all_others = rows.select(
         pl.col("full_error").filter(is_fact).sum(),
         pl.col("full_error").filter(~is_fact).sum().alias("prompts"),
         pl.col("other_error").filter(is_fact).sum(),
+        (pl.col("other_error") - pl.col("full_error")).filter(is_drawn).sum().alias("drawn"),
         pl.col("other_error").sum().alias("all"),
     ).row(0)
     if rows.is_empty():
         return "Ask more: no fact was asked twice, so nothing says where the variance comes from."
+    if drawn > all_others / 2:
+        return (
+            f"Run another seed, or prompt.scope=prompt: {drawn / all_others:.0%} of the variance "
+            "about other facts and other demonstrations is that of the demonstrations, which more "
+            "prompts with the same ones do not lessen."
+        )
     if facts + prompts <= 0:
         return "Ask other facts, if the number is to hold for others: these are all asked."
     if facts > prompts:

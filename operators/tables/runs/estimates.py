@@ -28,6 +28,7 @@ def written(estimates: pl.DataFrame, variance: pl.DataFrame) -> str:
         parts += [
             f"Where the variance of Acc@1 comes from ({title(rows)}). {advice(rows)}",
             markdown(variance_table(rows)),
+            *(f"{note}\n" for note in notes(rows, "source")),
         ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -92,7 +93,8 @@ def title(rows: pl.DataFrame) -> str:
 def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per source of variance; columns in: `operators.metrics.sampled.variance.VARIANCE`.
 
-    Each column but the first two has the shares of a sum; a dash where the sum is 0.
+    Each column but the first two has the shares of a sum; a dash where the sum is 0, and in a row
+    that is not known.
 
     >>> rows = pl.DataFrame({
     ...     "source": ["fact", "rest"], "variance": [0.15, 0.05], "full_error": [0.0, 2e-6],
@@ -108,7 +110,7 @@ def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
     }
     return rows.select(
         "source",
-        SHARE.column(pl.col("variance")).alias("variance"),
+        SHARE.dashed(pl.col("variance")).alias("variance"),
         *(_part(column).alias(heading) for heading, column in shares.items()),
     )
 
@@ -156,8 +158,8 @@ def numbers_table(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def notes(found: pl.DataFrame) -> Iterator[str]:
-    """Why metrics have no estimate, a sentence for each reason.
+def notes(found: pl.DataFrame, of: str = "metric") -> Iterator[str]:
+    """Why metrics, or what else the column `of` names, have no estimate: a sentence per reason.
 
     >>> rows = {"metric": ["range", "maximum", "acc_at_1"], "why": ["too few", "too few", None]}
     >>> list(notes(pl.DataFrame(rows)))
@@ -165,7 +167,7 @@ def notes(found: pl.DataFrame) -> Iterator[str]:
     """
     known = found.drop_nulls("why")
     for (why,), rows in known.group_by("why", maintain_order=True):
-        yield f"{', '.join(map(heading, rows['metric']))}: {why}."
+        yield f"{', '.join(map(heading, rows[of]))}: {why}."
 
 
 def heading(metric: str) -> str:
