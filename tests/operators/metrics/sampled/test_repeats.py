@@ -1,6 +1,6 @@
 """What demonstrations and decoding add to the variance of answers, on made-up answers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -226,12 +226,18 @@ def test_advice_where_demonstrations_dominate_is_another_seed() -> None:
         [Repeat(world.answered(2), "shared")],
     )
     assert advice(rows).startswith("Run another seed, or prompt.scope=prompt: ")
-    own = replace(world, drawn="prompt")
-    rows = with_repeats(
-        variance(own.found(1).sample, own.found(1).correct),
-        own.found(1),
-        PAIRS,
-        "prompt",
-        [Repeat(own.answered(2), "prompt")],
+
+
+@pytest.mark.parametrize(("lessened", "expected"), [(0.0, "Run another seed"), (8e-5, "Ask more")])
+def test_advice_is_no_other_seed_where_prompts_lessen_what_demonstrations_do(
+    lessened: float, expected: str
+) -> None:
+    rows = pl.DataFrame(
+        {
+            "source": ["fact", "rest", "demonstrations"],
+            "variance": [0.1, 0.1, 0.1],
+            "full_error": [0.0, 1e-5, lessened],
+            "other_error": [1e-5, 1e-5, 9e-5],
+        }
     )
-    assert not advice(rows).startswith("Run another seed")
+    assert advice(rows).startswith(expected)
