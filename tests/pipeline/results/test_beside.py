@@ -110,13 +110,10 @@ def test_estimates_of_two_seeds_ask_the_same_prompts_by_the_seed_of_the_sample(
 ) -> None:
     given = (*GREEDY, "budget=80%")
     place.variance(*given, "run_name=zero")
-    more = (*given, "seed=1", "beside=[zero]")
-    own = place.variance(*more, "run_name=own")["demonstrations"]
-    same = place.variance(*more, "run_name=same", "sample_seed=0")["demonstrations"]
-    assert chosen(place, "zero") == chosen(place, "same") != chosen(place, "own")
-    assert same["variance"] is not None
-    assert own["variance"] is None
-    assert "fewer than 50 prompts were also asked" in own["why"]
+    more = ("seed=1", "run_name=same", "sample_seed=0", "beside=[zero]")
+    found = place.variance(*given, *more)
+    assert chosen(place, "zero") == chosen(place, "same")
+    assert found["demonstrations"]["variance"] is not None
 
 
 def chosen(place: Place, name: str) -> set[str]:
@@ -146,7 +143,6 @@ def test_decoding_is_told_by_the_canary_of_the_full_run(
 ) -> None:
     monkeypatch.setattr(repeats, "LEAST", 5)
     given = (*CANARY, "seed=3", "budget=60%", "run_name=part")
-    assert "no prompt was answered twice" in place.variance(*given)["decoding"]["why"]
     whole = place.settings(*CANARY, "seed=3", "run_name=canary")
     measured(whole, lambda plan: make_here(plan, place.engine))
     (branch,) = planned(whole).branches
@@ -173,6 +169,7 @@ REFUSED = {
     "beside=[first:zero-shot]": "first has no setting zero-shot",
     "prompt.templates=manual": "differs in more than seed and prompt.scope",
     "model.max_model_len=900": "differs in more than seed and prompt.scope",
+    "decoding.max_tokens=9": "differs in more than seed and prompt.scope",
     "seed=0": "its answers are those of this run",
     "budget=null": "is for an estimate; give budget= too",
     "benchmark=kamel-mini": "do not split it; leave it out",
