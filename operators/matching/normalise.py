@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from operators.errors import InputError
+from operators.matching.lemmas import SEPARATOR
 
 if TYPE_CHECKING:
     from spacy.language import Language
 
 BLANK = "blank"
 _REMEMBERED = 400_000  # texts: some 100 MB
+_NONE = pl.lit([], pl.List(pl.String))
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,22 @@ class Normaliser:
         lowered = texts.cast(pl.String).str.to_lowercase().to_frame("text")
         distinct, known = lowered.drop_nulls().unique(), self._memory
         new = [text for text in distinct["text"] if text not in known]
-        known.update(zip(new, self._lemma_lists(new), strict=True))
-        lists = [known[text] for text in distinct["text"]]
-        lemmas = pl.Series("lemmas", lists, dtype=pl.List(pl.String))
+        known.update(zip(new, self._joined_lemmas(new), strict=True))
+        joined = pl.Series([known[text] for text in distinct["text"]], dtype=pl.String)
+        lists = (
+            pl.when(pl.col("lemmas").is_null())
+            .then(_NONE)
+            .otherwise(pl.col("lemmas").str.split(SEPARATOR))
+        )
+        lemmas = distinct.with_columns(lemmas=joined).with_columns(lemmas=lists)
         for text in list(islice(known, max(0, len(known) - _REMEMBERED))):
             del known[text]
-        joined = lowered.join(
-            distinct.with_columns(lemmas), on="text", how="left", maintain_order="left"
-        )
-        return joined["lemmas"].rename(texts.name)
+        rows = lowered.join(lemmas, on="text", how="left", maintain_order="left")
+        return rows["lemmas"].rename(texts.name)
 
     @cached_property
-    def _memory(self) -> dict[str, list[str]]:
-        """The lemmas of the last texts."""
+    def _memory(self) -> dict[str, str | None]:
+        """The lemmas of the last texts, in a string each: Polars is slow to take many lists."""
         return {}
 
     @property
@@ -77,12 +82,13 @@ class Normaliser:
     def _nlp(self) -> "Language":
         return _blank() if self.pipeline == BLANK else _installed(self.pipeline)
 
-    def _lemma_lists(self, texts: Iterable[str]) -> Iterator[list[str]]:
+    def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
         # remembers every string that it has ever seen.
         with self._nlp.memory_zone():
             for doc in self._nlp.pipe(texts):
-                yield [token.lemma_ for token in doc if not (token.is_punct or token.is_space)]
+                words = [t.lemma_ for t in doc if not (t.is_punct or t.is_space)]
+                yield SEPARATOR.join(words) if words else None
 
 
 def _lookup_tables() -> list[Path]:
