@@ -1,6 +1,6 @@
 """S3: Arrow's file system, and with boto3 what Arrow lacks, or makes many requests of.
 
-A store that does not answer is asked again, by both, for a minute or two: see `_ARROW_ATTEMPTS`.
+A store that does not answer is asked again, by both, for a minute or two (`s3_client.py`).
 """
 
 import os
@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pyarrow import fs
 
 from operators.errors import InputError
+from pipeline.storage import s3_client
+from pipeline.storage.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
 _AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again
@@ -21,15 +23,6 @@ _GONE = ("NoSuchKey", "404", "NotFound")
 _AT_ONCE_DROPPED = 1000  # S3 takes no more in one request
 _OPTIONS = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-# Between attempts Arrow waits at random, for up to 1, 2, 4, … 20 seconds, and boto3 for up to 0.05,
-# 0.1, 0.2, … 20. With both that is half a minute or so where connections are refused, and two or
-# three where they are accepted and no byte comes.
-_ARROW_ATTEMPTS = 8
-_BOTO_ATTEMPTS = 12
-_CONNECTIONS = 32  # kept open: more than are used at once (store.py)
-_CONNECT_S = 5.0
-_ANSWER_S = 10.0
 
 
 class Bucket:
@@ -72,32 +65,20 @@ class Bucket:
             scheme=self._options.get("scheme"),
             endpoint_override=endpoint,
             allow_delayed_open=True,  # a file is one put, at its end
-            connect_timeout=_CONNECT_S,
-            request_timeout=_ANSWER_S,
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ARROW_ATTEMPTS),
+            connect_timeout=s3_client.CONNECT_S,
+            request_timeout=s3_client.ANSWER_S,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=s3_client.ARROW_ATTEMPTS),
         )
 
     @cached_property
-    def _client(self) -> Any:
-        from boto3.session import Session
-        from botocore.config import Config
+    def _caller(self) -> Caller:
+        endpoint, scheme = map(self._options.get, ("endpoint_override", "scheme"))
+        url = f"{scheme or 'https'}://{endpoint}" if endpoint else None
+        return s3_client.caller(url, self._options.get("region"), self._key, self._secret)
 
-        endpoint = self._options.get("endpoint_override")
-        return Session().client(
-            "s3",
-            region_name=self._options.get("region"),
-            endpoint_url=f"{self._options.get('scheme', 'https')}://{endpoint}"
-            if endpoint
-            else None,
-            aws_access_key_id=self._key,
-            aws_secret_access_key=self._secret,
-            config=Config(
-                connect_timeout=_CONNECT_S,
-                read_timeout=_ANSWER_S,
-                max_pool_connections=_CONNECTIONS,
-                retries={"mode": "standard", "total_max_attempts": _BOTO_ATTEMPTS},
-            ),
-        )
+    @property
+    def _client(self) -> Any:
+        return s3_client.client(self._caller)
 
     def _region(self) -> str | None:
         """Where the bucket is, as it says itself; null if it does not."""

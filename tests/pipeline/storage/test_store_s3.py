@@ -17,7 +17,7 @@ from pipeline import run as runner
 from pipeline.config.settings import Run, load
 from pipeline.execution.plan import Plan
 from pipeline.results import past, report
-from pipeline.storage import lease, s3
+from pipeline.storage import lease, s3, s3_client
 from pipeline.storage.store import Store
 from tests.s3_server import Line, serving
 
@@ -160,8 +160,8 @@ ASKED: dict[str, Callable[[Store], object]] = {
 def test_store_out_of_reach_is_one_sentence(
     asked: str, was_reached: bool, bucket: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "_ARROW_ATTEMPTS", 1)
-    monkeypatch.setattr(s3, "_BOTO_ATTEMPTS", 1)
+    monkeypatch.setattr(s3_client, "ARROW_ATTEMPTS", 1)
+    monkeypatch.setattr(s3_client, "BOTO_ATTEMPTS", 1)
     line = Line(server.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
     store = Store(f"{bucket}/out")

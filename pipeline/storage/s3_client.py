@@ -1,0 +1,102 @@
+"""boto3's clients of S3: all stores of a process that ask one server as one account share one.
+
+To make a client takes longer than to ask it something. It may be used by many threads at once.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+# Between attempts Arrow waits at random, for up to 1, 2, 4, … 20 seconds, and boto3 for up to 1, 2,
+# 4, … 32. With both that is half a minute or so where connections are refused, and two minutes or
+# so where they are accepted and no byte comes.
+ARROW_ATTEMPTS = 8
+BOTO_ATTEMPTS = 7
+# The other modes give a client a quota: after 35 retries, of all threads, it sends nothing again.
+_RETRIES = "legacy"
+CONNECT_S = 5.0
+ANSWER_S = 10.0
+_CONNECTIONS = 32  # kept open: more than a store uses at once (store.py)
+_KEPT = 8  # clients: a process has one or two
+_FILES = {
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CONFIG_FILE": "~/.aws/config",
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks which server: all that a client is made of; null: see the environment."""
+
+    endpoint: str | None
+    region: str | None
+    key: str | None = field(repr=False)
+    secret: str | None = field(repr=False)
+    environment: frozenset[tuple[str, str]] = field(repr=False)
+    files: tuple[tuple[str, int], ...]
+
+
+def caller(endpoint: str | None, region: str | None, key: str | None, secret: str | None) -> Caller:
+    """The caller that this process is now, by its environment and the files that hold keys.
+
+    A client renews by itself the credentials that run out; of keys that are changed in a file or in
+    the environment a caller made later knows.
+    """
+    environment = frozenset((n, value) for n, value in os.environ.items() if n.startswith("AWS_"))
+    files = (os.environ.get(name, usual) for name, usual in _FILES.items())
+    return Caller(endpoint, region, key, secret, environment, tuple(map(_state, files)))
+
+
+def _state(name: str) -> tuple[str, int]:
+    """A file, and when it was written; 0 if it cannot be read."""
+    try:
+        path = Path(name).expanduser()
+        return str(path), path.stat().st_mtime_ns
+    except (OSError, RuntimeError):  # not for this user, who may have no home
+        return name, 0
+
+
+def _make(caller: Caller) -> Any:
+    from boto3.session import Session
+    from botocore.config import Config
+
+    return Session().client(
+        "s3",
+        region_name=caller.region,
+        endpoint_url=caller.endpoint,
+        aws_access_key_id=caller.key,
+        aws_secret_access_key=caller.secret,
+        config=Config(
+            connect_timeout=CONNECT_S,
+            read_timeout=ANSWER_S,
+            max_pool_connections=_CONNECTIONS,
+            retries={"mode": _RETRIES, "total_max_attempts": BOTO_ATTEMPTS},
+        ),
+    )
+
+
+class _Clients:
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process must: it would share connections with its parent."""
+        self._making = Lock()  # which another thread of the parent may have held
+        self._made = lru_cache(_KEPT)(_make)
+
+    def of(self, caller: Caller) -> Any:
+        """The client of a caller."""
+        with self._making:
+            return self._made(caller)
+
+
+_CLIENTS = _Clients()
+os.register_at_fork(after_in_child=_CLIENTS.forget)
+
+
+def client(caller: Caller) -> Any:
+    """The client of a caller; always the same one, in a process."""
+    return _CLIENTS.of(caller)
