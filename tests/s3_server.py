@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import NamedTuple
 
 import boto3
@@ -66,6 +66,7 @@ class Line:
         self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
         self._delay_s = delay_s
         self._ends: list[socket.socket] = []
+        self._joining = Lock()
         self._port = 0
         self.mend()
 
@@ -82,18 +83,23 @@ class Line:
 
     def cut(self) -> None:
         """Break all connections, and refuse others."""
-        for end in (self._near, *self._ends):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        self._ends.clear()
+        with self._joining:
+            for end in (self._near, *self._ends):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+            self._ends.clear()
 
     def _take(self, near: socket.socket) -> None:
         with suppress(OSError):  # it is cut
             while True:
                 client, _ = near.accept()
-                server = socket.create_connection(self._server)
-                self._ends += [client, server]
+                with self._joining:
+                    if near.fileno() < 0:  # it was cut just now
+                        client.close()
+                        return
+                    server = socket.create_connection(self._server)
+                    self._ends += [client, server]
                 for way in ((client, server, self._delay_s), (server, client, 0.0)):
                     Thread(target=_pass_on, args=way, daemon=True).start()
 

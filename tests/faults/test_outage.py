@@ -1,5 +1,6 @@
 """The object store stops answering in the middle of a sweep. The engine is fake: see sweep.py."""
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -53,8 +54,10 @@ def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     done = sweep.finish()
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("factsweep: s3://sweeps/")
-    assert done.stderr.splitlines()[-1].endswith("; what is published is untouched.")
+    # Of those that wait at that moment, a reader or a writer gives up first.
+    assert re.match(
+        r"factsweep: s3://sweeps/\S* cannot be .*; check ", done.stderr.splitlines()[-1]
+    )
     line.mend()
     again = sweep.finish()
     assert again.returncode == 0, again.stderr
