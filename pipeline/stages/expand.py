@@ -26,7 +26,6 @@ from pipeline.storage.artifact import Artifact
 from pipeline.storage.recipe import Recipe
 
 VERSION = 3
-_AT_ONCE = 16  # shards that are packed, or wait for the store
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
 
 
@@ -68,7 +67,7 @@ class Expand:
         facts = self.source()
         expansions = METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
         # While shards are packed and the store is waited for, the next relation is written.
-        with ThreadPoolExecutor(_AT_ONCE) as publishers:
+        with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
             for each in expansions:
                 _all(published)  # at most two relations are held in memory

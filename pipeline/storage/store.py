@@ -22,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AT_ONCE = 16  # requests to an object store
+_WRITERS = 2  # of a folder: one waits for the disk while the other packs
 _ASIDE = "damaged"  # the folder that keeps what was set aside
 
 
@@ -168,6 +169,11 @@ class Store:
         A folder is asked one after the other.
         """
         return self.each(lambda ask: ask(), asks)
+
+    @property
+    def writers(self) -> int:
+        """How many threads publish much in the shortest time: an object store answers late."""
+        return _WRITERS if self._local is not None else _AT_ONCE
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to read parts of, as a Parquet footer is.
