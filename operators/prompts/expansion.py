@@ -93,7 +93,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
     for relation_id in facts.relations["relation_id"]:
         rows = _cross(_by_id(facts.of(relation_id), setting), setting, relation_id)
         rows, contexts = _with_contexts(rows, pool, setting, relation_id, seed)
-        rows = rows.sort("template_id", "context_id", "pair_id", "subject_index")
+        rows = rows.sort("template_id", "context_id", maintain_order=True)
         rows = repeated.mark(rows)
         rank = ["pair_id", "template_id", "subject_index"]
         rows = rows.join(ranks, on=rank, how="left", maintain_order="left")
@@ -101,7 +101,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
 
 
 def _by_id(facts: Facts, setting: Setting) -> Facts:
-    """The facts in the order of their prompts, which are sorted in a tenth of the time then.
+    """The facts in the order of their prompts, which are sorted by context alone then.
 
     Contexts of one prompt each stand in the order of the facts, as they are published.
     """
@@ -187,18 +187,18 @@ def _shared_contexts(
         contexts.filter(pl.col("context_id") == pl.col("family"))
         .explode("demonstrations")
         .with_columns(place=pl.int_range(pl.len()).over("family"))
-        .select("family", pair_id="demonstrations", place="place")
+        .select(
+            "family",
+            pair_id="demonstrations",
+            context_id=pl.format("{}~{}", "family", "place"),
+        )
     )
     rows = rows.with_columns(family=own).join(
         shown, on=["family", "pair_id"], how="left", maintain_order="left"
     )
-    rows = rows.with_columns(
-        context_id=pl.when(pl.col("place").is_null())
-        .then("family")
-        .otherwise(pl.format("{}~{}", "family", "place"))
-    )
+    rows = rows.with_columns(pl.coalesce("context_id", "family").alias("context_id"))
     used = contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
-    return rows.drop("family", "place"), used.drop("family").sort("context_id")
+    return rows.drop("family"), used.drop("family").sort("context_id")
 
 
 def _family_contexts(

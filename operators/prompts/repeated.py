@@ -20,10 +20,12 @@ class Repeated:
         """Add `same_as`: the first prompt of the same text, null for the first itself."""
         text = pl.struct("context_id", "query")
         texts = rows.select("prompt_id", hash=text.hash(0), other_hash=text.hash(1))
-        suspects = texts.filter(pl.col("hash").is_in(self._again(texts["hash"]).implode()))
-        same_as = self._same_as(suspects)
-        self._firsts.append(texts.join(same_as, on="prompt_id", how="anti"))
-        return rows.join(same_as, on="prompt_id", how="left", maintain_order="left")
+        texts = texts.with_row_index("place")
+        again = self._again(texts["hash"])
+        same_as = self._same_as(texts.filter(pl.col("hash").is_in(again.implode())))
+        marked = texts.join(same_as, on="place", how="left", maintain_order="left")
+        self._firsts.append(marked.filter(pl.col("same_as").is_null()).drop("place", "same_as"))
+        return rows.with_columns(marked["same_as"])
 
     def _again(self, hashes: pl.Series) -> pl.Series:
         """The hashes that stand here twice, or stood among the earlier ones; adds these to them."""
@@ -34,11 +36,11 @@ class Repeated:
         return pl.Series(merged[1:][again], dtype=pl.UInt64)
 
     def _same_as(self, suspects: pl.DataFrame) -> pl.DataFrame:
-        """Those of some texts that stood earlier: prompt_id, same_as."""
+        """Those of some texts that stood earlier: place, same_as."""
         hashes = suspects["hash"].implode()
         earlier = [each.filter(pl.col("hash").is_in(hashes)) for each in self._firsts]
-        firsts = pl.concat([suspects.clear(), *earlier, suspects]).unique(
+        firsts = pl.concat([*earlier, suspects.drop("place")]).unique(
             _TEXT, keep="first", maintain_order=True
         )
         found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
-        return found.select("prompt_id", "same_as").filter(pl.col("prompt_id") != pl.col("same_as"))
+        return found.filter(pl.col("prompt_id") != pl.col("same_as")).select("place", "same_as")
