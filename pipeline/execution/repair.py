@@ -25,12 +25,16 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
         DamagedFileError: something is damaged again and again.
     """
     artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
-    for artifact in artifacts.values():
-        for finding in findings.listed(artifact):
+    for found in plan.store.each(_listed, artifacts.values()):
+        for finding in found:
             _set_aside(finding, renewed)
     for finding in misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
     return plan.is_complete()
+
+
+def _listed(artifact: Artifact) -> list[Finding]:
+    return list(findings.listed(artifact))
 
 
 def misfits(
