@@ -16,7 +16,6 @@ from operators.methods import METHODS
 from operators.methods.method import Beside
 from pipeline.config.settings import Run
 from pipeline.execution.plan import Branch, Plan
-from pipeline.inputs import models
 from pipeline.results import estimates, past
 from pipeline.results.pairs import paired, setting_of
 from pipeline.results.past import PastBranch
@@ -130,11 +129,7 @@ def _matched(matched: Artifact, method: str, wanted: pl.DataFrame) -> pl.DataFra
 def _second(match: Match, prompts: Artifact, again: Artifact) -> pl.DataFrame:
     """The matched answers that a full run made a second time."""
     measure = METHODS[match.method].measure
-    matcher = measure.matcher(
-        facts_stage.load(match.facts),
-        match.matching.pipeline,
-        partial(models.tokenizer, match.weights),
-    )
+    matcher = match.matcher(facts_stage.load(match.facts))
     place = ["prompt_id", "pair_id", "template_id", "subject_index"]
     said = again.read_all(again.stage)
     found = []

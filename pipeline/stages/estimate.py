@@ -15,7 +15,6 @@ from operators.methods import METHODS
 from operators.methods.method import Asked, Beside, Matcher, Part
 from operators.schemas import empty
 from pipeline.config.settings import Run
-from pipeline.inputs import models
 from pipeline.stages import facts as facts_stage
 from pipeline.stages.expand import relation_of
 from pipeline.stages.match import Match
@@ -68,11 +67,7 @@ def _pairs_of(prompts: Artifact, sources: pl.DataFrame, shard: str) -> pl.DataFr
 
 def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
     """The matched answers to the prompts of a sample: one row per prompt, in their order."""
-    matcher = METHODS[match.method].measure.matcher(
-        facts_stage.load(match.facts),
-        match.matching.pipeline,
-        partial(models.tokenizer, match.weights),
-    )
+    matcher = match.matcher(facts_stage.load(match.facts))
     return matched_by(matcher, match.method, match.answers, chosen)
 
 

@@ -7,7 +7,9 @@ from functools import partial
 
 import polars as pl
 
+from operators.datasets.facts import Facts
 from operators.methods import METHODS
+from operators.methods.method import Matcher
 from operators.schemas import empty
 from pipeline.config.settings import Matching
 from pipeline.inputs import models
@@ -74,13 +76,16 @@ class Match:
     def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
         facts = facts_stage.load(self.facts)
         mine = replace(facts, pairs=facts.pairs.filter(pl.col("relation_id").is_in(relations)))
-        tokenizer = partial(models.tokenizer, self.weights)
-        matcher = METHODS[self.method].measure.matcher
-        match = matcher(mine, self.matching.pipeline, tokenizer)
+        match = self.matcher(mine)
         for relation_id in relations:
             answers = _answers(self.prompts, self.answers, originals, relation_id)
             for table, rows in match(answers, self.beside(relation_id)).items():
                 artifact.write(table, relation_id, rows)
+
+    def matcher(self, facts: Facts) -> Matcher:
+        """What compares answers with some facts, as the recipe says."""
+        tokenizer = partial(models.tokenizer, self.weights)
+        return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
     def beside(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
         """The relation's rows of each table that may be asked for in addition to the answers."""
