@@ -6,7 +6,7 @@ SHIPPED = ("conf", "data_catalog")
 
 setup(
     packages=[
-        *find_namespace_packages(include=["factsweep*", "operators*", "pipeline*"]),
+        *find_namespace_packages(include=["factsweep*"]),
         *(f"factsweep.{name}" for name in SHIPPED),
     ],
     package_dir={f"factsweep.{name}": name for name in SHIPPED},

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.sampled.simulation import Made
+from factsweep.operators.metrics.sampled.simulation import Made
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -29,13 +29,13 @@ import numpy as np
 import polars as pl
 from _peers import Guess, prompt_eval, relations, uniform, whole_templates
 
-from operators.methods import METHODS
-from operators.metrics.sampled.fluctuation import fluctuation_sd
-from operators.metrics.sampled.means import mean_of_facts
-from operators.metrics.sampled.simulation import LIKE, Logits, Made, Sizes, made_up, truth
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.series import SERIES
-from pipeline.results import past
+from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.sampled.fluctuation import fluctuation_sd
+from factsweep.operators.metrics.sampled.means import mean_of_facts
+from factsweep.operators.metrics.sampled.simulation import LIKE, Logits, Made, Sizes, made_up, truth
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.series import SERIES
+from factsweep.pipeline.results import past
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 # MyriadLAMA in shape: a tenth of its relations with half of their facts, and all of it.

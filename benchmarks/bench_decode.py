@@ -33,15 +33,15 @@ from typing import Any, NamedTuple
 import polars as pl
 from _fresh_process import in_fresh_process
 
-from operators.datasets.myriadlama import rows_from_facts
-from operators.prompts.tokens import encode
-from pipeline import run
-from pipeline.config import settings
-from pipeline.config.settings import Run
-from pipeline.execution import cluster
-from pipeline.execution.plan import planned, settled
-from pipeline.inputs import catalog, models
-from pipeline.stages.expand import with_text
+from factsweep.operators.datasets.myriadlama import rows_from_facts
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline import run
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.plan import planned, settled
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.stages.expand import with_text
 
 GIVEN = (
     "model=smollm2-135m",

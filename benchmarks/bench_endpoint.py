@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from pipeline import run
-from pipeline.config import settings
-from pipeline.config.settings import Run
-from pipeline.execution import cluster
-from pipeline.execution.plan import planned, settled
-from pipeline.inputs import models
+from factsweep.pipeline import run
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.plan import planned, settled
+from factsweep.pipeline.inputs import models
 
 ASKED = (
     *("benchmark=myriadlama-mini", "prompt=4-template", "benchmark.relations=[P17,P30,P36,P37]"),

@@ -21,13 +21,25 @@ from typing import Protocol
 
 import polars as pl
 
-from operators.methods import METHODS
-from operators.metrics.sampled.full_run import FullRun
-from operators.metrics.sampled.simulated_control import CONTROLLED, gains, later, two_models
-from operators.metrics.sampled.simulation import LIKE, Logits, Made, Sizes, coverage, made_up
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.series import SERIES
-from pipeline.results import past
+from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.sampled.full_run import FullRun
+from factsweep.operators.metrics.sampled.simulated_control import (
+    CONTROLLED,
+    gains,
+    later,
+    two_models,
+)
+from factsweep.operators.metrics.sampled.simulation import (
+    LIKE,
+    Logits,
+    Made,
+    Sizes,
+    coverage,
+    made_up,
+)
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.series import SERIES
+from factsweep.pipeline.results import past
 
 SHARES = (0.01, 0.05, 0.2)
 _CHANGED = 0.02  # of a model's answers, from night to night

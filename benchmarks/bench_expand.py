@@ -27,16 +27,16 @@ import numpy as np
 import polars as pl
 from _fresh_process import in_fresh_process
 
-from operators.datasets.facts import Facts
-from operators.datasets.myriadlama import rows_from_facts
-from operators.prompts.setting import MASK, Setting
-from pipeline.config import settings
-from pipeline.config.settings import Benchmark
-from pipeline.inputs import catalog
-from pipeline.stages.expand import Expand
-from pipeline.stages.facts import ReadFacts
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.store import Store
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.myriadlama import rows_from_facts
+from factsweep.operators.prompts.setting import MASK, Setting
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Benchmark
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.stages.expand import Expand
+from factsweep.pipeline.stages.facts import ReadFacts
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.store import Store
 
 # Table 1 of the MyriadLAMA paper; the labels are what its derived triples come to.
 N_PAIRS, N_TEMPLATES, N_NAMES, N_OBJECTS, N_LABELS = 24_643, 100, 64_928, 34_048, 80_000

@@ -25,18 +25,18 @@ from typing import Any
 import polars as pl
 from _fresh_process import in_fresh_process
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Answer, Request
-from operators.schemas import empty
-from pipeline.config import settings
-from pipeline.execution.plan import planned
-from pipeline.execution.work import begin, work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode
-from pipeline.stages.idle import Clocked
-from pipeline.stages.remaining import n_left, todo
-from pipeline.stages.work import Work
-from pipeline.storage.store import Store
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.execution.work import begin, work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages import decode
+from factsweep.pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages.remaining import n_left, todo
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
 CALLS = ("put", "put_new", "open", "exists", "names", "drop")  # what a folder gets it opens

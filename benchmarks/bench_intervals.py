@@ -12,8 +12,8 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.estimates.bootstrap import estimate, resampled_sums, weight_blocks
-from operators.seeds import generator
+from factsweep.operators.metrics.estimates.bootstrap import estimate, resampled_sums, weight_blocks
+from factsweep.operators.seeds import generator
 
 _ALPHA, _BETA = 0.4, 0.8
 _N_ROUNDS = 400

@@ -33,15 +33,15 @@ import ray
 from _fresh_process import in_fresh_process
 from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 
-from operators.matching.normalise import Normaliser
-from pipeline.config import settings
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, planned
-from pipeline.execution.tasks import Tasks
-from pipeline.execution.work import finish
-from pipeline.stages import facts
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.matching.normalise import Normaliser
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, planned
+from factsweep.pipeline.execution.tasks import Tasks
+from factsweep.pipeline.execution.work import finish
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -16,18 +16,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.matching.lemmas import key
-from operators.methods import METHODS
-from operators.methods.method import Result
-from operators.metrics.belief.belief import belief
-from operators.schemas import SCHEMAS, empty
-from pipeline.inputs import catalog
-from pipeline.results.pages import results_page
-from pipeline.results.past import PastBranch
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.store import Store
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.matching.lemmas import key
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Result
+from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.schemas import SCHEMAS, empty
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.results.pages import results_page
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 
 RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91
 ROWS_PER_SHARD, SHARDS_READ = 16_384, 5

@@ -21,11 +21,11 @@ from unittest.mock import patch
 from bench_expand import alone, make_rows, show
 from bench_metrics import make_matched, publish
 
-from pipeline.config import settings
-from pipeline.config.settings import Run
-from pipeline.execution.plan import planned
-from pipeline.results.verify import verify_store
-from pipeline.storage.artifact import Artifact
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.results.verify import verify_store
+from factsweep.pipeline.storage.artifact import Artifact
 
 MOST = 0.05
 

@@ -19,13 +19,13 @@ from pathlib import Path
 import polars as pl
 from bench_expand import alone, make_rows, show
 
-from operators.schemas import empty
-from pipeline.config import settings
-from pipeline.config.settings import Run
-from pipeline.execution import status as listing
-from pipeline.execution.plan import Branch, planned
-from pipeline.execution.work import work
-from pipeline.stages import remaining
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import status as listing
+from factsweep.pipeline.execution.plan import Branch, planned
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.stages import remaining
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 

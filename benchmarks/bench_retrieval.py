@@ -17,11 +17,11 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from operators.knowledge_base.features import vectors
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import kinds
-from operators.knowledge_base.retrieval import retrieved
-from operators.schemas import empty
+from factsweep.operators.knowledge_base.features import vectors
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import kinds
+from factsweep.operators.knowledge_base.retrieval import retrieved
+from factsweep.operators.schemas import empty
 
 TRIPLES_PER_ENTITY = 8
 N_RELATIONS = 1_000

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from operators.datasets.probelm import facts_from_files
-from operators.engines.protocol import ScoreRequest
-from operators.engines.score_requests import score_requests
-from operators.prompts.plausibility import PROMPT_TYPES
-from operators.prompts.plausibility import items as items_of
-from pipeline.config import settings
-from pipeline.execution import cluster
-from pipeline.execution.plan import settled
-from pipeline.inputs import models
+from factsweep.operators.datasets.probelm import facts_from_files
+from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.plausibility import items as items_of
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.plan import settled
+from factsweep.pipeline.inputs import models
 
 MODEL = ["model=smollm2-135m"]
 MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"
@@ -91,8 +91,8 @@ def _per_s(found: Sequence[Rate]) -> float:
 def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
     os.environ.update(cluster.environment(settings.load(MODEL)))
-    from operators.engines.kind import Start
-    from operators.engines.vllm import VllmEngine
+    from factsweep.operators.engines.kind import Start
+    from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights(job))
     engine = VllmEngine(Start(folder, None, job.dtype, max_model_len=1024))
@@ -101,7 +101,7 @@ def through_vllm(job: Job) -> Rate:
 
 def through_likelihood(job: Job) -> Rate:
     """transformers, a group at a time."""
-    from operators.engines.likelihood import Likelihood
+    from factsweep.operators.engines.likelihood import Likelihood
 
     return _timed(Likelihood(_model(job)).scores, job)
 

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from operators.seeds import generator
-from pipeline.execution.pool import largest_first
-from pipeline.stages.sharding import ends
+from factsweep.operators.seeds import generator
+from factsweep.pipeline.execution.pool import largest_first
+from factsweep.pipeline.stages.sharding import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
 SPREAD = 0.05  # of the engines' speeds: one standard deviation

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from operators.engines import trie_readers
-from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.preference import PreferRequest, Search, log_sum
-from operators.engines.protocol import ScoreRequest
-from operators.prompts.endings import ending_tokens
-from operators.prompts.label_trie import Labels, Name
-from pipeline.config import settings
-from pipeline.execution import cluster
-from pipeline.inputs import catalog, models
+from factsweep.operators.engines import trie_readers
+from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines.preference import PreferRequest, Search, log_sum
+from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.label_trie import Labels, Name
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.inputs import catalog, models
 
 MODEL = ["model=smollm2-135m", "model.dtype=float32"]
 CLOZES = (
@@ -216,8 +216,8 @@ def _model() -> Any:
 
 def _vllm() -> Any:
     os.environ.update(cluster.environment(settings.load(MODEL)))
-    from operators.engines.kind import Start
-    from operators.engines.vllm import VllmEngine
+    from factsweep.operators.engines.kind import Start
+    from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights())
     return VllmEngine(Start(folder, None, "float32", max_model_len=1024, ability="prefer"))

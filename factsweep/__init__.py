@@ -11,9 +11,13 @@ is wrong with them raises `InputError`, one sentence. `run` starts Ray and the e
 them before it returns.
 """
 
-from operators.errors import DecodingError, FactsweepError, InputError
-from pipeline.api import Planned, estimate, load, plan, prompts, run, score
-from pipeline.results.results import Results
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from factsweep.operators.errors import DecodingError, FactsweepError, InputError
+    from factsweep.pipeline.api import Planned, estimate, load, plan, prompts, run, score
+    from factsweep.pipeline.results.results import Results
 
 __all__ = [
     "DecodingError",
@@ -28,3 +32,20 @@ __all__ = [
     "run",
     "score",
 ]
+
+_ERRORS = ("DecodingError", "FactsweepError", "InputError")
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from its module; only then is anything imported that takes time (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _ERRORS:
+        return getattr(import_module("factsweep.operators.errors"), name)
+    room = "results.results" if name == "Results" else "api"
+    return getattr(import_module(f"factsweep.pipeline.{room}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _SEPARATORS = "/\\:"
 _TAKEN = ("baselines", "compare", "report")  # beside runs, in a folder of results

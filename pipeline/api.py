@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.results import results
-from pipeline.results.results import Results
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.results import results
+from factsweep.pipeline.results.results import Results
 
 _COUNTS = {
     "setting": pl.String,
@@ -45,8 +45,8 @@ def plan(*overrides: str, **fields: object) -> Planned:
     Raises:
         InputError: something that was given is wrong.
     """
-    from pipeline.config.settings import load as settings
-    from pipeline.costs.forecast import forecast, lines
+    from factsweep.pipeline.config.settings import load as settings
+    from factsweep.pipeline.costs.forecast import forecast, lines
 
     planned, forecasts = forecast(settings(written(*overrides, **fields)))
     work = [
@@ -66,7 +66,7 @@ def run(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from pipeline.config.settings import load as settings
+    from factsweep.pipeline.config.settings import load as settings
 
     asked = settings(written(*overrides, **fields))
     if asked.budget is not None:
@@ -81,7 +81,7 @@ def done(asked: Run) -> Results:
         InputError: something that was given is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from pipeline.run import run as compute
+    from factsweep.pipeline.run import run as compute
 
     compute(asked)
     return load(f"{asked.results}/{asked.name}")
@@ -98,8 +98,8 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     Raises:
         InputError: something that was given is wrong.
     """
-    from pipeline.config.settings import load as settings
-    from pipeline.estimate import estimate as compute
+    from factsweep.pipeline.config.settings import load as settings
+    from factsweep.pipeline.estimate import estimate as compute
 
     return compute(settings(written(*overrides, **fields))).estimates
 
@@ -112,8 +112,8 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
     Raises:
         InputError: something that was given is wrong, or there are several settings.
     """
-    from pipeline.config.settings import load as settings
-    from pipeline.results.prompts import each
+    from factsweep.pipeline.config.settings import load as settings
+    from factsweep.pipeline.results.prompts import each
 
     return pl.concat(each(settings(written(*overrides, **fields))))
 
@@ -127,7 +127,7 @@ def score(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from pipeline.config.settings import load as settings
+    from factsweep.pipeline.config.settings import load as settings
 
     return scored(settings(written(*overrides, **fields)))
 
@@ -139,7 +139,7 @@ def scored(asked: Run) -> Results:
         InputError: something that was given is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from pipeline.score import score as measure
+    from factsweep.pipeline.score import score as measure
 
     measure(asked)
     return load(f"{asked.results}/{asked.name}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from pipeline.machine.ending import end
+from factsweep.pipeline.machine.ending import end
 
 _STOPPED = 130
 _AGAIN_S = 0.05
@@ -19,7 +19,7 @@ _LATER = ("importlib", "omegaconf")  # packages whose work is not cut in two
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
-    from pipeline.commands import command_line
+    from factsweep.pipeline.commands import command_line
 
     return command_line.main(arguments)
 

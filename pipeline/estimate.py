@@ -5,23 +5,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.config.settings import Run
-from pipeline.config.target import Target, target
-from pipeline.costs.hours import paid_for
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.repair import repair
-from pipeline.execution.sampled import check, sampled
-from pipeline.execution.work import work
-from pipeline.results import control, estimates, journal, past, record, report
-from pipeline.results.control import Named
-from pipeline.results.narrowing import Narrowing
-from pipeline.run import compute, say_warnings
-from pipeline.score import check as check_answers
-from pipeline.score import make as make_here
-from pipeline.stages import remaining
-from pipeline.stages.estimate import Estimates
-from pipeline.storage import uses
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.target import Target, target
+from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.repair import repair
+from factsweep.pipeline.execution.sampled import check, sampled
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.results import control, estimates, journal, past, record, report
+from factsweep.pipeline.results.control import Named
+from factsweep.pipeline.results.narrowing import Narrowing
+from factsweep.pipeline.run import compute, say_warnings
+from factsweep.pipeline.score import check as check_answers
+from factsweep.pipeline.score import make as make_here
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.estimate import Estimates
+from factsweep.pipeline.storage import uses
 
 _LOG = logging.getLogger("factsweep")
 

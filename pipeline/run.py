@@ -12,23 +12,23 @@ import polars as pl
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from operators.errors import DamagedFileError, DecodingError, InputError, reason
-from operators.methods.method import Method
-from pipeline.config.launch import KubeRay
-from pipeline.config.settings import Run
-from pipeline.costs import rates
-from pipeline.execution import cause, cluster, dag, leaving, progress
-from pipeline.execution.metrics import Metrics
-from pipeline.execution.plan import Plan, planned, warnings
-from pipeline.execution.repair import repair, settle
-from pipeline.execution.tally import tally_actor
-from pipeline.machine.meter import Meter
-from pipeline.results import journal, past, pulse, record, report
-from pipeline.results.live import LivePage
-from pipeline.results.served import differences
-from pipeline.stages import facts as facts_stage
-from pipeline.storage import lease, uses
-from pipeline.storage.uses import Use
+from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, reason
+from factsweep.operators.methods.method import Method
+from factsweep.pipeline.config.launch import KubeRay
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.execution import cause, cluster, dag, leaving, progress
+from factsweep.pipeline.execution.metrics import Metrics
+from factsweep.pipeline.execution.plan import Plan, planned, warnings
+from factsweep.pipeline.execution.repair import repair, settle
+from factsweep.pipeline.execution.tally import tally_actor
+from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.results import journal, past, pulse, record, report
+from factsweep.pipeline.results.live import LivePage
+from factsweep.pipeline.results.served import differences
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.methods.ability import FILL
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
-from pipeline.run import measured
-from pipeline.storage import lease
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import FILL
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.storage import lease
 
 
 def score(run: Run) -> pl.DataFrame:

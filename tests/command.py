@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 def factsweep(verb: str, overrides: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """What the verb printed, and its exit code."""
-    command = [sys.executable, "-m", "pipeline.cli", verb, *overrides]
+    command = [sys.executable, "-m", "factsweep.pipeline.cli", verb, *overrides]
     # Marks of this process's own Ray and vLLM would be taken for the new one's.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -3,7 +3,7 @@
 import atexit
 import os
 
-from pipeline.machine.ending import end
+from factsweep.pipeline.machine.ending import end
 
 _exit_codes: list[int] = []
 # Registered before what registers more is imported, and so run last.
@@ -35,13 +35,13 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from operators.datasets.facts import Facts, Slice
-from operators.datasets.single_objects import sliced
-from operators.engines.kind import Start
-from operators.engines.vllm import VllmEngine
-from pipeline.config.settings import load
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
 
 ROOT = Path(__file__).parent.parent
 

@@ -83,7 +83,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from pipeline.machine.ending import end
+    from factsweep.pipeline.machine.ending import end
 
     main()
     sys.stdout.flush()

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.datasets.myriadlama import rows_from_facts
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.myriadlama import rows_from_facts
 
 
 def rows(xfactr: Path, templates: pl.DataFrame, names_per_subject: int = 4) -> pl.DataFrame:

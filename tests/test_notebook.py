@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import folders
+from factsweep.pipeline.config import folders
 from tests.notebook import Cell, Output, outputs
 
 ROOT = Path(__file__).parents[1]

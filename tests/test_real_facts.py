@@ -3,10 +3,10 @@
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts, counts
-from operators.datasets.myriadlama import facts_from_rows
-from operators.prompts.expansion import expand
-from operators.prompts.setting import Setting
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.datasets.myriadlama import facts_from_rows
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.setting import Setting
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tokenizers import (
 )
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

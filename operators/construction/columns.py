@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 
 def check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:

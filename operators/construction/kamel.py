@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators import seeds
-from operators.construction import left_out
-from operators.construction.columns import fitted
-from operators.datasets.facts import Facts, checked
-from operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators import seeds
+from factsweep.operators.construction import left_out
+from factsweep.operators.construction.columns import fitted
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 # An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
 # is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.

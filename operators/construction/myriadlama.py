@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.construction import left_out
-from operators.construction.columns import check_columns
-from operators.construction.kamel import LABELS
-from operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
-from operators.datasets.facts import Facts, checked
-from operators.datasets.kamel import is_literal
-from operators.datasets.myriadlama import rows_from_facts
-from operators.datasets.templates import numbered
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.construction import left_out
+from factsweep.operators.construction.columns import check_columns
+from factsweep.operators.construction.kamel import LABELS
+from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.kamel import is_literal
+from factsweep.operators.datasets.myriadlama import rows_from_facts
+from factsweep.operators.datasets.templates import numbered
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 # Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id"), pl.String()))

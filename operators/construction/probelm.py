@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import polars as pl
 from rapidfuzz.distance import Levenshtein
 
-from operators import seeds
-from operators.construction import left_out
-from operators.construction.columns import check_columns
-from operators.construction.kamel import united
-from operators.datasets.probelm import ROWS, Prompt, Slot
-from operators.errors import InputError
+from factsweep.operators import seeds
+from factsweep.operators.construction import left_out
+from factsweep.operators.construction.columns import check_columns
+from factsweep.operators.construction.kamel import united
+from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
+from factsweep.operators.errors import InputError
 
 TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
 # The main label first.

@@ -6,10 +6,16 @@ sheet; this one is ours.
 
 import polars as pl
 
-from operators.construction.paraphrase import MANUAL, PARAPHRASES, SLOTS, has_slots, wording
-from operators.datasets.templates import style
-from operators.errors import InputError
-from operators.metrics.data_set.lexical_diversity import words
+from factsweep.operators.construction.paraphrase import (
+    MANUAL,
+    PARAPHRASES,
+    SLOTS,
+    has_slots,
+    wording,
+)
+from factsweep.operators.datasets.templates import style
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.data_set.lexical_diversity import words
 
 SHEET = pl.Schema(
     dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())

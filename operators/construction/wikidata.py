@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from operators.construction.kamel import LABELS, TRIPLES
-from operators.datasets.kamel import DATE, NUMBER
-from operators.errors import InputError
+from factsweep.operators.construction.kamel import LABELS, TRIPLES
+from factsweep.operators.datasets.kamel import DATE, NUMBER
+from factsweep.operators.errors import InputError
 
 Line = TypeVar("Line", bound=str | bytes)
 _Triple = tuple[str, str, str, str | None]

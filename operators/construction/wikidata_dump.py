@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.construction.wikidata import entities, names
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import TYPE_RELATIONS
-from operators.schemas import empty
+from factsweep.operators.construction.wikidata import entities, names
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import TYPE_RELATIONS
+from factsweep.operators.schemas import empty
 
 START, END, POINT = "P580", "P582", "P585"
 _DAY, _MONTH = 11, 10  # precisions of a time; less than a month is written as a year

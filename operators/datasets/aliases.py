@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.datasets.layouts import decoded
-from operators.errors import InputError
+from factsweep.operators.datasets.layouts import decoded
+from factsweep.operators.errors import InputError
 
 _IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
 NAMED = tuple(_IDS)

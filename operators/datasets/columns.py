@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _SAMPLE_ROWS = 100
 _LIKE = 0.6  # the least likeness of two names that makes one a guess for the other

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import is_literal
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import is_literal
 
 # What is done where rows contradict each other.
 DONE: Mapping[str, str] = {

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.datasets.columns import Column, check_columns
-from operators.datasets.entities import from_names
-from operators.datasets.facts import Facts, checked
-from operators.datasets.facts import counts as counts_of_facts
-from operators.errors import InputError
-from operators.knowledge_base import knowledge_base as bases
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.schemas import empty
-from operators.wording import listed
+from factsweep.operators.datasets.columns import Column, check_columns
+from factsweep.operators.datasets.entities import from_names
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import counts as counts_of_facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base import knowledge_base as bases
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.schemas import empty
+from factsweep.operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
 FACTS = pl.Schema(

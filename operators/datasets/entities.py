@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.knowledge_base.knowledge_base import TYPE_RELATIONS, KnowledgeBase
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.knowledge_base.knowledge_base import TYPE_RELATIONS, KnowledgeBase
+from factsweep.operators.schemas import empty
 
 
 def knowledge_base(facts: Facts) -> KnowledgeBase:
@@ -13,7 +13,7 @@ def knowledge_base(facts: Facts) -> KnowledgeBase:
     A name's entity is its id; an object without an id is known by its first label. The types of an
     entity are the relations that it is an object of, and the objects of its own P31 and P279.
 
-    >>> from operators.datasets.facts import Facts
+    >>> from factsweep.operators.datasets.facts import Facts
     >>> pairs = pl.DataFrame({
     ...     "pair_id": ["P36.Q142"], "relation_id": ["P36"], "subject_id": ["Q142"],
     ...     "subjects": [["France"]], "objects": [[{"object_id": "Q90", "labels": ["Paris"]}]],

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from operators import names
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators import names
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.datasets import facts as facts_module
-from operators.datasets.columns import check_fields
-from operators.datasets.facts import Facts, Slice, checked
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.datasets import facts as facts_module
+from factsweep.operators.datasets.columns import check_fields
+from factsweep.operators.datasets.facts import Facts, Slice, checked
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 QUESTIONS = "question-templates.csv"
 SPLITS = ("train", "dev", "test")

@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
 _TEMPLATE_LISTS = ("manual_templates", "paraphrases")

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.datasets.columns import Column, check_columns
-from operators.datasets.facts import Facts, checked
-from operators.datasets.layouts import as_rows, decoded
-from operators.datasets.templates import numbered
-from operators.errors import InputError
+from factsweep.operators.datasets.columns import Column, check_columns
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.layouts import as_rows, decoded
+from factsweep.operators.datasets.templates import numbered
+from factsweep.operators.errors import InputError
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
 _MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))

@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 
 import polars as pl
 
-from operators.datasets.facts import Facts, checked
-from operators.datasets.templates import numbered
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.templates import numbered
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 _PATTERN = ("pattern",)
 _TRIPLE = ("sub_label", "obj_label")

@@ -34,10 +34,10 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from operators.datasets.columns import check_fields
-from operators.datasets.facts import Facts, checked
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.datasets.columns import check_fields
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]

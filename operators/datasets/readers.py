@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from operators.datasets import (
+from factsweep.operators.datasets import (
     contradictions,
     distractors,
     kamel,
@@ -16,9 +16,9 @@ from operators.datasets import (
     probelm,
     sentences,
 )
-from operators.datasets import facts as facts_of
-from operators.datasets.facts import Facts
-from operators.datasets.told_apart import told_apart
+from factsweep.operators.datasets import facts as facts_of
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.told_apart import told_apart
 
 Relations = Mapping[str, str] | None
 

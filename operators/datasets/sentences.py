@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.datasets.columns import Column, check_columns
-from operators.datasets.entities import from_names
-from operators.datasets.facts import Facts, checked
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.schemas import empty
-from operators.wording import listed
+from factsweep.operators.datasets.columns import Column, check_columns
+from factsweep.operators.datasets.entities import from_names
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.schemas import empty
+from factsweep.operators.wording import listed
 
 TEMPLATE = "[X] [Y]"
 VERBALISED = "flawed and corrected"  # the sample of facts that stand in two such sentences

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import polars as pl
 
-from operators.datasets import facts as facts_of
-from operators.datasets.entities import knowledge_base, object_id
-from operators.datasets.facts import Facts, Slice
-from operators.schemas import empty
+from factsweep.operators.datasets import facts as facts_of
+from factsweep.operators.datasets.entities import knowledge_base, object_id
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.schemas import empty
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.schemas import empty
+from factsweep.operators.schemas import empty
 
 _QUESTION = r"\?\s*\[Y\]\s*\.?$"
 

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.datasets.kamel import is_literal
-from operators.matching.answer_set import answer_forms
+from factsweep.operators.datasets.kamel import is_literal
+from factsweep.operators.matching.answer_set import answer_forms
 
 
 def told_apart(pairs: pl.DataFrame) -> pl.DataFrame:

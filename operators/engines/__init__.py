@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from operators.engines import (
+from factsweep.operators.engines import (
     endpoint,
     fake,
     transformers_lm,
     vllm,
 )
-from operators.engines.kind import EngineKind
+from factsweep.operators.engines.kind import EngineKind
 
 ENGINES: Mapping[str, EngineKind] = {
     kind.name: kind

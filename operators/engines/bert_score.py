@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 
 @dataclass(frozen=True)

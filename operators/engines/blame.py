@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from operators.engines.kind import Start
-from operators.engines.next_tokens import NextRequest, NextSaid
-from operators.engines.openai_client import refusal, without
-from operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
-from operators.engines.replies import NoAnswerError, Usage
-from operators.engines.watched_http import NO_CREDIT
-from operators.errors import InputError
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.next_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.openai_client import refusal, without
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
+from factsweep.operators.engines.replies import NoAnswerError, Usage
+from factsweep.operators.engines.watched_http import NO_CREDIT
+from factsweep.operators.errors import InputError
 
 AnyRequest = Request | ScoreRequest | NextRequest
 Ask = Callable[[AnyRequest], Awaitable[Answer | Scored | NextSaid]]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from operators.engines.preference import (
+from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
     Preferred,
@@ -11,7 +11,7 @@ from operators.engines.preference import (
     Reader,
     preferred,
 )
-from operators.engines.trie_readers import PathReader, TreeReader, reads_trees
+from factsweep.operators.engines.trie_readers import PathReader, TreeReader, reads_trees
 
 
 class CandidatesLM:

@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from operators.engines.protocol import Request
+from factsweep.operators.engines.protocol import Request
 
 _OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 

@@ -17,24 +17,24 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from operators.engines import next_tokens, node_reader, prompt_scores
-from operators.engines.blame import AnyRequest, Blame, probe
-from operators.engines.dialect import Dialect
-from operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
-from operators.engines.limit import Limit
-from operators.engines.next_tokens import NextRequest, NextSaid
-from operators.engines.openai_client import key
-from operators.engines.preference import Preferred, PreferRequest
-from operators.engines.protocol import (
+from factsweep.operators.engines import next_tokens, node_reader, prompt_scores
+from factsweep.operators.engines.blame import AnyRequest, Blame, probe
+from factsweep.operators.engines.dialect import Dialect
+from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
+from factsweep.operators.engines.limit import Limit
+from factsweep.operators.engines.next_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.openai_client import key
+from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.engines.protocol import (
     Answer,
     Refused,
     Request,
     Scored,
     ScoreRequest,
 )
-from operators.engines.replies import NoAnswerError, Replies
-from operators.engines.watched_http import watched
-from operators.errors import InputError
+from factsweep.operators.engines.replies import NoAnswerError, Replies
+from factsweep.operators.engines.watched_http import watched
+from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

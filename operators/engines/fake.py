@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from operators import seeds
-from operators.engines.kind import EngineKind, Start
-from operators.engines.masked_lm import MaskedRequest, Prediction
-from operators.engines.preference import (
+from factsweep.operators import seeds
+from factsweep.operators.engines.kind import EngineKind, Start
+from factsweep.operators.engines.masked_lm import MaskedRequest, Prediction
+from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
     Preferred,
@@ -24,7 +24,7 @@ from operators.engines.preference import (
     Read,
     preferred,
 )
-from operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
 
 T = TypeVar("T", Request, ScoreRequest, MaskedRequest, PreferRequest, BeamsRequest)
 

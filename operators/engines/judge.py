@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from operators.prompts.judge import judge_prompt, verdict
+from factsweep.operators.prompts.judge import judge_prompt, verdict
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from copy import deepcopy
 from itertools import groupby, takewhile
 from typing import Any
 
-from operators.engines.batches import bounded
-from operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.batches import bounded
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
 
 # Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
 # the widest table of a pass is one of tokens × vocabulary.

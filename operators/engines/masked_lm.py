@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from operators.engines.batches import bounded
+from factsweep.operators.engines.batches import bounded
 
 # Prompts are sorted by length within a window, so that they need little padding.
 _PROMPTS_PER_WINDOW = 4096

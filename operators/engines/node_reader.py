@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from operators.engines.preference import (
+from factsweep.operators.engines.preference import (
     Preferred,
     PreferRequest,
     Read,

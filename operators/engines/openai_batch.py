@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
 _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}

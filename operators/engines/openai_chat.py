@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from operators.engines.openai_client import refusal, without
-from operators.errors import InputError
+from factsweep.operators.engines.openai_client import refusal, without
+from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -8,7 +8,7 @@ names (Retry-After).
 import os
 from pathlib import Path
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 KEY = "OPENAI_API_KEY"
 _SHOWN = 300  # characters of what a server says

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from operators.prompts.label_trie import Trie
+from factsweep.operators.prompts.label_trie import Trie
 
 Search = Literal["given", "exact", "optimal"]
 _NEVER = -math.inf

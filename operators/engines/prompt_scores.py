@@ -5,7 +5,7 @@ The text is sent as token ids, so that a server reads what the engine in this pr
 
 from typing import Any
 
-from operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
 
 
 def parameters(model: str, request: ScoreRequest) -> dict[str, Any]:

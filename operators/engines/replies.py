@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from operators.engines.kind import Start
-from operators.engines.protocol import Answer, Completion, Request
-from operators.prompts.estimate import Estimate
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.protocol import Answer, Completion, Request
+from factsweep.operators.prompts.estimate import Estimate
 
 ANY = "any"  # a revision: whatever the server has
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.protocol import ScoreRequest
-from operators.errors import InputError
-from operators.prompts.plausibility import entity_tokens
-from operators.prompts.tokens import encode
+from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.plausibility import entity_tokens
+from factsweep.operators.prompts.tokens import encode
 
 
 def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor

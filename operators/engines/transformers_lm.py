@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
-from operators.engines.likelihood import Likelihood
-from operators.engines.masked_lm import MaskedLM
+from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
+from factsweep.operators.engines.likelihood import Likelihood
+from factsweep.operators.engines.masked_lm import MaskedLM
 
 
 def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:

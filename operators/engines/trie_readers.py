@@ -14,8 +14,8 @@ from copy import deepcopy
 from statistics import fmean
 from typing import Any
 
-from operators.engines.preference import Read
-from operators.prompts.label_trie import Name, Trie
+from factsweep.operators.engines.preference import Read
+from factsweep.operators.prompts.label_trie import Name, Trie
 
 _TOKENS_PER_PASS = 512
 _TOKENS_KEPT = 4 * _TOKENS_PER_PASS

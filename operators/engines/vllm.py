@@ -9,15 +9,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
-from operators.engines.node_reader import Asked, preferences
-from operators.engines.preference import (
+from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
+from factsweep.operators.engines.node_reader import Asked, preferences
+from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
     Preferred,
     PreferRequest,
 )
-from operators.engines.protocol import (
+from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
     Request,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from operators.engines.limit import Limit
+from factsweep.operators.engines.limit import Limit
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
 _TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do

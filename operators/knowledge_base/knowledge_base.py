@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 # What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
 TYPE_RELATIONS = ("P31", "P279")

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

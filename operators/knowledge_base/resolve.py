@@ -7,8 +7,8 @@ place, then the most popular, then the one whose id comes first. What is not fou
 
 import polars as pl
 
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import folded
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import folded
 
 
 def resolved(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:

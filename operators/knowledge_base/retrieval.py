@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators import seeds
-from operators.knowledge_base.features import vectors
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import Kind, Question, Rows, kinds
+from factsweep.operators import seeds
+from factsweep.operators.knowledge_base.features import vectors
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import Kind, Question, Rows, kinds
 
 Retrieved = Literal["random", "semantic", "temporal"]
 _DIGITS = 9

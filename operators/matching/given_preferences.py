@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.schemas import empty
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 _KEYS = ["prompt_id", "entity_id"]
 # What a row of a file may have beside its keys and its log-probability.

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.matching.lemmas import SEPARATOR
-from operators.schemas import SCHEMAS, empty
+from factsweep.operators.matching.lemmas import SEPARATOR
+from factsweep.operators.schemas import SCHEMAS, empty
 
 REASON = "no_single_token_label"
 

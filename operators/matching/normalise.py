@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.matching.lemmas import SEPARATOR
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.lemmas import SEPARATOR
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from operators.methods import (
+from factsweep.operators.methods import (
     belief,
     belief_masked,
     distractors,
     kamel,
     probelm,
 )
-from operators.methods.method import Method
+from factsweep.operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {
     "belief": belief.METHOD,

@@ -9,10 +9,10 @@ import polars as pl
 from polars import selectors
 from pydantic import Field
 
-from operators.datasets.facts import Facts, sliced, with_right_labels
-from operators.matching.lemmas import correct, key, words
-from operators.matching.normalise import Normaliser
-from operators.methods.method import (
+from factsweep.operators.datasets.facts import Facts, sliced, with_right_labels
+from factsweep.operators.matching.lemmas import correct, key, words
+from factsweep.operators.matching.normalise import Normaliser
+from factsweep.operators.methods.method import (
     Ask,
     Beside,
     Compare,
@@ -28,38 +28,41 @@ from operators.methods.method import (
     Show,
     Tables,
 )
-from operators.metrics.belief.analyses import Analysis, analyses
-from operators.metrics.belief.belief import belief
-from operators.metrics.belief.calibration import bins
-from operators.metrics.belief.confidence import confidence
-from operators.metrics.belief.consist import By
-from operators.metrics.belief.knowledge_sharing import knowledge_sharing
-from operators.metrics.belief.knowledge_state import evidence, sampled_correctness
-from operators.metrics.comparing.comparison import COMPARISON, compare_ranked
-from operators.metrics.comparing.paired_terms import paired_calibration_terms, paired_terms
-from operators.metrics.comparing.pairing import Unit, unit_of
-from operators.metrics.sampled.paired import paired
-from operators.metrics.sampled.repeats import Drawn, Repeat, with_repeats
-from operators.metrics.sampled.table import controls_of, estimates, scored, templates
-from operators.metrics.sampled.variance import variance
-from operators.prompts.expansion import expand
-from operators.prompts.setting import Setting
-from operators.tables.belief.belief import SHOWN, card, headline
-from operators.tables.belief.belief_paper import TABLES
-from operators.tables.belief.calibration_figure import calibration_figure
-from operators.tables.belief.calibration_panels import calibration_panels
-from operators.tables.belief.coverage_figure import coverage, coverage_figure
-from operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
-from operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
-from operators.tables.belief.printed_names import NAMES
-from operators.tables.belief.sizes import sizes
-from operators.tables.belief.template_examples import template_examples
-from operators.tables.belief.template_spread_figure import (
+from factsweep.operators.metrics.belief.analyses import Analysis, analyses
+from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.metrics.belief.calibration import bins
+from factsweep.operators.metrics.belief.confidence import confidence
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.knowledge_sharing import knowledge_sharing
+from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
+from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
+from factsweep.operators.metrics.comparing.paired_terms import (
+    paired_calibration_terms,
+    paired_terms,
+)
+from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
+from factsweep.operators.metrics.sampled.paired import paired
+from factsweep.operators.metrics.sampled.repeats import Drawn, Repeat, with_repeats
+from factsweep.operators.metrics.sampled.table import controls_of, estimates, scored, templates
+from factsweep.operators.metrics.sampled.variance import variance
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.tables.belief.belief import SHOWN, card, headline
+from factsweep.operators.tables.belief.belief_paper import TABLES
+from factsweep.operators.tables.belief.calibration_figure import calibration_figure
+from factsweep.operators.tables.belief.calibration_panels import calibration_panels
+from factsweep.operators.tables.belief.coverage_figure import coverage, coverage_figure
+from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
+from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from factsweep.operators.tables.belief.printed_names import NAMES
+from factsweep.operators.tables.belief.sizes import sizes
+from factsweep.operators.tables.belief.template_examples import template_examples
+from factsweep.operators.tables.belief.template_spread_figure import (
     spread_by_relation,
     template_spread_figure,
 )
-from operators.tables.shared.paper_table import fill
-from operators.tables.shared.published import asked_with
+from factsweep.operators.tables.shared.paper_table import fill
+from factsweep.operators.tables.shared.published import asked_with
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

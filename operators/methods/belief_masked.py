@@ -6,18 +6,18 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts, sliced
-from operators.matching.masked import label_probabilities, matched
-from operators.methods import belief
-from operators.methods.ability import FILL
-from operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show
-from operators.metrics.belief.bias_level import bias_level
-from operators.metrics.belief.calibration import bins
-from operators.metrics.belief.extended_entities import extended_entities, gains
-from operators.metrics.belief.left_out import left_out
-from operators.prompts.candidates import candidates, count_left_out, label_tokens
-from operators.prompts.masked import Masked, expand
-from operators.tables.belief.belief import SHOWN, card
+from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.matching.masked import label_probabilities, matched
+from factsweep.operators.methods import belief
+from factsweep.operators.methods.ability import FILL
+from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show
+from factsweep.operators.metrics.belief.bias_level import bias_level
+from factsweep.operators.metrics.belief.calibration import bins
+from factsweep.operators.metrics.belief.extended_entities import extended_entities, gains
+from factsweep.operators.metrics.belief.left_out import left_out
+from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
+from factsweep.operators.prompts.masked import Masked, expand
+from factsweep.operators.tables.belief.belief import SHOWN, card
 
 
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import polars as pl
 from pydantic import Field
 
-from operators.datasets.facts import Facts, with_right_labels
-from operators.datasets.sentences import VERBALISED
-from operators.datasets.single_objects import sliced
-from operators.engines.bert_score import BertScore
-from operators.engines.judge import Judge
-from operators.engines.openai_chat import OpenAIChat
-from operators.engines.openai_client import key
-from operators.errors import InputError
-from operators.matching.preferred import preferred
-from operators.methods.ability import PREFER
-from operators.methods.method import (
+from factsweep.operators.datasets.facts import Facts, with_right_labels
+from factsweep.operators.datasets.sentences import VERBALISED
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.engines.bert_score import BertScore
+from factsweep.operators.engines.judge import Judge
+from factsweep.operators.engines.openai_chat import OpenAIChat
+from factsweep.operators.engines.openai_client import key
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.preferred import preferred
+from factsweep.operators.methods.ability import PREFER
+from factsweep.operators.methods.method import (
     Ask,
     Compare,
     Digest,
@@ -31,42 +31,42 @@ from operators.methods.method import (
     Show,
     Tables,
 )
-from operators.metrics.belief.knowledge_state import evidence
-from operators.metrics.comparing.paired_preferences import known, paired_preferences
-from operators.metrics.comparing.pairing import Unit
-from operators.metrics.distractors.agreement import METRICS as AGREEMENTS
-from operators.metrics.distractors.agreement import (
+from factsweep.operators.metrics.belief.knowledge_state import evidence
+from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
+from factsweep.operators.metrics.comparing.pairing import Unit
+from factsweep.operators.metrics.distractors.agreement import METRICS as AGREEMENTS
+from factsweep.operators.metrics.distractors.agreement import (
     agreement,
     agreement_rows,
     robustness,
     robustness_rows,
 )
-from operators.metrics.distractors.baselines import METRICS as BASELINES
-from operators.metrics.distractors.baselines import baselines
-from operators.metrics.distractors.configurations import (
+from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
+from factsweep.operators.metrics.distractors.baselines import baselines
+from factsweep.operators.metrics.distractors.configurations import (
     VALUES,
     WIDTHS,
     of_distractors,
     of_probability,
 )
-from operators.metrics.distractors.continuations import (
+from factsweep.operators.metrics.distractors.continuations import (
     Labels,
     of_judged,
     of_texts,
     of_top_tokens,
     rouge_l,
 )
-from operators.metrics.distractors.distractors import METRICS, distractors
-from operators.metrics.distractors.karr import METRICS as KARR
-from operators.metrics.distractors.karr import karr, of_karr
-from operators.metrics.distractors.preference import curve
-from operators.metrics.distractors.slices import samples
-from operators.metrics.noise.permutation import permutation_difference
-from operators.prompts.clozes import Distractors, clozes, expand
-from operators.schemas import empty
-from operators.tables.distractors import distractors as tables
-from operators.tables.distractors import figures
-from operators.tables.distractors.figures import Axes, lines_figure
+from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
+from factsweep.operators.metrics.distractors.karr import METRICS as KARR
+from factsweep.operators.metrics.distractors.karr import karr, of_karr
+from factsweep.operators.metrics.distractors.preference import curve
+from factsweep.operators.metrics.distractors.slices import samples
+from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.prompts.clozes import Distractors, clozes, expand
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.distractors import distractors as tables
+from factsweep.operators.tables.distractors import figures
+from factsweep.operators.tables.distractors.figures import Axes, lines_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

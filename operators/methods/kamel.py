@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts, with_right_labels
-from operators.datasets.kamel import sliced
-from operators.methods.method import (
+from factsweep.operators.datasets.facts import Facts, with_right_labels
+from factsweep.operators.datasets.kamel import sliced
+from factsweep.operators.methods.method import (
     Ask,
     Digest,
     Evidence,
@@ -20,12 +20,12 @@ from operators.methods.method import (
     Sampling,
     Show,
 )
-from operators.metrics.kamel.kamel import kamel
-from operators.metrics.kamel.precision_recall import precision_recall
-from operators.metrics.sampled.queries import kamel_estimates
-from operators.prompts.few_shot import FewShot, expand
-from operators.tables.kamel import kamel as tables
-from operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
+from factsweep.operators.metrics.kamel.kamel import kamel
+from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.sampled.queries import kamel_estimates
+from factsweep.operators.prompts.few_shot import FewShot, expand
+from factsweep.operators.tables.kamel import kamel as tables
+from factsweep.operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import polars as pl
 from pydantic import Field
 
-from operators.datasets.facts import Facts, Slice
-from operators.methods.ability import GENERATE, Ability
-from operators.metrics.comparing.pairing import Unit
-from operators.metrics.data_set.diversity import Encode, Parse
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.noise.flip_rate import flip_rate
-from operators.prompts.expansion import Expansion
-from operators.tables.shared.answers import Answers
-from operators.tables.shared.asking import Asking
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.methods.ability import GENERATE, Ability
+from factsweep.operators.metrics.comparing.pairing import Unit
+from factsweep.operators.metrics.data_set.diversity import Encode, Parse
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.noise.flip_rate import flip_rate
+from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.tables.shared.answers import Answers
+from factsweep.operators.tables.shared.asking import Asking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

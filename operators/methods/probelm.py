@@ -5,10 +5,10 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts, sliced
-from operators.datasets.probelm import candidates
-from operators.methods.ability import SCORE
-from operators.methods.method import (
+from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.datasets.probelm import candidates
+from factsweep.operators.methods.ability import SCORE
+from factsweep.operators.methods.method import (
     Ask,
     Digest,
     Evidence,
@@ -21,12 +21,12 @@ from operators.methods.method import (
     Sampling,
     Show,
 )
-from operators.metrics.noise.permutation import permutation_difference
-from operators.metrics.probelm.probelm import METRICS, probelm
-from operators.metrics.sampled.queries import probelm_estimates
-from operators.prompts.plausibility import Plausibility, expand
-from operators.tables.probelm import probelm as tables
-from operators.tables.probelm.probelm_figure import frames_figure
+from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
+from factsweep.operators.metrics.sampled.queries import probelm_estimates
+from factsweep.operators.prompts.plausibility import Plausibility, expand
+from factsweep.operators.tables.probelm import probelm as tables
+from factsweep.operators.tables.probelm.probelm_figure import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts
 
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST = 240  # characters of a text

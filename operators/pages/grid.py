@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.numbers import SHARE
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
 # -.01 to +.02, .5 ± .1 (3 seeds).

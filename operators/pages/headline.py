@@ -5,11 +5,11 @@ from functools import reduce
 
 import polars as pl
 
-from operators.pages.grid import Grid, grid
-from operators.pages.page import Tile
-from operators.tables.shared.numbers import DASH, in_percent
-from operators.tables.shared.published import beside
-from operators.tables.shared.seeds import spread
+from factsweep.operators.pages.grid import Grid, grid
+from factsweep.operators.pages.page import Tile
+from factsweep.operators.tables.shared.numbers import DASH, in_percent
+from factsweep.operators.tables.shared.published import beside
+from factsweep.operators.tables.shared.seeds import spread
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
 _BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")

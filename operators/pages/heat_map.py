@@ -7,8 +7,8 @@ import polars as pl
 from matplotlib import colormaps
 from matplotlib.colors import rgb2hex
 
-from operators.tables.shared.numbers import in_percent
-from operators.tables.shared.relations import relation_id
+from factsweep.operators.tables.shared.numbers import in_percent
+from factsweep.operators.tables.shared.relations import relation_id
 
 STEPS = 20
 _DARK = 0.55  # up to here white text reads best on cividis, from here black

@@ -16,10 +16,10 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from operators.pages.drawing import Drawing
-from operators.pages.glossary import Term
-from operators.pages.grid import Grid
-from operators.pages.heat_map import HeatMap, scale
+from factsweep.operators.pages.drawing import Drawing
+from factsweep.operators.pages.glossary import Term
+from factsweep.operators.pages.grid import Grid
+from factsweep.operators.pages.heat_map import HeatMap, scale
 
 
 @dataclass(frozen=True)
@@ -197,13 +197,13 @@ def _ours(text: str) -> Markup:
 
 
 def _own(name: str) -> str:
-    return (resources.files("operators.pages") / "templates" / name).read_text("utf-8")
+    return (resources.files("factsweep.operators.pages") / "templates" / name).read_text("utf-8")
 
 
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("operators.pages"),
+        loader=PackageLoader("factsweep.operators.pages"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts
 
 
 def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.prompts.clozes import SENTENCE, clozes, openings
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.prompts.clozes import SENTENCE, clozes, openings
 
 _SLOT = "[X]"
 

@@ -21,16 +21,16 @@ from typing import Annotated, Literal, NamedTuple
 import polars as pl
 from pydantic import Field
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import Kind, kinds
-from operators.knowledge_base.resolve import resolved
-from operators.knowledge_base.retrieval import retrieved
-from operators.prompts.endings import Ending
-from operators.prompts.expansion import Expansion, names
-from operators.schemas import empty
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import Kind, kinds
+from factsweep.operators.knowledge_base.resolve import resolved
+from factsweep.operators.knowledge_base.retrieval import retrieved
+from factsweep.operators.prompts.endings import Ending
+from factsweep.operators.prompts.expansion import Expansion, names
+from factsweep.operators.schemas import empty
 
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts.setting import Setting, demonstration, eligible, filled
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.setting import Setting, demonstration, eligible, filled
 
 Indices = NDArray[np.int64]
 

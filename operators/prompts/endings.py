@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 Ending = Literal["eos", "sentence"]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from operators import seeds
+from factsweep.operators import seeds
 
 ESTIMATE = "estimate 1"  # as a recipe names it; another way to estimate is another number
 _PIECE = re.compile(

@@ -7,14 +7,14 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts import demonstrations
-from operators.prompts.demonstrations import Draw, Pool
-from operators.prompts.repeated import Repeated
-from operators.prompts.setting import Setting, eligible, filled, query
-from operators.schemas import empty
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import demonstrations
+from factsweep.operators.prompts.demonstrations import Draw, Pool
+from factsweep.operators.prompts.repeated import Repeated
+from factsweep.operators.prompts.setting import Setting, eligible, filled, query
+from factsweep.operators.schemas import empty
 
 # The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
 Source = Literal["prompts", "ranked", "content_free"]

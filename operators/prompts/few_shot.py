@@ -13,14 +13,14 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import Field
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.matching.answer_set import END, SEPARATOR
-from operators.prompts.demonstrations import Indices
-from operators.prompts.expansion import Expansion
-from operators.prompts.setting import MOST_SHOTS
-from operators.prompts.turns import As, System, check, parts, turn
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.answer_set import END, SEPARATOR
+from factsweep.operators.prompts.demonstrations import Indices
+from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.prompts.setting import MOST_SHOTS
+from factsweep.operators.prompts.turns import As, System, check, parts, turn
 
 STOP = END
 MAX_TOKENS = 100

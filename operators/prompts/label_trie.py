@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from operators.errors import InputError
-from operators.prompts.tokens import encode, wants_bos
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.tokens import encode, wants_bos
 
 Path = tuple[int, ...]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts.expansion import Expansion, calibration_ranks, names
-from operators.prompts.setting import MASK, Setting, Templates, eligible, filled
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.expansion import Expansion, calibration_ranks, names
+from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, filled
 
 CONTENT_FREE = ("N/A", "", "?")
 

@@ -28,11 +28,11 @@ from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.datasets.probelm import candidates
-from operators.errors import InputError
-from operators.prompts.expansion import Expansion
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.probelm import candidates
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.expansion import Expansion
 
 PromptType = Literal["statement", "completion", "question"]
 PROMPT_TYPES: tuple[PromptType, ...] = get_args(PromptType)
@@ -137,7 +137,7 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
         InputError: a relation has no template of the style that the type needs.
 
     >>> import json
-    >>> from operators.datasets.probelm import facts_from_files
+    >>> from factsweep.operators.datasets.probelm import facts_from_files
     >>> prompts = "uses, <subject> uses <object>., What? <subject> <object>., <object>"
     >>> row = {"subject": "Bo", "relation": "uses", "id": 1, "object": "tea", "label": 1, "rank": 1}
     >>> groups = json.dumps([[row, {**row, "object": "tar", "label": 0, "rank": 2}]])

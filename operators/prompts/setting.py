@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import Field
 
-from operators.errors import InputError
-from operators.prompts.turns import As, System, check, parts, turn
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.turns import As, System, check, parts, turn
 
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.errors import InputError, reason
-from operators.prompts.turns import turns
+from factsweep.operators.errors import InputError, reason
+from factsweep.operators.prompts.turns import turns
 
 
 def encode(

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import Field
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 Role = Literal["system", "user", "assistant"]
 # How a prompt is put to a chat model: whole, as one turn of the user, or as turns.

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.seeds import generator
+from factsweep.operators.seeds import generator
 
 IntArray = NDArray[np.int64]
 

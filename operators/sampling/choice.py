@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from operators.sampling.blocks import budgets
-from operators.sampling.budget import allotted, in_proportion
-from operators.sampling.laps import Square, square
-from operators.seeds import generator
+from factsweep.operators.sampling.blocks import budgets
+from factsweep.operators.sampling.budget import allotted, in_proportion
+from factsweep.operators.sampling.laps import Square, square
+from factsweep.operators.seeds import generator
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 

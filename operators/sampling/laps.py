@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.seeds import Keys, generator, mix
+from factsweep.operators.seeds import Keys, generator, mix
 
 IntArray = NDArray[np.int64]
 

@@ -6,8 +6,8 @@ from types import MappingProxyType
 import polars as pl
 import pyarrow as pa
 
-from operators.errors import InputError
-from operators.schemas import facts, matched, prompts, results, said
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import facts, matched, prompts, results, said
 
 _ROOMS = (facts, prompts, said, matched, results)
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from operators.schemas.said import CHANCES, DISTRACTOR, SCORES
+from factsweep.operators.schemas.said import CHANCES, DISTRACTOR, SCORES
 
 _PROMPT = (
     ("prompt_id", pa.string()),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from operators.errors import InputError
-from operators.wording import listed
-from pipeline.config.suggestion import suggestion
+from factsweep.operators.errors import InputError
+from factsweep.operators.wording import listed
+from factsweep.pipeline.config.suggestion import suggestion
 
 PLACES = ("artifacts", "results")
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=|~\w")
@@ -40,7 +40,7 @@ class Takes:
     def known(self) -> Sequence[str]:
         """The keys of its overrides."""
         if self.keys is None:
-            from pipeline.config.compose import keys
+            from factsweep.pipeline.config.compose import keys
 
             return keys()
         return self.keys() if callable(self.keys) else self.keys
@@ -124,8 +124,8 @@ class Parser(argparse.ArgumentParser):
         if not equals:
             runs = map(str, Path("results").glob("*/run.json")) if takes.words or takes.rest else ()
             return [*(each.split("/")[1] for each in runs), *(f"{key}=" for key in takes.known())]
-        from pipeline.config.compose import choices
-        from pipeline.config.folders import groups
+        from factsweep.pipeline.config.compose import choices
+        from factsweep.pipeline.config.folders import groups
 
         return [f"{key}={each}" for each in choices(key)] if key in groups() else []
 
@@ -199,7 +199,7 @@ def places(asked: argparse.Namespace) -> dict[str, str]:
     Raises:
         InputError: a value cannot be read.
     """
-    from pipeline.config.compose import composed
+    from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]
     found = composed(given)
@@ -216,8 +216,8 @@ def _help_of(takes: Takes) -> Iterator[str]:
     if takes.keys is not None:
         yield from _wrapped("keys:", (f"{each}=" for each in takes.known()))
         return
-    from pipeline.config.compose import composed, keys
-    from pipeline.config.folders import files, groups
+    from factsweep.pipeline.config.compose import composed, keys
+    from factsweep.pipeline.config.folders import files, groups
 
     values = composed([])
     yield "groups: group=choice; your own go into factsweep.d/<group>/"

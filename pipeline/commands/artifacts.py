@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from operators.wording import count, listed
-from pipeline.commands.arguments import Parser, places
-from pipeline.commands.shown import shown
+from factsweep.operators.wording import count, listed
+from factsweep.pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from pipeline.inventory.inventory import Item
+    from factsweep.pipeline.inventory.inventory import Item
 
 _NAMED = 3  # of what needs an artifact
 
@@ -43,9 +43,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
-    from pipeline.inventory.inventory import inventory
-    from pipeline.inventory.prune import unneeded
-    from pipeline.storage.store import Store
+    from factsweep.pipeline.inventory.inventory import inventory
+    from factsweep.pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
     items = inventory(Store(where["artifacts"]), where["results"])
@@ -61,9 +61,9 @@ def _artifacts(asked: argparse.Namespace) -> int:
 
 
 def _prune(asked: argparse.Namespace) -> int:
-    from pipeline.inventory.inventory import inventory
-    from pipeline.inventory.prune import forget, removed, unneeded
-    from pipeline.storage.store import Store
+    from factsweep.pipeline.inventory.inventory import inventory
+    from factsweep.pipeline.inventory.prune import forget, removed, unneeded
+    from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
     store = Store(where["artifacts"])
@@ -89,7 +89,7 @@ def _prune(asked: argparse.Namespace) -> int:
 
 def _begun(items: Sequence["Item"]) -> str:
     """What --unfinished would remove; empty if there is nothing."""
-    from pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.inventory.prune import unneeded
 
     found = [item for item in unneeded(items, unfinished=True) if item.needs]
     return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
@@ -98,8 +98,8 @@ def _begun(items: Sequence["Item"]) -> str:
 def _table(items: Sequence["Item"]) -> str:
     import polars as pl
 
-    from operators.tables.formats.markdown import markdown
-    from operators.tables.shared.numbers import MEGABYTES
+    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.operators.tables.shared.numbers import MEGABYTES
 
     rows = [
         {
@@ -120,7 +120,7 @@ def _needed_by(item: "Item") -> str:
 
 
 def _sum(items: Sequence["Item"], what: str) -> str:
-    from operators.tables.shared.numbers import MEGABYTES
+    from factsweep.operators.tables.shared.numbers import MEGABYTES
 
     size = MEGABYTES.text(sum(item.bytes for item in items))
     return f"{count(len(items), 'artifact')} {what}, {size} MB"

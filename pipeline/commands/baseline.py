@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.arguments import Parser, places
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -29,7 +29,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _accept(asked: argparse.Namespace) -> int:
-    from pipeline.nightly import baseline, night
+    from factsweep.pipeline.nightly import baseline, night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)
@@ -40,8 +40,8 @@ def _accept(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from operators.errors import InputError
-    from pipeline.nightly import baseline, night
+    from factsweep.operators.errors import InputError
+    from factsweep.pipeline.nightly import baseline, night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from operators.errors import InputError
-from pipeline.commands.arguments import Parser
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.commands.arguments import Parser
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
 
@@ -119,8 +119,8 @@ def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
 
 
 def _kamel(asked: argparse.Namespace) -> Iterator[str]:
-    from operators.construction.kamel import Sizes
-    from pipeline.inputs.builders.kamel import build_kamel
+    from factsweep.operators.construction.kamel import Sizes
+    from factsweep.pipeline.inputs.builders.kamel import build_kamel
 
     return build_kamel(
         asked.triples,
@@ -134,12 +134,12 @@ def _kamel(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
-    from operators.engines.openai_chat import OpenAIChat
-    from operators.engines.openai_client import key
-    from pipeline.inputs.builders.asking import Model
-    from pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
-    from pipeline.inputs.builders.one_token import one_token
-    from pipeline.inputs.builders.sources import texts_by_relation
+    from factsweep.operators.engines.openai_chat import OpenAIChat
+    from factsweep.operators.engines.openai_client import key
+    from factsweep.pipeline.inputs.builders.asking import Model
+    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
+    from factsweep.pipeline.inputs.builders.one_token import one_token
+    from factsweep.pipeline.inputs.builders.sources import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):
         raise InputError("--endpoint and --model go together; give both or neither.")
@@ -166,7 +166,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _probelm(asked: argparse.Namespace) -> Iterator[str]:
-    from pipeline.inputs.builders.probelm import build_probelm
+    from factsweep.pipeline.inputs.builders.probelm import build_probelm
 
     return build_probelm(
         asked.before,
@@ -184,7 +184,7 @@ def _probelm(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
-    from pipeline.inputs.builders.knowledge_base import build_from_dump, build_from_facts
+    from factsweep.pipeline.inputs.builders.knowledge_base import build_from_dump, build_from_facts
 
     if asked.dump is None:
         return build_from_facts(asked.data, asked.facts, asked.aliases, asked.out)

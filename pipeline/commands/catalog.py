@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.arguments import Parser
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -19,10 +19,10 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _catalog(asked: argparse.Namespace) -> int:
-    from operators.errors import InputError
-    from pipeline.inputs import catalog
-    from pipeline.inputs.differences import differences
-    from pipeline.machine.logs import note
+    from factsweep.operators.errors import InputError
+    from factsweep.pipeline.inputs import catalog
+    from factsweep.pipeline.inputs.differences import differences
+    from factsweep.pipeline.machine.logs import note
 
     if asked.action == "list":
         for name in catalog.names():

@@ -9,8 +9,8 @@ from importlib import metadata
 
 import argcomplete
 
-from operators.errors import FactsweepError, InputError, StoppedError, reason
-from pipeline.commands import (
+from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.pipeline.commands import (
     artifacts,
     baseline,
     build,
@@ -26,10 +26,10 @@ from pipeline.commands import (
     run,
     why,
 )
-from pipeline.commands.arguments import Parser, late
-from pipeline.config import folders
-from pipeline.machine import logs, secrets
-from pipeline.machine.checkout import commit
+from factsweep.pipeline.commands.arguments import Parser, late
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.machine import logs, secrets
+from factsweep.pipeline.machine.checkout import commit
 
 _VERBS = (
     *(run, launch, prefetch, nightly, baseline),
@@ -118,7 +118,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.config_dir is not None:
         os.environ[folders.VARIABLE] = asked.config_dir
     if getattr(asked, "percent_encoded", False):
-        from pipeline.launchers import order
+        from factsweep.pipeline.launchers import order
 
         asked.words = order.decoded(asked.words)
     if asked.command.takes is not None:

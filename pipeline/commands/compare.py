@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.commands.arguments import PLACES, Parser, others, places
-from pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places
+from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from operators.methods.method import Report
-    from operators.metrics.comparing.verdict import Verdict
-    from pipeline.results.compare import Comparison
-    from pipeline.results.pairs import Pair
+    from factsweep.operators.methods.method import Report
+    from factsweep.operators.metrics.comparing.verdict import Verdict
+    from factsweep.pipeline.results.compare import Comparison
+    from factsweep.pipeline.results.pairs import Pair
 
 _N_NAMED = 10
 
@@ -47,9 +47,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
-    from operators import names
-    from pipeline.results import compare_estimates
-    from pipeline.results.compare import settings
+    from factsweep.operators import names
+    from factsweep.pipeline.results import compare_estimates
+    from factsweep.pipeline.results.compare import settings
 
     runs = asked.first, asked.second
     for name in runs:
@@ -78,7 +78,7 @@ class _Said(NamedTuple):
 
 
 def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
-    from pipeline.results.compare import compared
+    from factsweep.pipeline.results.compare import compared
 
     runs = asked.first, asked.second
     for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
@@ -95,8 +95,8 @@ def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> 
 
 def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
     """Compare runs of which one asked a part of its prompts, or both."""
-    from operators.errors import InputError
-    from pipeline.results.compare_estimates import compared
+    from factsweep.operators.errors import InputError
+    from factsweep.pipeline.results.compare_estimates import compared
 
     if asked.by is not None:
         raise InputError(
@@ -112,9 +112,9 @@ def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> 
 
 def _written(comparisons: Iterable[_Said], out: str) -> set[str]:
     """Write and print comparisons as they are made; their outcomes."""
-    from operators.tables.formats.markdown import markdown
-    from pipeline.storage.store import Store
-    from pipeline.storage.tables import drop_reports, write_report
+    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.pipeline.storage.store import Store
+    from factsweep.pipeline.storage.tables import drop_reports, write_report
 
     outcomes: set[str] = set()
     folders = []
@@ -159,7 +159,7 @@ def _keys() -> list[str]:
     """What decides a comparison (conf/comparison/), and where things lie."""
     from dataclasses import fields
 
-    from pipeline.results.compare import Comparison
+    from factsweep.pipeline.results.compare import Comparison
 
     return [*(each.name for each in fields(Comparison)), *PLACES]
 
@@ -179,7 +179,7 @@ def _assigned(text: str) -> tuple[str, object]:
     """`alpha=0.01` as a name and a value."""
     import yaml
 
-    from operators.errors import refusing
+    from factsweep.operators.errors import refusing
 
     name, _, value = text.partition("=")
     with refusing(text, "write it as in YAML: 0.05, [acc_at_1]"):

@@ -2,8 +2,8 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser
-from pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.shown import shown
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -25,7 +25,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _describe(asked: argparse.Namespace) -> int:
-    from pipeline.inputs.describe import describe
+    from factsweep.pipeline.inputs.describe import describe
 
     options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
     for line in describe(asked.name, asked.path, **options):

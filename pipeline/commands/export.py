@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.arguments import Parser, places
 
 _FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "mlflow")
 
@@ -27,7 +27,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from pipeline.results.export import export
+    from factsweep.pipeline.results.export import export
 
     print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

@@ -2,8 +2,8 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser
-from pipeline.commands.run import execute
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.run import execute
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -21,10 +21,10 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _launch(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.execution.cluster import check_build
-    from pipeline.launchers import LAUNCHERS, order
-    from pipeline.machine import secrets
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.execution.cluster import check_build
+    from factsweep.pipeline.launchers import LAUNCHERS, order
+    from factsweep.pipeline.machine import secrets
 
     settings = load(asked.overrides)
     launch = settings.cluster.launch

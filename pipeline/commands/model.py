@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.arguments import Parser
 
 _TEXT = "print a model as YAML: what its own files say, and the commit of the hub"
 
@@ -36,9 +36,9 @@ def _fields(name: str, overrides: list[str]) -> dict[str, Any]:
     """The fields of the model that differ from those of any model; a branch as its commit."""
     from dataclasses import asdict
 
-    from pipeline.config.compose import ANY_MODEL, composed
-    from pipeline.config.settings import load
-    from pipeline.inputs import models
+    from factsweep.pipeline.config.compose import ANY_MODEL, composed
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.inputs import models
 
     model = load([f"model={name}", *overrides]).model
     base = composed([f"model={ANY_MODEL}"])["model"]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from pipeline.commands.arguments import Parser
-from pipeline.commands.compare import lost_and_gained
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
-    from pipeline.nightly.night import Judged, Night
+    from factsweep.pipeline.nightly.night import Judged, Night
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -36,8 +36,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from pipeline.nightly import notify
-    from pipeline.nightly.night import label, night
+    from factsweep.pipeline.nightly import notify
+    from factsweep.pipeline.nightly.night import label, night
 
     url = asked.notify or os.environ.get(notify.VARIABLE)
     if url:
@@ -65,9 +65,9 @@ def _where(asked: argparse.Namespace) -> list[str]:
 
 
 def _print_unit(asked: argparse.Namespace) -> int:
-    from pipeline.machine import secrets
-    from pipeline.nightly.night import load
-    from pipeline.nightly.schedule import UNITS, Start
+    from factsweep.pipeline.machine import secrets
+    from factsweep.pipeline.nightly.night import load
+    from factsweep.pipeline.nightly.schedule import UNITS, Start
 
     notified = ["--notify", asked.notify] if asked.notify else []
     start = Start.here(asked.nightly, [*asked.overrides, *notified])

@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.arguments import Parser
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -18,8 +18,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _prefetch(asked: argparse.Namespace) -> int:
-    from pipeline.inputs.prefetch import prefetch
-    from pipeline.machine.logs import note
+    from factsweep.pipeline.inputs.prefetch import prefetch
+    from factsweep.pipeline.machine.logs import note
 
     for line in prefetch(asked.overrides, note):
         print(line, flush=True)

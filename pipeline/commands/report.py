@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.arguments import Parser, places
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -20,8 +20,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _report(asked: argparse.Namespace) -> int:
-    from pipeline.inputs.describe import measures
-    from pipeline.results.report import write_past
+    from factsweep.pipeline.inputs.describe import measures
+    from factsweep.pipeline.results.report import write_past
 
     results = places(asked)["results"]
     out = asked.out or f"{results}/report"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from operators.errors import StoppedError
-from operators.wording import count
-from pipeline.commands.arguments import Parser, places
-from pipeline.commands.shown import shown
+from factsweep.operators.errors import StoppedError
+from factsweep.operators.wording import count
+from factsweep.pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from pipeline.config.settings import Run
+    from factsweep.pipeline.config.settings import Run
 
 _EXAMPLES = {
     "run": [
@@ -73,15 +73,15 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card."""
-    from pipeline.config.settings import load
+    from factsweep.pipeline.config.settings import load
 
     settings = load(asked.overrides)
     if settings.budget is None:
-        from pipeline import api
+        from factsweep.pipeline import api
 
         print(shown(f"\n{api.done(settings)}"))
         return 0
-    from pipeline.run import check_asks
+    from factsweep.pipeline.run import check_asks
 
     check_asks(settings)
     return _estimate(settings)
@@ -89,8 +89,8 @@ def execute(asked: argparse.Namespace) -> int:
 
 def _estimate(settings: "Run") -> int:
     """Estimate from a part of the prompts, and print what the full run would give."""
-    from operators.tables.runs.estimates import written
-    from pipeline.estimate import estimate
+    from factsweep.operators.tables.runs.estimates import written
+    from factsweep.pipeline.estimate import estimate
 
     found = estimate(settings)
     print(shown(f"\n{written(found.estimates, found.variance)}"))
@@ -98,8 +98,8 @@ def _estimate(settings: "Run") -> int:
 
 
 def _prompts(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.results.prompts import write
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.results.prompts import write
 
     n = write(load(asked.overrides), asked.out, batch=asked.batch)
     print(f"{asked.out}: {count(n, 'prompt')}")
@@ -107,8 +107,8 @@ def _prompts(asked: argparse.Namespace) -> int:
 
 
 def _score(asked: argparse.Namespace) -> int:
-    from pipeline import api
-    from pipeline.config.settings import load
+    from factsweep.pipeline import api
+    from factsweep.pipeline.config.settings import load
 
     settings = load(asked.overrides)
     if settings.budget is not None:
@@ -118,11 +118,11 @@ def _score(asked: argparse.Namespace) -> int:
 
 
 def _plan(asked: argparse.Namespace) -> int:
-    from pipeline import api
+    from factsweep.pipeline import api
 
     if asked.calibrate:
-        from pipeline.config.settings import load
-        from pipeline.costs.calibration import calibrate
+        from factsweep.pipeline.config.settings import load
+        from factsweep.pipeline.costs.calibration import calibrate
 
         for line in calibrate(load(asked.overrides)):
             print(line)
@@ -131,9 +131,9 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.costs.hours import paid_for
-    from pipeline.execution.status import status
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.costs.hours import paid_for
+    from factsweep.pipeline.execution.status import status
 
     if asked.watch:
         return _watch(asked.overrides)
@@ -143,9 +143,9 @@ def _status(asked: argparse.Namespace) -> int:
 
 
 def _watch(overrides: Sequence[str]) -> int:
-    from pipeline.config.settings import load
-    from pipeline.machine.meter import Meter
-    from pipeline.results.watch import watch
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.machine.meter import Meter
+    from factsweep.pipeline.results.watch import watch
 
     settings = load(overrides)
     try:
@@ -156,8 +156,8 @@ def _watch(overrides: Sequence[str]) -> int:
 
 
 def _verify(asked: argparse.Namespace) -> int:
-    from pipeline.config.settings import load
-    from pipeline.results.verify import verify, verify_store
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.results.verify import verify, verify_store
 
     if asked.all:
         found = verify_store(places(asked)["artifacts"], repair=asked.repair)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.arguments import Parser, places
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -20,9 +20,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _why(asked: argparse.Namespace) -> int:
-    from pipeline.storage.causes import Recipes, causes
-    from pipeline.storage.lookup import find
-    from pipeline.storage.store import Store
+    from factsweep.pipeline.storage.causes import Recipes, causes
+    from factsweep.pipeline.storage.lookup import find
+    from factsweep.pipeline.storage.store import Store
 
     store = Store(places(asked)["artifacts"])
     (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
-from pipeline.config.recipe import InRecipe, InTables, NoNumber
-from pipeline.config.sweep import Sweep
+from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
+from factsweep.pipeline.config.recipe import InRecipe, InTables, NoNumber
+from factsweep.pipeline.config.sweep import Sweep
 
 _TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in recipes")
 

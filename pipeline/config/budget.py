@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<unit>%|k|M)?|\s*(?P<of>GPU|core)-hours?)")
 _TIMES = {None: 1, "k": 1000, "M": 1_000_000}

@@ -2,17 +2,17 @@
 
 from urllib.parse import urlsplit
 
-from operators import names
-from operators.engines import ENGINES
-from operators.engines.kind import Ability, EngineKind
-from operators.errors import InputError
-from operators.redact import is_secret, redactor, texts
-from pipeline.config.budget import budget
-from pipeline.config.decoding import Decoding
-from pipeline.config.model import Model
-from pipeline.config.run import Run
-from pipeline.config.suggestion import suggestion
-from pipeline.config.target import target
+from factsweep.operators import names
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.engines.kind import Ability, EngineKind
+from factsweep.operators.errors import InputError
+from factsweep.operators.redact import is_secret, redactor, texts
+from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.decoding import Decoding
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.config.target import target
 
 
 def check_run(run: Run) -> None:

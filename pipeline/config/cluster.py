@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline.config.launch import KubeRay, RayJob, Slurm
-from pipeline.config.limits import Count, Seconds, Text
-from pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.launch import KubeRay, RayJob, Slurm
+from factsweep.pipeline.config.limits import Count, Seconds, Text
+from factsweep.pipeline.config.recipe import NoNumber
 
 _WHERE = NoNumber("it says where the work is done, not what is done")
 _PATIENCE = NoNumber("it says when to stop waiting for an engine, not what an engine answers")

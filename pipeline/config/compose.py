@@ -12,9 +12,9 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from operators.errors import FactsweepError, InputError, reason
-from pipeline.config import folders
-from pipeline.config.suggestion import first_of, suggestion
+from factsweep.operators.errors import FactsweepError, InputError, reason
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.suggestion import first_of, suggestion
 
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"

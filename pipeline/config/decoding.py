@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from operators.engines import ENGINES
-from operators.engines.kind import Ability, EngineKind
-from pipeline.config.limits import Count, CountOrNone, NotEmpty, Share, Text
-from pipeline.config.recipe import InRecipe, NoNumber
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.engines.kind import Ability, EngineKind
+from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Share, Text
+from factsweep.pipeline.config.recipe import InRecipe, NoNumber
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.errors import InputError, reason, refusing
-from pipeline.config import fit
-from pipeline.config.fit import Need
+from factsweep.operators.errors import InputError, reason, refusing
+from factsweep.pipeline.config import fit
+from factsweep.pipeline.config.fit import Need
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"

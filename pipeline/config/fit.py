@@ -7,9 +7,9 @@ tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from operators.errors import InputError
-from pipeline.machine import dtype, processor
-from pipeline.machine.gpu_memory import gpu_bytes
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.machine import dtype, processor
+from factsweep.pipeline.machine.gpu_memory import gpu_bytes
 
 _LONGEST = 4096  # prompts here have hundreds of tokens; the cache must hold one of this length
 _TOKENS = 32_768

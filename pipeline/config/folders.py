@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 
-from operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError, refusing
 
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
-_CHECKOUT = Path(__file__).parents[2]
-_PACKAGE = _CHECKOUT / "factsweep"  # a wheel has both folders in this package
-_SHIPPED = _PACKAGE if (_PACKAGE / "conf").is_dir() else _CHECKOUT
+# In a wheel this is the package, in a checkout the folder that factsweep/pipeline is a link into.
+_SHIPPED = Path(__file__).resolve().parents[2]
 CONF = _SHIPPED / "conf"
 CATALOG = _SHIPPED / "data_catalog"
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline.config.limits import AnyText, Text, WholeSeconds
+from factsweep.pipeline.config.limits import AnyText, Text, WholeSeconds
 
 Cpus = Annotated[int, Field(ge=1, le=10_000)]
 

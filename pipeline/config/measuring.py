@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pipeline.config.limits import Text
-from pipeline.config.recipe import InRecipe
+from factsweep.pipeline.config.limits import Text
+from factsweep.pipeline.config.recipe import InRecipe
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,21 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.ability import FILL
-from operators.methods.method import Asked
-from pipeline.config.benchmark import Benchmark
-from pipeline.config.checks import check_run
-from pipeline.config.cluster import Cluster
-from pipeline.config.compose import choices, composed
-from pipeline.config.decoding import Decoding, Samples
-from pipeline.config.described import OPEN, described
-from pipeline.config.measuring import Matching
-from pipeline.config.model import Model, Replicas
-from pipeline.config.run import Config, Run
-from pipeline.config.suggestion import suggestion
-from pipeline.config.typed import build
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import FILL
+from factsweep.operators.methods.method import Asked
+from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.checks import check_run
+from factsweep.pipeline.config.cluster import Cluster
+from factsweep.pipeline.config.compose import choices, composed
+from factsweep.pipeline.config.decoding import Decoding, Samples
+from factsweep.pipeline.config.described import OPEN, described
+from factsweep.pipeline.config.measuring import Matching
+from factsweep.pipeline.config.model import Model, Replicas
+from factsweep.pipeline.config.run import Config, Run
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.config.typed import build
 
 __all__ = [
     "Benchmark",

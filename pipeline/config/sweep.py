@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from operators.prompts.setting import Templates
-from pipeline.config.limits import Text
-from pipeline.config.model import Model
-from pipeline.config.recipe import NoNumber
+from factsweep.operators.prompts.setting import Templates
+from factsweep.pipeline.config.limits import Text
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.recipe import NoNumber
 
 _CHOICE = NoNumber("it chooses among the settings of conf/prompt/, which are parts of recipes")
 _LARGE = 8  # billions of parameters: models above it take `over_8b`

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from operators.errors import InputError
-from pipeline.config.suggestion import suggestion
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.suggestion import suggestion
 
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(±|\+/?-)\s*(?P<half_width>\d*\.?\d+)\s*")
 

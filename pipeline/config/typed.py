@@ -19,8 +19,8 @@ from typing import (
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from operators.errors import InputError
-from pipeline.config.suggestion import suggestion
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.suggestion import suggestion
 
 T = TypeVar("T")
 

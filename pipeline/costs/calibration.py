@@ -14,19 +14,19 @@ from uuid import uuid4
 
 import polars as pl
 
-from operators.cost import SPENT
-from operators.errors import InputError
-from operators.methods.ability import PREFER
-from pipeline.config.home import home
-from pipeline.config.settings import Run
-from pipeline.costs import rates
-from pipeline.execution import cluster
-from pipeline.execution import engine as engines
-from pipeline.execution.plan import Branch, Plan, planned, settled
-from pipeline.inputs import models
-from pipeline.stages.expand import Expand
-from pipeline.stages.question import Task, room
-from pipeline.storage.store import Store
+from factsweep.operators.cost import SPENT
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import PREFER
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.expand import Expand
+from factsweep.pipeline.stages.question import Task, room
+from factsweep.pipeline.storage.store import Store
 
 LIMIT_S = 60.0
 _ROWS = 512  # of a relation: enough neighbours for an engine to find their prefixes in its cache

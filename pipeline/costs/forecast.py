@@ -8,30 +8,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.prompts.expansion import Expansion
-from operators.prompts.prefixes import n_shared
-from operators.tables.formats.markdown import markdown
-from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
-from operators.wording import count
-from pipeline.config.settings import Model, Run
-from pipeline.costs import rates
-from pipeline.costs.hours import paid_for
-from pipeline.execution import cluster
-from pipeline.execution.budget import paid
-from pipeline.execution.cluster import gpus_per_engine
-from pipeline.execution.plan import Branch, Plan, warnings
-from pipeline.execution.progress import clock
-from pipeline.execution.sampled import asked, n_unanswered
-from pipeline.execution.work import branch_work
-from pipeline.inputs import catalog, models
-from pipeline.stages import facts as facts_stage
-from pipeline.stages import knowledge_base, remaining
-from pipeline.stages.choose import Choose, Chosen
-from pipeline.stages.question import Question, room
-from pipeline.stages.sharding import ends
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.causes import Recipes, causes
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.prompts.prefixes import n_shared
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Model, Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.budget import paid
+from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.execution.plan import Branch, Plan, warnings
+from factsweep.pipeline.execution.progress import clock
+from factsweep.pipeline.execution.sampled import asked, n_unanswered
+from factsweep.pipeline.execution.work import branch_work
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages import knowledge_base, remaining
+from factsweep.pipeline.stages.choose import Choose, Chosen
+from factsweep.pipeline.stages.question import Question, room
+from factsweep.pipeline.stages.sharding import ends
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.causes import Recipes, causes
 
 _PROMPTS_AT_ONCE = 4096
 _FEW = 4  # fields

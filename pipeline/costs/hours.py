@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from operators.errors import InputError
-from pipeline.config.budget import budget
-from pipeline.config.settings import Run
-from pipeline.costs import rates
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.sampled import check
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.sampled import check
 
 _LOG = logging.getLogger("factsweep")
 

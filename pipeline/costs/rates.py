@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from operators.cost import SPENT, Place, predict
-from operators.errors import DamagedFileError
-from pipeline.config import folders
-from pipeline.config.home import home
-from pipeline.config.settings import Run
-from pipeline.costs.spending import from_csv, spent, spent_so_far
-from pipeline.execution.cluster import gpus_per_engine, hardware
-from pipeline.execution.plan import Plan
-from pipeline.machine import processor
-from pipeline.machine.checkout import commit
-from pipeline.storage.sealed import seal, unseal
-from pipeline.storage.store import Store
+from factsweep.operators.cost import SPENT, Place, predict
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.spending import from_csv, spent, spent_so_far
+from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "rates"
 _LOG = logging.getLogger("factsweep")

@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from operators.cost import SPENT
-from pipeline.execution import timing
-from pipeline.execution.plan import Branch, Plan
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.shard import numbers
+from factsweep.operators.cost import SPENT
+from factsweep.pipeline.execution import timing
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.shard import numbers
 
 _ENOUGH = 32  # shards of an artifact, to know how fast its engines are
 _UNIT = {

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from operators.engines.prices import Purse
-from pipeline.execution.plan import Plan
-from pipeline.stages import remaining
+from factsweep.operators.engines.prices import Purse
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.stages import remaining
 
 
 def paid(plan: Plan) -> float:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from operators.errors import DecodingError, FactsweepError, reason
-from pipeline.machine import logs
-from pipeline.machine.secrets import hidden
+from factsweep.operators.errors import DecodingError, FactsweepError, reason
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.secrets import hidden
 
 SILENT = "it wrote nothing, so it was killed from outside, for want of memory say"
 _READ_BYTES = 2**18

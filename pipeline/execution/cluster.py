@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from operators.engines.kind import NOT_INSTALLED
-from operators.engines.prices import Prices
-from operators.errors import InputError, reason
-from pipeline.config.launch import KubeRay
-from pipeline.config.settings import Cluster, Model, Run
-from pipeline.machine import processor
-from pipeline.stages.work import Hardware
+from factsweep.operators.engines.kind import NOT_INSTALLED
+from factsweep.operators.engines.prices import Prices
+from factsweep.operators.errors import InputError, reason
+from factsweep.pipeline.config.launch import KubeRay
+from factsweep.pipeline.config.settings import Cluster, Model, Run
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.work import Hardware
 
 # A worker inherits these; none of them is a secret.
 _CPU_ENGINE = {

@@ -7,11 +7,11 @@ pool of engines answers for all steps that have a question, so that a model is l
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.execution.cluster import beside_driver
-from pipeline.execution.plan import Plan, Step
-from pipeline.execution.pool import decode_all
-from pipeline.execution.tasks import Tasks
-from pipeline.storage.lease import Lease
+from factsweep.pipeline.execution.cluster import beside_driver
+from factsweep.pipeline.execution.plan import Plan, Step
+from factsweep.pipeline.execution.pool import decode_all
+from factsweep.pipeline.execution.tasks import Tasks
+from factsweep.pipeline.storage.lease import Lease
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:

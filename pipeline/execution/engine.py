@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from operators.engines.kind import Endpoint, Start
-from pipeline.config.settings import Model, Run
-from pipeline.execution.cluster import check_build, device
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.pipeline.config.settings import Model, Run
+from factsweep.pipeline.execution.cluster import check_build, device
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 
 
 def load(run: Run, weights: Weights) -> Any:

@@ -4,11 +4,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from operators.errors import InputError
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_all_aside, set_aside
-from pipeline.storage.recipe import differences
-from pipeline.storage.sealed import digest
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.sealed import digest
 
 _MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 

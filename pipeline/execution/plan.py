@@ -13,27 +13,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from operators.methods.method import Asked
-from pipeline.config.settings import Run
-from pipeline.execution.cluster import device
-from pipeline.execution.made_of import check_inputs, check_planned
-from pipeline.execution.timing import timed
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
-from pipeline.machine import dtype
-from pipeline.stages.admit import Admit
-from pipeline.stages.aggregate import Aggregate
-from pipeline.stages.answer import Answer, questions
-from pipeline.stages.expand import Expand
-from pipeline.stages.facts import ReadFacts
-from pipeline.stages.given import GivenAnswers, Unanswered
-from pipeline.stages.knowledge_base import ReadKnowledgeBase
-from pipeline.stages.match import Match
-from pipeline.stages.question import Question, room
-from pipeline.stages.stage import Alone, Shared, Sharing, Stage
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lease import Lease, unguarded
-from pipeline.storage.store import Store
+from factsweep.operators.methods.method import Asked
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.cluster import device
+from factsweep.pipeline.execution.made_of import check_inputs, check_planned
+from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine import dtype
+from factsweep.pipeline.stages.admit import Admit
+from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.answer import Answer, questions
+from factsweep.pipeline.stages.expand import Expand
+from factsweep.pipeline.stages.facts import ReadFacts
+from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
+from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.question import Question, room
+from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Lease, unguarded
+from factsweep.pipeline.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,25 @@ from typing import Any
 import polars as pl
 import ray
 
-from operators.errors import DecodingError, FactsweepError, StoppedError
-from operators.prompts.tokens import visible
-from pipeline.config.settings import Run
-from pipeline.execution import cause, engine, leaving
-from pipeline.execution.budget import TallyPurse, paid
-from pipeline.execution.cluster import placement
-from pipeline.execution.made_of import check_planned
-from pipeline.execution.plan import Plan
-from pipeline.execution.watchdog import Watchdog
-from pipeline.execution.work import begin, finish, leased, work
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
-from pipeline.machine import logs
-from pipeline.machine.secrets import hidden_traceback
-from pipeline.stages import decode, remaining, trial
-from pipeline.stages.answer import software
-from pipeline.stages.idle import Clocked
-from pipeline.stages.work import Work
-from pipeline.storage.lease import Lease
+from factsweep.operators.errors import DecodingError, FactsweepError, StoppedError
+from factsweep.operators.prompts.tokens import visible
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import cause, engine, leaving
+from factsweep.pipeline.execution.budget import TallyPurse, paid
+from factsweep.pipeline.execution.cluster import placement
+from factsweep.pipeline.execution.made_of import check_planned
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.watchdog import Watchdog
+from factsweep.pipeline.execution.work import begin, finish, leased, work
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.secrets import hidden_traceback
+from factsweep.pipeline.stages import decode, remaining, trial
+from factsweep.pipeline.stages.answer import software
+from factsweep.pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.lease import Lease
 
 _AT_ONCE = 2  # shards that an engine has: one that it answers, and one that waits or is published
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it

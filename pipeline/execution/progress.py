@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.meter import Meter
 
 Counts = Mapping[str, float]
 _WINDOW_S = 60.0  # how far back rates look

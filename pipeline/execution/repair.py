@@ -4,12 +4,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from operators.errors import DamagedFileError
-from pipeline.execution.plan import Plan
-from pipeline.storage import findings
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.findings import Finding
-from pipeline.storage.manifest import Pin
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.storage import findings
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage.manifest import Pin
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
 _LOG = logging.getLogger("factsweep")

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import polars as pl
 
-from operators.errors import InputError
-from pipeline.config.budget import Budget, budget
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, Step, planned
-from pipeline.execution.work import branch_work
-from pipeline.stages import remaining
-from pipeline.stages.choose import Choose
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.budget import Budget, budget
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan, Step, planned
+from factsweep.pipeline.execution.work import branch_work
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.choose import Choose
+from factsweep.pipeline.storage.artifact import Artifact
 
 
 def sampled(plan: Plan) -> Plan:

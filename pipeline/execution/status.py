@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from operators.errors import DamagedFileError
-from operators.wording import count
-from pipeline.config.settings import Run
-from pipeline.execution import progress
-from pipeline.execution.plan import Branch, Step
-from pipeline.execution.sampled import asked, n_unanswered
-from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.findings import listed
-from pipeline.storage.shard import Footer, numbers
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import progress
+from factsweep.pipeline.execution.plan import Branch, Step
+from factsweep.pipeline.execution.sampled import asked, n_unanswered
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.findings import listed
+from factsweep.pipeline.storage.shard import Footer, numbers
 
 
 def status(settings: Run) -> Iterator[str]:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.execution import cause
-from pipeline.stages.stage import Alone
+from factsweep.pipeline.execution import cause
+from factsweep.pipeline.stages.stage import Alone
 
 FEWEST = 200_000  # prompts: starting the tasks takes some seconds
 # A task has one core, and libraries would start a thread for each core of its machine.

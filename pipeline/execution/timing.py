@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.machine import processor
-from pipeline.stages.stage import Sharing
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.stage import Sharing
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.sealed import seal, unseal
 
 
 @contextmanager

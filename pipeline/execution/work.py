@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pipeline.config.settings import Run
-from pipeline.execution.cluster import hardware
-from pipeline.execution.made_of import check_inputs
-from pipeline.execution.plan import Branch, Plan
-from pipeline.stages import trial
-from pipeline.stages.question import Question
-from pipeline.stages.work import Work
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lease import Lease
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.cluster import hardware
+from factsweep.pipeline.execution.made_of import check_inputs
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.stages import trial
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Lease
 
 
 def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:

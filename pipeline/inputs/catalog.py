@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 import polars as pl
 
-from operators.datasets.aliases import NAMED, with_aliases
-from operators.datasets.facts import Facts, labelled
-from operators.datasets.readers import READERS
-from operators.errors import DamagedFileError, InputError
-from operators.names import check
-from operators.tables.shared.published import PUBLISHED
-from pipeline.config import folders
-from pipeline.config.home import home
-from pipeline.config.suggestion import suggestion
-from pipeline.config.typed import build
-from pipeline.inputs import digests, hub
-from pipeline.inputs.builders.sources import labels
-from pipeline.inputs.files import content, has_rows, unreadable
-from pipeline.inputs.hub import Repository
+from factsweep.operators.datasets.aliases import NAMED, with_aliases
+from factsweep.operators.datasets.facts import Facts, labelled
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.names import check
+from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.inputs import digests, hub
+from factsweep.pipeline.inputs.builders.sources import labels
+from factsweep.pipeline.inputs.files import content, has_rows, unreadable
+from factsweep.pipeline.inputs.hub import Repository
 
 _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
 

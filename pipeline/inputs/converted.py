@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from operators.errors import InputError
-from pipeline.config.home import home
-from pipeline.config.settings import Model
-from pipeline.inputs import digests
-from pipeline.machine.software import versions
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.inputs import digests
+from factsweep.pipeline.machine.software import versions
 
 _LIBRARIES = ("gguf", "safetensors", "tokenizers", "torch", "transformers")
 _RECORD = ".converted"  # hidden: no part of the model

@@ -8,23 +8,28 @@ from typing import TypeVar
 
 import polars as pl
 
-from operators.datasets.contradictions import sentences
-from operators.datasets.facts import Facts
-from operators.datasets.readers import READERS
-from operators.engines.dependency_parser import DependencyParser
-from operators.engines.sentence_encoder import SentenceEncoder
-from operators.errors import InputError
-from operators.metrics.data_set.diversity import Encode, Parse, diversity
-from operators.tables.belief.template_examples import template_examples
-from operators.tables.distractors.omega import distractors_by_relation
-from operators.tables.formats.markdown import markdown
-from operators.tables.kamel import set_figures
-from operators.tables.runs.data_set import by_relation, diversity_beside, missing, sizes_beside
-from pipeline.inputs import catalog
-from pipeline.inputs.catalog import Entry, Source
-from pipeline.machine.meter import Meter
-from pipeline.storage.store import Store
-from pipeline.storage.tables import write_tables
+from factsweep.operators.datasets.contradictions import sentences
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.engines.dependency_parser import DependencyParser
+from factsweep.operators.engines.sentence_encoder import SentenceEncoder
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
+from factsweep.operators.tables.belief.template_examples import template_examples
+from factsweep.operators.tables.distractors.omega import distractors_by_relation
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.kamel import set_figures
+from factsweep.operators.tables.runs.data_set import (
+    by_relation,
+    diversity_beside,
+    missing,
+    sizes_beside,
+)
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.catalog import Entry, Source
+from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.tables import write_tables
 
 _Result = TypeVar("_Result")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from operators.datasets.readers import FAULTS, NEEDS, READERS
-from operators.errors import InputError
-from pipeline.inputs import catalog
-from pipeline.inputs.catalog import Entry
+from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.catalog import Entry
 
 
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:

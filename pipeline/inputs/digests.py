@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from operators.errors import InputError
-from pipeline.config.home import home
-from pipeline.machine.meter import Meter
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.machine.meter import Meter
 
 _KEPT_FROM = 4 << 20  # bytes: what is smaller is read each time
 _BLOCK = 1 << 20

@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError, InputError
 
 _FIX = "fetch or copy it again"
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 T = TypeVar("T")
 Say = Callable[[str], None]

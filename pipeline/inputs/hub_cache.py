@@ -8,8 +8,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from operators.errors import InputError
-from pipeline.inputs import digests
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs import digests
 
 _SHA256, _GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 

@@ -8,13 +8,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from operators.errors import InputError, refusing
-from operators.prompts.estimate import Estimate
-from operators.redact import texts
-from pipeline.config.recipe import in_recipe
-from pipeline.config.settings import Model
-from pipeline.inputs import converted, digests, hub, hub_cache, remote_code
-from pipeline.machine import dtype, processor
+from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.prompts.estimate import Estimate
+from factsweep.operators.redact import texts
+from factsweep.pipeline.config.recipe import in_recipe
+from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.inputs import converted, digests, hub, hub_cache, remote_code
+from factsweep.pipeline.machine import dtype, processor
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from pipeline.config.home import home
-from pipeline.config.settings import Benchmark, Model, load
-from pipeline.inputs import catalog, hub, models
-from pipeline.inputs.hub import Fetched, Repository, Say
+from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.settings import Benchmark, Model, load
+from factsweep.pipeline.inputs import catalog, hub, models
+from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 _LISTS = ("model=", "benchmark=")
 

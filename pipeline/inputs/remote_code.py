@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from operators.errors import InputError, refusing
-from pipeline.config.settings import Model
-from pipeline.inputs import hub
+from factsweep.operators.errors import InputError, refusing
+from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.inputs import hub
 
 _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processor_config.json, …
 

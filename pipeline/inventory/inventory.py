@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from operators.errors import DamagedFileError
-from pipeline.execution import timing
-from pipeline.inventory.needs import Need, needs
-from pipeline.inventory.outdated import outdated
-from pipeline.storage import manifest
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.causes import Recipes
-from pipeline.storage.lookup import folders
-from pipeline.storage.shard import numbers
-from pipeline.storage.store import File, Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.execution import timing
+from factsweep.pipeline.inventory.needs import Need, needs
+from factsweep.pipeline.inventory.outdated import outdated
+from factsweep.pipeline.storage import manifest
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.causes import Recipes
+from factsweep.pipeline.storage.lookup import folders
+from factsweep.pipeline.storage.shard import numbers
+from factsweep.pipeline.storage.store import File, Store
 
 _LEASES = "leases/"
 

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from operators.errors import DamagedFileError
-from pipeline.nightly import baseline
-from pipeline.results import record
-from pipeline.storage import manifest, uses
-from pipeline.storage.lookup import located, recipe
-from pipeline.storage.store import Store
-from pipeline.storage.uses import Use
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.nightly import baseline
+from factsweep.pipeline.results import record
+from factsweep.pipeline.storage import manifest, uses
+from factsweep.pipeline.storage.lookup import located, recipe
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.uses import Use
 
 UNFINISHED = "a run that is not known and not done"
 

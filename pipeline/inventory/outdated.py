@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from importlib import metadata
 
-from operators.engines import ENGINES
-from operators.methods import METHODS
-from operators.methods.ability import ABILITIES
-from pipeline.stages import (
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import ABILITIES
+from factsweep.pipeline.stages import (
     admit,
     aggregate,
     answer,
@@ -17,8 +17,8 @@ from pipeline.stages import (
     knowledge_base,
     match,
 )
-from pipeline.storage.causes import Recipes
-from pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.causes import Recipes
+from factsweep.pipeline.storage.recipe import Recipe
 
 _STAGES = {
     "facts": facts.VERSION,

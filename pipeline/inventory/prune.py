@@ -8,12 +8,12 @@ leases asks. A run that looked before all this computes again what it finds gone
 
 from collections.abc import Iterator, Sequence
 
-from operators.errors import ArtifactHeldError, InputError
-from pipeline.inventory.inventory import Item
-from pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
-from pipeline.storage import lease, manifest, uses
-from pipeline.storage.lookup import folders
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.inventory.inventory import Item
+from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
+from factsweep.pipeline.storage import lease, manifest, uses
+from factsweep.pipeline.storage.lookup import folders
+from factsweep.pipeline.storage.store import Store
 
 
 def unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:

@@ -8,6 +8,6 @@ overrides.
 from collections.abc import Mapping
 from types import ModuleType
 
-from pipeline.launchers import kuberay, ray_job, slurm
+from factsweep.pipeline.launchers import kuberay, ray_job, slurm
 
 LAUNCHERS: Mapping[str, ModuleType] = {"ray": ray_job, "slurm": slurm, "kuberay": kuberay}

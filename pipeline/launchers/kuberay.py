@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from operators.errors import InputError
-from pipeline.config.launch import KubeRay, Pod
-from pipeline.config.settings import Run
-from pipeline.execution import leaving
-from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
-from pipeline.launchers import order, tool
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.launch import KubeRay, Pod
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import leaving
+from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
+from factsweep.pipeline.launchers import order, tool
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
 _MEMORY = "/dev/shm"  # of a pod, nobody else's

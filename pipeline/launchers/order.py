@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from operators.errors import InputError
-from pipeline.config import folders
-from pipeline.config.compose import composed
-from pipeline.config.settings import Run
-from pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
-from pipeline.inputs import models
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
+from factsweep.pipeline.inputs import models
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LEAVE = Path(__file__).with_name("leave.sh").read_text()

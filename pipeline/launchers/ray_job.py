@@ -4,10 +4,10 @@ import json
 import os
 from collections.abc import Sequence
 
-from operators.errors import InputError
-from pipeline.config.launch import RayJob
-from pipeline.config.settings import Run
-from pipeline.launchers import order
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.launch import RayJob
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.launchers import order
 
 
 def rendered(run: Run, overrides: Sequence[str]) -> str:

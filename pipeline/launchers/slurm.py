@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.config.launch import Slurm
-from pipeline.config.settings import Run
-from pipeline.execution.cluster import gpus_per_engine
-from pipeline.launchers import order, tool
+from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.launchers import order, tool
 
 _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
 BODY = Path(__file__).with_name("slurm.sh").read_text()

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Sequence
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 
 def handed(command: Sequence[str], text: str) -> str:

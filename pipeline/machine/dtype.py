@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from pipeline.machine import processor
+from factsweep.pipeline.machine import processor
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 

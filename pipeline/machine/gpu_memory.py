@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.machine import processor
+from factsweep.pipeline.machine import processor
 
 # In GB, of GPUs that do not have it in their names.
 _GB = {

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
-from pipeline.machine.secrets import Formatter, hidden
+from factsweep.pipeline.machine.secrets import Formatter, hidden
 
 LOG = logging.getLogger("factsweep")
 Form = Literal["text", "json"]

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.machine import logs
+from factsweep.pipeline.machine import logs
 
 PLAIN_EVERY_S = 30.0
 

@@ -12,8 +12,8 @@ from configparser import Error as ConfigError
 from contextlib import suppress
 from pathlib import Path
 
-from operators.errors import InputError
-from operators.redact import is_secret, redactor
+from factsweep.operators.errors import InputError
+from factsweep.operators.redact import is_secret, redactor
 
 
 def known() -> frozenset[str]:

@@ -8,14 +8,14 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from pipeline.config.typed import build
-from pipeline.results import past
-from pipeline.results.past import PastBranch
-from pipeline.run import answered
-from pipeline.storage.sealed import RERUN, seal, unseal
-from pipeline.storage.store import Store
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.run import answered
+from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 _FIX = "; move it away, and accept the run that nights are to be compared with."
 

@@ -13,33 +13,33 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from operators.errors import InputError
-from operators.methods.ability import ABILITIES
-from operators.methods.method import Report
-from operators.metrics.comparing.verdict import Outcome
-from operators.names import check_run, folded
-from pipeline.config import folders
-from pipeline.config.limits import Share, Text
-from pipeline.config.recipe import NoNumber
-from pipeline.config.settings import Run
-from pipeline.config.settings import load as load_run
-from pipeline.config.suggestion import suggestion
-from pipeline.config.typed import build
-from pipeline.estimate import estimate
-from pipeline.nightly import baseline, part
-from pipeline.nightly.baseline import Baseline
-from pipeline.results import compare_estimates
-from pipeline.results.compare import Compared, Comparison, compared
-from pipeline.results.compare import settings as comparison_settings
-from pipeline.results.pairs import Pair, relations
-from pipeline.results.past import PastBranch
-from pipeline.run import run as compute
-from pipeline.score import score
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import differences
-from pipeline.storage.sealed import seal
-from pipeline.storage.store import Store
-from pipeline.storage.tables import write_report
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import ABILITIES
+from factsweep.operators.methods.method import Report
+from factsweep.operators.metrics.comparing.verdict import Outcome
+from factsweep.operators.names import check_run, folded
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.limits import Share, Text
+from factsweep.pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.settings import load as load_run
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.estimate import estimate
+from factsweep.pipeline.nightly import baseline, part
+from factsweep.pipeline.nightly.baseline import Baseline
+from factsweep.pipeline.results import compare_estimates
+from factsweep.pipeline.results.compare import Compared, Comparison, compared
+from factsweep.pipeline.results.compare import settings as comparison_settings
+from factsweep.pipeline.results.pairs import Pair, relations
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.run import run as compute
+from factsweep.pipeline.score import score
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.sealed import seal
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.tables import write_report
 
 EXIT_CODES: dict[Outcome, int] = {
     "improvement": 0,

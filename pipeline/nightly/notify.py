@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from operators.errors import FactsweepError, InputError, StoppedError, reason
-from operators.redact import redacted
-from pipeline.machine import secrets
-from pipeline.nightly.night import Night
+from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.operators.redact import redacted
+from factsweep.pipeline.machine import secrets
+from factsweep.pipeline.nightly.night import Night
 
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0

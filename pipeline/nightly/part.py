@@ -6,12 +6,12 @@ All prompts of the budget are decoded again, whatever `fresh` says: they take th
 from collections.abc import Mapping
 from dataclasses import replace
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.execution import sampled
-from pipeline.execution.plan import planned
-from pipeline.results import estimates, past
-from pipeline.results.past import PastBranch
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import sampled
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results.past import PastBranch
 
 NO_BASELINE = (
     "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from operators.errors import InputError
-from pipeline.config import folders
-from pipeline.nightly.night import Unit, label
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.nightly.night import Unit, label
 
 _FOLDER = "/data"  # where a pod has its volume
 

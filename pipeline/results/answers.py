@@ -2,12 +2,12 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.methods import METHODS
-from pipeline.results.past import PastBranch
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.expand import relation_of, with_text
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of, with_text
 
 _ANSWER = {"text": "answer", "token": "answer"}  # as a decoder and an encoder give it
 

@@ -11,18 +11,18 @@ from functools import partial
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Beside
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan
-from pipeline.results import estimates, past
-from pipeline.results.pairs import paired, setting_of
-from pipeline.results.past import PastBranch
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.match import Match, beside
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe, differences
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Beside
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results.pairs import paired, setting_of
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.match import Match, beside
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe, differences
 
 # What the prompts of two runs may differ in: what demonstrations are drawn by.
 _DRAWN = ("prompts seed:", "prompts setting.scope:")

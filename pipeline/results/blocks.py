@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.tables.runs.estimates import headlines
-from operators.wording import count
-from pipeline.execution.plan import Branch, Plan
-from pipeline.execution.work import branch_work
-from pipeline.results import estimates
-from pipeline.results.control import estimated_setting, named
-from pipeline.results.partial import Partial
-from pipeline.stages import remaining
-from pipeline.stages.estimate import Estimates
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.tables.runs.estimates import headlines
+from factsweep.operators.wording import count
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.work import branch_work
+from factsweep.pipeline.results import estimates
+from factsweep.pipeline.results.control import estimated_setting, named
+from factsweep.pipeline.results.partial import Partial
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.estimate import Estimates
+from factsweep.pipeline.storage.artifact import Artifact
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,32 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Report, Tables
-from operators.metrics.belief.knowledge_state import Thresholds, state_changes, state_moves
-from operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
-from operators.metrics.comparing.pairing import Shared, Unit, shared
-from operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Bar, Verdict, verdict, verdicts
-from operators.prompts.expansion import names
-from operators.tables.runs import comparison as tables
-from pipeline.config import folders
-from pipeline.config.limits import Count, Share, Text
-from pipeline.config.recipe import NoNumber
-from pipeline.config.typed import build
-from pipeline.results.pairs import Pair, comparing, departing, pairs
-from pipeline.results.past import PastBranch
-from pipeline.stages import facts as facts_stage
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report, Tables
+from factsweep.operators.metrics.belief.knowledge_state import (
+    Thresholds,
+    state_changes,
+    state_moves,
+)
+from factsweep.operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
+from factsweep.operators.metrics.comparing.pairing import Shared, Unit, shared
+from factsweep.operators.metrics.comparing.verdict import (
+    HIGHER_IS_BETTER,
+    Bar,
+    Verdict,
+    verdict,
+    verdicts,
+)
+from factsweep.operators.prompts.expansion import names
+from factsweep.operators.tables.runs import comparison as tables
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.limits import Count, Share, Text
+from factsweep.pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.results.pairs import Pair, comparing, departing, pairs
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
 
 _READS = NoNumber("compare reads what runs have published, and publishes nothing")
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Report
-from operators.metrics.comparing.estimates import differences, judged
-from operators.metrics.comparing.verdict import Verdict
-from operators.tables.runs import estimates as tables
-from pipeline.results import estimates, past
-from pipeline.results.compare import Comparison, flip_rate
-from pipeline.results.estimates import PastEstimate
-from pipeline.results.pairs import Pair, departing, matching, paired, setting_of
-from pipeline.results.past import PastBranch
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report
+from factsweep.operators.metrics.comparing.estimates import differences, judged
+from factsweep.operators.metrics.comparing.verdict import Verdict
+from factsweep.operators.tables.runs import estimates as tables
+from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results.compare import Comparison, flip_rate
+from factsweep.pipeline.results.estimates import PastEstimate
+from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
+from factsweep.pipeline.results.past import PastBranch
 
 Pairing = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 

@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from pipeline.config.settings import Run
-from pipeline.config.suggestion import suggestion
-from pipeline.execution.plan import Branch, Plan
-from pipeline.execution.sampled import names
-from pipeline.results import past, record
-from pipeline.results.beside import answered_again, others
-from pipeline.results.past import PastBranch
-from pipeline.stages.estimate import Estimates, Given, estimated, unanswered
-from pipeline.stages.match import Match
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.store import Store
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.sampled import names
+from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results.beside import answered_again, others
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages.estimate import Estimates, Given, estimated, unanswered
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.store import Store
 
 _LOG = logging.getLogger("factsweep")
 

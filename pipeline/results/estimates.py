@@ -16,24 +16,30 @@ from dataclasses import dataclass
 import polars as pl
 import yaml
 
-from operators.errors import DamagedFileError
-from operators.methods import METHODS
-from operators.metrics.sampled.variance import advice
-from operators.pages import page
-from operators.pages.grid import grid
-from operators.pages.headline import estimated_tiles
-from operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
-from operators.pages.ran import ran_rows
-from operators.tables.runs import estimates as tables
-from pipeline.execution.plan import Plan
-from pipeline.results.past import PastBranch, Record, setting
-from pipeline.results.record import ESTIMATE, ESTIMATED, ESTIMATES_PAGE, ESTIMATES_TEXT, record
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.estimate import Estimates, matched_by
-from pipeline.storage.lookup import opened
-from pipeline.storage.sealed import RERUN, seal, unseal
-from pipeline.storage.shard import Place, decode, encode
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.sampled.variance import advice
+from factsweep.operators.pages import page
+from factsweep.operators.pages.grid import grid
+from factsweep.operators.pages.headline import estimated_tiles
+from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
+from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.tables.runs import estimates as tables
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results.past import PastBranch, Record, setting
+from factsweep.pipeline.results.record import (
+    ESTIMATE,
+    ESTIMATED,
+    ESTIMATES_PAGE,
+    ESTIMATES_TEXT,
+    record,
+)
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.estimate import Estimates, matched_by
+from factsweep.pipeline.storage.lookup import opened
+from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
+from factsweep.pipeline.storage.shard import Place, decode, encode
+from factsweep.pipeline.storage.store import Store
 
 _SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.metrics.estimates.metric import higher_is_better
-from operators.tables.formats.latex import latex
-from operators.tables.formats.lm_eval import harness_path, harness_results
-from operators.tables.formats.markdown import markdown
-from operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
-from operators.tables.runs.estimates import estimates_table
-from operators.tables.shared.numbers import of_metric
-from operators.wording import listed
-from pipeline.machine.secrets import hidden
-from pipeline.results import estimates, past
-from pipeline.results.record import EXPORTS, file
-from pipeline.results.record import metrics as measured
-from pipeline.storage.store import Store
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.estimates.metric import higher_is_better
+from factsweep.operators.tables.formats.latex import latex
+from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
+from factsweep.operators.tables.runs.estimates import estimates_table
+from factsweep.operators.tables.shared.numbers import of_metric
+from factsweep.operators.wording import listed
+from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results.record import EXPORTS, file
+from factsweep.pipeline.results.record import metrics as measured
+from factsweep.pipeline.storage.store import Store
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from operators.errors import InputError, StoppedError, reason
-from operators.wording import count
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
-from pipeline.machine import logs
-from pipeline.machine.checkout import commit
-from pipeline.machine.secrets import hidden
-from pipeline.results import live, pulse, report
-from pipeline.results.pulse import State
-from pipeline.storage.store import Store
+from factsweep.operators.errors import InputError, StoppedError, reason
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.results import live, pulse, report
+from factsweep.pipeline.results.pulse import State
+from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
 _MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun

@@ -15,20 +15,20 @@ from typing import Any
 
 import ray
 
-from operators.errors import FactsweepError, reason
-from operators.pages import page
-from operators.pages.page import Progress
-from operators.wording import count
-from pipeline.config.settings import Run
-from pipeline.execution.cluster import beside_driver
-from pipeline.execution.plan import Plan
-from pipeline.machine.secrets import hidden
-from pipeline.results import report
-from pipeline.results.blocks import Blocks
-from pipeline.results.partial import Measuring, Partial
-from pipeline.results.pulse import State
-from pipeline.results.record import ESTIMATES_PAGE
-from pipeline.storage.lease import Clock
+from factsweep.operators.errors import FactsweepError, reason
+from factsweep.operators.pages import page
+from factsweep.operators.pages.page import Progress
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.cluster import beside_driver
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.blocks import Blocks
+from factsweep.pipeline.results.partial import Measuring, Partial
+from factsweep.pipeline.results.pulse import State
+from factsweep.pipeline.results.record import ESTIMATES_PAGE
+from factsweep.pipeline.storage.lease import Clock
 
 NAME = "progress.html"
 _NICE = 10

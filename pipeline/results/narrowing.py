@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.metrics.sampled.crossed import within_bounds
-from operators.metrics.sampled.looks import Look, Z, look, next_share
-from operators.tables.shared.numbers import SHARE, percent
-from pipeline.config.budget import budget
-from pipeline.config.target import Target
+from factsweep.operators.metrics.sampled.crossed import within_bounds
+from factsweep.operators.metrics.sampled.looks import Look, Z, look, next_share
+from factsweep.operators.tables.shared.numbers import SHARE, percent
+from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.target import Target
 
 _PERCENT = percent(2)
 

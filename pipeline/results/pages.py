@@ -8,27 +8,27 @@ from functools import partial
 import polars as pl
 import yaml
 
-from operators.datasets.facts import Facts
-from operators.methods import METHODS
-from operators.methods.ability import PREFER, SCORE
-from operators.methods.method import Digest, Report, Result
-from operators.metrics.estimates.metric import headings
-from operators.pages import fact_browser, headline, page
-from operators.pages.drawing import Drawing, drawing
-from operators.pages.fact_browser import EXAMPLES, Asked
-from operators.pages.glossary import terms_of
-from operators.pages.grid import Grid, grid
-from operators.pages.heat_map import heat_map
-from operators.pages.page import Browser, Page, Ran
-from operators.pages.ran import ran_rows
-from operators.prompts import turns
-from operators.tables.shared.best_and_worst import best_and_worst
-from operators.wording import count
-from pipeline.results.past import PastBranch
-from pipeline.results.served import differences
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import PREFER, SCORE
+from factsweep.operators.methods.method import Digest, Report, Result
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.pages import fact_browser, headline, page
+from factsweep.operators.pages.drawing import Drawing, drawing
+from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
+from factsweep.operators.pages.glossary import terms_of
+from factsweep.operators.pages.grid import Grid, grid
+from factsweep.operators.pages.heat_map import heat_map
+from factsweep.operators.pages.page import Browser, Page, Ran
+from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.prompts import turns
+from factsweep.operators.tables.shared.best_and_worst import best_and_worst
+from factsweep.operators.wording import count
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.served import differences
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
 
 # A page stays under 5 MB: the shares of what grows with the facts, the runs and the relations.
 _FACT_BYTES = 2_500_000

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Compare
-from operators.metrics.comparing.pairing import Unit, unit_between
-from pipeline.config.suggestion import suggestion
-from pipeline.results import past
-from pipeline.results.past import PastBranch
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import differences
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Compare
+from factsweep.operators.metrics.comparing.pairing import Unit, unit_between
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import differences
 
 Setting = TypeVar("Setting")
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.manifest import Manifest
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.shard import Counts
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.manifest import Manifest
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.shard import Counts
 
 
 @dataclass(frozen=True)

@@ -11,24 +11,24 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from operators.methods.ability import GENERATE
-from operators.wording import count, listed
-from pipeline.execution.plan import Branch, Plan
-from pipeline.results import past
-from pipeline.results.pages import results_page
-from pipeline.results.part import joined, part
-from pipeline.results.past import PastBranch
-from pipeline.results.record import record
-from pipeline.results.report import measured, shown
-from pipeline.stages import facts as facts_stage
-from pipeline.stages import trial
-from pipeline.stages.aggregate import Aggregate
-from pipeline.stages.expand import relation_of
-from pipeline.stages.match import Match
-from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.memory import Memory
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.wording import count, listed
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.pages import results_page
+from factsweep.pipeline.results.part import joined, part
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.record import record
+from factsweep.pipeline.results.report import measured, shown
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages import trial
+from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.memory import Memory
+from factsweep.pipeline.storage.recipe import Recipe
 
 
 @dataclass(frozen=True)

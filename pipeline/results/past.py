@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.errors import DamagedFileError, InputError
-from operators.methods import METHODS
-from operators.names import check_apart, folded
-from operators.wording import listed
-from pipeline.config.suggestion import suggestion
-from pipeline.results.record import ESTIMATE, NAME, pins, read
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.findings import misfits
-from pipeline.storage.lookup import opened
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.names import check_apart, folded
+from factsweep.operators.wording import listed
+from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.findings import misfits
+from factsweep.pipeline.storage.lookup import opened
+from factsweep.pipeline.storage.store import Store
 
 Record = Mapping[str, Any]
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from operators.engines import openai_batch
-from operators.errors import InputError
-from operators.methods.ability import FILL, GENERATE, PREFER, SCORE
-from operators.prompts.tokens import messages
-from operators.prompts.turns import listed
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Step, asking
-from pipeline.stages.expand import candidate_sets, with_text
-from pipeline.stages.given import asked_name
-from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.engines import openai_batch
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
+from factsweep.operators.prompts.tokens import messages
+from factsweep.operators.prompts.turns import listed
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Step, asking
+from factsweep.pipeline.stages.expand import candidate_sets, with_text
+from factsweep.pipeline.stages.given import asked_name
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
 
 FORMATS = (".jsonl", ".parquet")
 Sink = Callable[[pl.DataFrame], None]

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from operators.errors import DamagedFileError
-from pipeline.config.settings import Run
-from pipeline.config.typed import build
-from pipeline.results import report
-from pipeline.storage.sealed import seal, unseal
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.results import report
+from factsweep.pipeline.storage.sealed import seal, unseal
 
 NAME = "progress.json"
 _EVERY_S = 5.0

@@ -14,17 +14,17 @@ from typing import Any
 
 import polars as pl
 
-from operators.errors import DamagedFileError
-from operators.redact import redacted
-from operators.wording import few
-from pipeline.execution.plan import Plan
-from pipeline.machine import processor, secrets
-from pipeline.machine.checkout import commit
-from pipeline.storage.manifest import Pin
-from pipeline.storage.recipe import differences
-from pipeline.storage.sealed import RERUN, unseal
-from pipeline.storage.shard import numbers, rows
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.redact import redacted
+from factsweep.operators.wording import few
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine import processor, secrets
+from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.sealed import RERUN, unseal
+from factsweep.pipeline.storage.shard import numbers, rows
+from factsweep.pipeline.storage.store import Store
 
 _DISTRIBUTIONS = (
     "factsweep",

@@ -23,28 +23,28 @@ from typing import Any
 
 import polars as pl
 
-from operators.cost import PREDICTED, SPENT, predict
-from operators.errors import DamagedFileError
-from operators.methods import METHODS
-from operators.methods.method import Report, Result
-from operators.metrics.data_set.diversity import Encode, Parse
-from operators.metrics.estimates.seeds import mean_over_seeds, over_seeds
-from operators.pages.page import Entry, index
-from operators.schemas import empty
-from operators.tables.runs.cost import cost_table
-from operators.tables.runs.estimates import estimates_table
-from operators.tables.shared.answers import Answers
-from operators.tables.shared.asking import Asking
-from operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
-from pipeline.config.settings import Run
-from pipeline.costs.rates import place
-from pipeline.costs.spending import spent
-from pipeline.execution.plan import Plan
-from pipeline.inputs import catalog, models
-from pipeline.results import estimates, past
-from pipeline.results.pages import results_page
-from pipeline.results.past import PastBranch
-from pipeline.results.record import (
+from factsweep.operators.cost import PREDICTED, SPENT, predict
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report, Result
+from factsweep.operators.metrics.data_set.diversity import Encode, Parse
+from factsweep.operators.metrics.estimates.seeds import mean_over_seeds, over_seeds
+from factsweep.operators.pages.page import Entry, index
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.runs.cost import cost_table
+from factsweep.operators.tables.runs.estimates import estimates_table
+from factsweep.operators.tables.shared.answers import Answers
+from factsweep.operators.tables.shared.asking import Asking
+from factsweep.operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.rates import place
+from factsweep.pipeline.costs.spending import spent
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results.pages import results_page
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.record import (
     ESTIMATES,
     EXPORTS,
     METRICS,
@@ -55,12 +55,12 @@ from pipeline.results.record import (
     recorded,
     taken,
 )
-from pipeline.results.together import by_setting, together
-from pipeline.stages import facts as facts_stage
-from pipeline.storage.sealed import seal
-from pipeline.storage.shard import Place, encode
-from pipeline.storage.store import Store
-from pipeline.storage.tables import drop_reports, report_files, write_report
+from factsweep.pipeline.results.together import by_setting, together
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.sealed import seal
+from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
 _ESTIMATES = "estimates"  # the folder of those in a report

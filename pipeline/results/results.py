@@ -7,18 +7,18 @@ from functools import cached_property
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Report
-from operators.tables.formats.markdown import markdown
-from operators.wording import count
-from pipeline.results import past, record
-from pipeline.results.answers import answers
-from pipeline.results.past import PastBranch, Record
-from pipeline.results.report import PAGE, reported
-from pipeline.stages import facts as facts_stage
-from pipeline.storage.store import Store
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.wording import count
+from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results.answers import answers
+from factsweep.pipeline.results.past import PastBranch, Record
+from factsweep.pipeline.results.report import PAGE, reported
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.store import Store
 
 
 @dataclass(frozen=True)

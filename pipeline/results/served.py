@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from pipeline.stages.generate import SERVED, WITHOUT
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.shard import numbers
+from factsweep.pipeline.stages.generate import SERVED, WITHOUT
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.shard import numbers
 
 
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:

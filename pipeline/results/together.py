@@ -8,12 +8,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from operators.datasets.facts import Facts
-from operators.methods import METHODS
-from operators.wording import few
-from pipeline.results.past import PastBranch
-from pipeline.stages import facts as facts_stage
-from pipeline.storage.recipe import differences
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.methods import METHODS
+from factsweep.operators.wording import few
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.recipe import differences
 
 _PER_SEED = ("seed", "repetition")
 

@@ -5,21 +5,21 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import DamagedFileError, InputError
-from operators.wording import count
-from pipeline.config.settings import Run
-from pipeline.costs.hours import paid_for
-from pipeline.execution.plan import Branch
-from pipeline.execution.sampled import asked, n_unanswered
-from pipeline.results import estimates, record, report
-from pipeline.stages.estimate import answers
-from pipeline.storage import findings
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.findings import Finding
-from pipeline.storage.lookup import folders, located
-from pipeline.storage.manifest import Pin
-from pipeline.storage.sealed import REPAIR
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.execution.plan import Branch
+from factsweep.pipeline.execution.sampled import asked, n_unanswered
+from factsweep.pipeline.results import estimates, record, report
+from factsweep.pipeline.stages.estimate import answers
+from factsweep.pipeline.storage import findings
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage.lookup import folders, located
+from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.store import Store
 
 
 class Verified(NamedTuple):

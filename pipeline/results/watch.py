@@ -6,16 +6,16 @@ Of one with a budget also the main number, as its interval narrows.
 import time
 from collections.abc import Iterator
 
-from operators.errors import DamagedFileError
-from operators.tables.runs.estimates import headlines
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.execution.progress import Pace, line
-from pipeline.machine.meter import Meter
-from pipeline.results import estimates, pulse, report
-from pipeline.results.pulse import Pulse
-from pipeline.stages.expand import with_text
-from pipeline.storage.lease import Clock
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.tables.runs.estimates import headlines
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.execution.progress import Pace, line
+from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.results import estimates, pulse, report
+from factsweep.pipeline.results.pulse import Pulse
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.storage.lease import Clock
 
 _LOOK_S = 2.0
 _SILENT_S = 60.0  # after which a run that says nothing may be dead

@@ -10,18 +10,18 @@ from typing import Any
 
 import polars as pl
 
-from operators.methods.ability import PREFER, Ability
-from operators.prompts.estimate import ESTIMATE
-from operators.prompts.expansion import longest_text
-from operators.prompts.tokens import too_long
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
-from pipeline.machine.software import versions
-from pipeline.stages.expand import candidate_sets, with_text
-from pipeline.stages.question import Task
-from pipeline.stages.stage import Alone, Sharing
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.methods.ability import PREFER, Ability
+from factsweep.operators.prompts.estimate import ESTIMATE
+from factsweep.operators.prompts.expansion import longest_text
+from factsweep.operators.prompts.tokens import too_long
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine.software import versions
+from factsweep.pipeline.stages.expand import candidate_sets, with_text
+from factsweep.pipeline.stages.question import Task
+from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
 VERSION = 2

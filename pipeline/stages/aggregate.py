@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from operators.methods import METHODS
-from operators.methods.method import Asked, Evidence
-from operators.schemas import empty
-from pipeline.machine.software import versions
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Asked, Evidence
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.machine.software import versions
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 2
 _RANK = ("pair_id", "calibration_rank")

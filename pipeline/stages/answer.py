@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.methods.ability import FILL, PREFER, SCORE, Ability
-from operators.methods.method import Asked
-from pipeline.config.recipe import in_recipe
-from pipeline.config.settings import Decoding, Run
-from pipeline.inputs.models import Weights
-from pipeline.machine.software import versions
-from pipeline.stages import fill, generate, likelihood, prefer
-from pipeline.stages.question import Question, Questions
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.methods.ability import FILL, PREFER, SCORE, Ability
+from factsweep.operators.methods.method import Asked
+from factsweep.pipeline.config.recipe import in_recipe
+from factsweep.pipeline.config.settings import Decoding, Run
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine.software import versions
+from factsweep.pipeline.stages import fill, generate, likelihood, prefer
+from factsweep.pipeline.stages.question import Question, Questions
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 # 2: the recipes of all abilities hold the same fields of model and engine.
 # 3: every byte of the weights counts, and the tokenizers' version.

@@ -10,16 +10,16 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.engines.preference import Preferred, PreferRequest, Preferrer
-from operators.prompts.chance import chances
-from operators.prompts.endings import ending_tokens
-from operators.prompts.label_trie import Labels, Name
-from operators.prompts.tokens import encode
-from pipeline.stages import knowledge_base
-from pipeline.stages.expand import relation_of, sets_of
-from pipeline.stages.question import Answered
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines.preference import Preferred, PreferRequest, Preferrer
+from factsweep.operators.prompts.chance import chances
+from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.label_trie import Labels, Name
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.stages import knowledge_base
+from factsweep.pipeline.stages.expand import relation_of, sets_of
+from factsweep.pipeline.stages.question import Answered
+from factsweep.pipeline.storage.artifact import Artifact
 
 _KINDS = ("subjects", "relations")
 

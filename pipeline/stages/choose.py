@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.sampling import choice
-from operators.sampling.choice import Relation
-from pipeline.config.budget import Budget
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.errors import InputError
+from factsweep.operators.sampling import choice
+from factsweep.operators.sampling.choice import Relation
+from factsweep.pipeline.config.budget import Budget
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 2
 TABLES = ("chosen", "needed", "crossed")

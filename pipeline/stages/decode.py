@@ -17,15 +17,15 @@ from uuid import uuid4
 
 import polars as pl
 
-from operators.engines.prices import Purse
-from operators.errors import DecodingError, FactsweepError, InputError, StoppedError
-from operators.schemas import empty
-from pipeline.stages import trial
-from pipeline.stages.feed import Feed
-from pipeline.stages.idle import Clocked
-from pipeline.stages.remaining import is_published, of_budget, refused, todo
-from pipeline.stages.work import Hardware, Work
-from pipeline.storage.shard import Counts, numbers
+from factsweep.operators.engines.prices import Purse
+from factsweep.operators.errors import DecodingError, FactsweepError, InputError, StoppedError
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.stages import trial
+from factsweep.pipeline.stages.feed import Feed
+from factsweep.pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages.remaining import is_published, of_budget, refused, todo
+from factsweep.pipeline.stages.work import Hardware, Work
+from factsweep.pipeline.storage.shard import Counts, numbers
 
 _REPORT_EVERY_S = 0.5
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import DecodingError
-from operators.methods import METHODS
-from operators.methods.method import Asked, Beside, Matcher, Part
-from operators.schemas import empty
-from pipeline.config.settings import Run
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.expand import relation_of
-from pipeline.stages.match import Match
-from pipeline.stages.match import beside as asked_beside
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import DecodingError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Asked, Beside, Matcher, Part
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.match import beside as asked_beside
+from factsweep.pipeline.storage.artifact import Artifact
 
 _TABLES = ("estimates", "estimated_templates", "variance")
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.methods import METHODS
-from operators.methods.method import Asked
-from operators.prompts import expansion
-from operators.prompts.expansion import Expansion
-from pipeline.stages import knowledge_base, sharding
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts import expansion
+from factsweep.operators.prompts.expansion import Expansion
+from factsweep.pipeline.stages import knowledge_base, sharding
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")

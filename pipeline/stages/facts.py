@@ -3,15 +3,15 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from operators.datasets.contradictions import sentences
-from operators.datasets.facts import Facts, Slice, counts
-from operators.datasets.readers import READERS
-from operators.methods import METHODS
-from pipeline.config.settings import Benchmark
-from pipeline.inputs import catalog
-from pipeline.inputs.catalog import Entry
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.datasets.contradictions import sentences
+from factsweep.operators.datasets.facts import Facts, Slice, counts
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.config.settings import Benchmark
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.catalog import Entry
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from operators.engines.prices import Prices, Purse
-from operators.engines.protocol import ScoreRequest
-from pipeline.stages.idle import Clocked
-from pipeline.stages.work import Work
+from factsweep.operators.engines.prices import Prices, Purse
+from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages.work import Work
 
 _PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
-from operators.prompts.candidates import candidates, label_tokens
-from operators.prompts.masked import encode
-from pipeline.config.settings import Run
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.question import Answered, Question, Questions
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.operators.prompts.masked import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.question import Answered, Question, Questions
+from factsweep.pipeline.storage.artifact import Artifact
 
 
 def questions(run: Run, facts: Artifact) -> Questions:

@@ -6,13 +6,13 @@ from typing import Any
 
 import polars as pl
 
-from operators import seeds
-from operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
-from operators.methods.method import Asked
-from operators.prompts.tokens import encode
-from operators.prompts.turns import turns
-from pipeline.config.settings import Run
-from pipeline.stages.question import Answered, Question, Questions
+from factsweep.operators import seeds
+from factsweep.operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
+from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.turns import turns
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.question import Answered, Question, Questions
 
 # In counts: what a server said that it is, and what it did without.
 SERVED, WITHOUT = "prompts answered by ", "prompts answered without "

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import polars as pl
 
-from operators.engines import openai_batch
-from operators.errors import InputError
-from operators.matching.given_preferences import FURTHER, given_preferences
-from operators.methods.ability import PREFER, SCORE, Ability
-from operators.methods.method import Asked
-from operators.prompts.plausibility import PROMPT_TYPES
-from operators.schemas import empty
-from pipeline.inputs import catalog, files
-from pipeline.inputs.files import scan
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.engines import openai_batch
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.given_preferences import FURTHER, given_preferences
+from factsweep.operators.methods.ability import PREFER, SCORE, Ability
+from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.inputs import catalog, files
+from factsweep.pipeline.inputs.files import scan
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 _LOG = logging.getLogger("factsweep")
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")

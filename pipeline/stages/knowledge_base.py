@@ -12,18 +12,18 @@ from pathlib import Path
 
 import polars as pl
 
-from operators.datasets import entities
-from operators.datasets.facts import Facts
-from operators.datasets.readers import READERS
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from pipeline.config.settings import Benchmark
-from pipeline.inputs import catalog
-from pipeline.inputs.catalog import Entry
-from pipeline.inputs.files import scan
-from pipeline.stages import facts as facts_stage
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.datasets import entities
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from factsweep.pipeline.config.settings import Benchmark
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.catalog import Entry
+from factsweep.pipeline.inputs.files import scan
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 1
 TABLES = ("entities", "triples")

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
-from operators.engines.score_requests import score_requests
-from operators.prompts.tokens import encode
-from pipeline.config.settings import Run
-from pipeline.stages.generate import SERVED, refused
-from pipeline.stages.question import Answered, Question, Questions
+from factsweep.operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.generate import SERVED, refused
+from factsweep.pipeline.stages.question import Answered, Question, Questions
 
 
 def questions(run: Run) -> Questions:

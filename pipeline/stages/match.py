@@ -7,19 +7,19 @@ from functools import partial
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.methods import METHODS
-from operators.methods.method import Matcher
-from operators.schemas import empty
-from pipeline.config.settings import Matching
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
-from pipeline.machine.software import versions
-from pipeline.stages import facts as facts_stage
-from pipeline.stages.expand import relation_of
-from pipeline.stages.stage import Alone, Sharing
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Matcher
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.config.settings import Matching
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine.software import versions
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 4
 _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.preference import (
+from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
     Plausible,
@@ -15,16 +15,16 @@ from operators.engines.preference import (
     Preferrer,
     Search,
 )
-from operators.errors import InputError
-from operators.prompts.clozes import Retrieval
-from operators.prompts.endings import Ending, ending_tokens
-from operators.prompts.label_trie import Labels, Name, Trie
-from operators.prompts.tokens import encode
-from pipeline.config.settings import Run
-from pipeline.stages.chance import Chance
-from pipeline.stages.expand import sets_of
-from pipeline.stages.question import Answered, Question, Questions, room
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.clozes import Retrieval
+from factsweep.operators.prompts.endings import Ending, ending_tokens
+from factsweep.operators.prompts.label_trie import Labels, Name, Trie
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.chance import Chance
+from factsweep.pipeline.stages.expand import sets_of
+from factsweep.pipeline.stages.question import Answered, Question, Questions, room
+from factsweep.pipeline.storage.artifact import Artifact
 
 _CLOZES_AT_ONCE = 256
 _SEARCHES: Mapping[str, Search] = {"optimal": "optimal", "exact": "exact"}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from operators.prompts.expansion import Source
-from pipeline.config.settings import Run
+from factsweep.operators.prompts.expansion import Source
+from factsweep.pipeline.config.settings import Run
 
 
 class Answered(NamedTuple):

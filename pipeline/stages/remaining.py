@@ -5,11 +5,11 @@ from functools import partial
 
 import polars as pl
 
-from operators.schemas import empty
-from pipeline.stages.expand import relation_of, with_text
-from pipeline.stages.work import Work
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.shard import Counts, Footer
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.stages.expand import relation_of, with_text
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.shard import Counts, Footer
 
 
 def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:

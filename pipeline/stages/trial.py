@@ -9,8 +9,8 @@ rest continues.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.sealed import seal, unseal
 
 _GROUP = 16
 

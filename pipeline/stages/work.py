@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from operators.engines.prices import Prices
-from pipeline.machine import processor
-from pipeline.stages.question import Question
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.engines.prices import Prices
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.storage.artifact import Artifact
 
 
 @dataclass(frozen=True)

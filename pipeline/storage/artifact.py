@@ -21,14 +21,14 @@ from uuid import uuid4
 
 import polars as pl
 
-from operators.errors import DamagedFileError
-from pipeline.storage import manifest as manifests
-from pipeline.storage import shard as shards
-from pipeline.storage.contents import Contents
-from pipeline.storage.lease import Lease
-from pipeline.storage.manifest import Entry, Manifest
-from pipeline.storage.sealed import REPAIR, seal, unseal
-from pipeline.storage.shard import Counts, Place
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.storage import manifest as manifests
+from factsweep.pipeline.storage import shard as shards
+from factsweep.pipeline.storage.contents import Contents
+from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.manifest import Entry, Manifest
+from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
+from factsweep.pipeline.storage.shard import Counts, Place
 
 T = TypeVar("T", int, str)
 

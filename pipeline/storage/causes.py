@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from operators.errors import DamagedFileError
-from pipeline.storage.lookup import folders, recipe
-from pipeline.storage.recipe import Recipe, differences
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.storage.lookup import folders, recipe
+from factsweep.pipeline.storage.recipe import Recipe, differences
+from factsweep.pipeline.storage.store import Store
 
 
 class Recipes:

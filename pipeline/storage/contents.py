@@ -13,15 +13,15 @@ from functools import partial
 import polars as pl
 import pyarrow as pa
 
-from operators.errors import DamagedFileError, InputError
-from operators.schemas import empty
-from pipeline.storage import manifest as manifests
-from pipeline.storage import shard as shards
-from pipeline.storage.manifest import Entry, Manifest
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.sealed import REPAIR
-from pipeline.storage.shard import Counts, Footer, Place
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.storage import manifest as manifests
+from factsweep.pipeline.storage import shard as shards
+from factsweep.pipeline.storage.manifest import Entry, Manifest
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.shard import Counts, Footer, Place
+from factsweep.pipeline.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Set aside what is damaged of an artifact, so that the next run computes only that anew."""
 
-from pipeline.storage import manifest as manifests
-from pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage import manifest as manifests
+from factsweep.pipeline.storage.artifact import Artifact
 
 _NOTES = ("recipe.json", "cost.json", manifests.NAME)
 

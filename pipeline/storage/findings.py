@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.errors import DamagedFileError
-from operators.methods.ability import ABILITIES
-from operators.schemas import KEYS
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_all_aside, set_aside
-from pipeline.storage.lookup import recipe
-from pipeline.storage.manifest import Pin
-from pipeline.storage.sealed import REPAIR, unseal
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.methods.ability import ABILITIES
+from factsweep.operators.schemas import KEYS
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.pipeline.storage.lookup import recipe
+from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.sealed import REPAIR, unseal
 
 _ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves

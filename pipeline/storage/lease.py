@@ -36,8 +36,8 @@ from uuid import uuid4
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from operators.errors import ArtifactHeldError, DamagedFileError, InputError
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
 RENEW_S = 5.0

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage.sealed import REPAIR
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.sealed import REPAIR
 
 
 @contextmanager

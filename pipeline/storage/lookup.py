@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from operators.errors import DamagedFileError, InputError
-from operators.wording import count
-from pipeline.config.typed import build
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.sealed import REPAIR, unseal
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.sealed import REPAIR, unseal
+from factsweep.pipeline.storage.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:

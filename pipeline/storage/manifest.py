@@ -7,9 +7,9 @@ so that a shard that was edited together with its manifest does not fit what was
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.config.typed import build
-from pipeline.storage.sealed import REPAIR, digest, seal, unseal
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.storage.sealed import REPAIR, digest, seal, unseal
 
 NAME = "manifest.json"
 

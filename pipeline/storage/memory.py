@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store
 
 
 class Memory(Store):

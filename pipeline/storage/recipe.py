@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from operators.errors import InputError
-from operators.redact import holds_secret
+from factsweep.operators.errors import InputError
+from factsweep.operators.redact import holds_secret
 
 
 @dataclass(frozen=True)

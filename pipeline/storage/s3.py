@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyarrow import fs
 
-from operators.errors import InputError
-from pipeline.storage import s3_client
-from pipeline.storage.s3_client import Caller
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.storage import s3_client
+from factsweep.pipeline.storage.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
 _AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again

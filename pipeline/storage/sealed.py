@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from operators.errors import DamagedFileError
+from factsweep.operators.errors import DamagedFileError
 
 # How a sentence about a damaged file ends: one in a store of artifacts, one in results.
 REPAIR = "; `factsweep verify --all --repair` sets it aside, and the next run computes it anew."

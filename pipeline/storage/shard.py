@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from operators.errors import DamagedFileError
-from operators.schemas import SCHEMAS, conform
-from pipeline.storage.sealed import REPAIR, seal, unseal
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.schemas import SCHEMAS, conform
+from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 Counts = Mapping[str, int | float | str]
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from operators.errors import InputError
-from operators.redact import redactor
-from pipeline.storage.local import check_kind, linked, moved, no_file, written
-from pipeline.storage.s3 import Bucket
+from factsweep.operators.errors import InputError
+from factsweep.operators.redact import redactor
+from factsweep.pipeline.storage.local import check_kind, linked, moved, no_file, written
+from factsweep.pipeline.storage.s3 import Bucket
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -7,12 +7,12 @@ import matplotlib as mpl
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.errors import DamagedFileError
-from operators.methods.method import Report
-from operators.tables.formats.latex import latex
-from operators.tables.formats.markdown import markdown
-from pipeline.storage.sealed import seal, unseal
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.methods.method import Report
+from factsweep.operators.tables.formats.latex import latex
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 _LIST = "files.json"  # what a report wrote
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.config.typed import build
-from pipeline.storage.sealed import digest, seal, unseal
-from pipeline.storage.store import Store
+from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.storage.sealed import digest, seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "uses"
 _FIX = "; remove it if the run is no longer wanted, or run that again."

@@ -6,8 +6,8 @@ $FACTSWEEP_TEST_CLOCK is by how many seconds this process believes it to be late
 import os
 import time
 
-from pipeline.cli import command
-from pipeline.storage import lease
+from factsweep.pipeline.cli import command
+from factsweep.pipeline.storage import lease
 
 if __name__ == "__main__":
     true_time, off_s = time.time, float(os.environ["FACTSWEEP_TEST_CLOCK"])

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 import psutil
 
-from pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store
 
 OVERRIDES = (
     "decoding.engine=fake",

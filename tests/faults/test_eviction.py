@@ -18,8 +18,8 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from pipeline.execution.leaving import VARIABLE
-from pipeline.launchers import order
+from factsweep.pipeline.execution.leaving import VARIABLE
+from factsweep.pipeline.launchers import order
 from tests.faults.sweep import SMALL, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -20,7 +20,15 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize("module", ["argparse", "logging", "polars", "omegaconf"])
 def test_import_that_is_interrupted_ends_with_130(module: str) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "pipeline.cli", "plan", "sweep=demo"]
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "factsweep.pipeline.cli",
+        "plan",
+        "sweep=demo",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -15,8 +15,8 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from pipeline.config.settings import load
-from pipeline.execution.tally import tally_actor
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.tally import tally_actor
 from tests.faults.sweep import SMALL, Sweep
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.schemas import empty
 
 # A subject's names, and the labels of each of its objects.
 Pair = tuple[list[str], list[list[str]]]

@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.cost import SPENT, Place, predict
-from operators.tables.runs.cost import cost_table
+from factsweep.operators.cost import SPENT, Place, predict
+from factsweep.operators.tables.runs.cost import cost_table
 
 ENGINE: dict[str, Any] = {
     "stage": "generations",

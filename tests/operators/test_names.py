@@ -5,10 +5,10 @@ import itertools
 import polars as pl
 import pytest
 
-from operators import names
-from operators.datasets.facts import Facts, checked
-from operators.datasets.myriadlama import facts_from_rows, rows_from_facts
-from operators.errors import InputError
+from factsweep.operators import names
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
+from factsweep.operators.errors import InputError
 
 UNFIT = [
     *("", " ", ".", "..", "../x", "a/b", "/a", "a\\b", "a:b", ".P36", " P36", "P36 "),

@@ -5,9 +5,9 @@ import json
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.redact import redacted, redactor
-from pipeline.inputs import catalog
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.redact import redacted, redactor
+from factsweep.pipeline.inputs import catalog
 
 # Put together here, so that nobody who looks for secrets finds one in this file.
 A, D, U, H = "aB3dE5gH7j" * 9, "1234567890" * 9, "A1B2C3D4E5" * 9, "0123456789abcdef" * 9

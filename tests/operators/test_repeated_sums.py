@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import operators
+from factsweep import operators
 
 
 @pytest.mark.parametrize("reduced", [pl.sum("value"), pl.mean("value")], ids=["sum", "mean"])

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.schemas import KEYS, SCHEMAS, conform, empty
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty
 
 ERRORS = pl.DataFrame(
     {"prompt_id": ["p"], "stage": ["decode"], "reason": ["died"], "detail": ["twice"]}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from operators import seeds
+from factsweep.operators import seeds
 
 
 def test_key_of_known_parts_stays_what_it_was() -> None:

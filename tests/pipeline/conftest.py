@@ -18,15 +18,15 @@ import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from operators.engines.protocol import Engine
-from operators.methods.method import Report, Result
-from pipeline.config.settings import Run, load
-from pipeline.execution import cluster
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.timing import timed
-from pipeline.results import report
-from pipeline.run import measured
-from pipeline.stages.stage import Alone
+from factsweep.operators.engines.protocol import Engine
+from factsweep.operators.methods.method import Report, Result
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.results import report
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.stages.stage import Alone
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

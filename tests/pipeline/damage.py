@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline.storage.sealed import seal, unseal
-from pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.shard import Place, encode
 
 Harm = Callable[[Path], None]
 

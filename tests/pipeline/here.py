@@ -6,18 +6,18 @@ from typing import Any
 
 import polars as pl
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Engine
-from pipeline.execution.made_of import check_inputs
-from pipeline.execution.plan import Plan
-from pipeline.execution.pool import block_by_block
-from pipeline.execution.work import begin, finish, work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages.decode import decode
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_aside
-from pipeline.storage.sealed import seal, unseal
-from pipeline.storage.shard import Counts
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Engine
+from factsweep.pipeline.execution.made_of import check_inputs
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.pool import block_by_block
+from factsweep.pipeline.execution.work import begin, finish, work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages.decode import decode
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.shard import Counts
 
 
 def make_here(plan: Plan, engine: Engine | None = None) -> None:

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 import factsweep
-from operators.errors import InputError
-from pipeline.config import folders
-from pipeline.config.settings import load
-from pipeline.execution.plan import Plan
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 Compute = Callable[..., Plan]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
-from pipeline import cli as module
-from pipeline.cli import main
-from pipeline.config import folders, settings
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.inputs import catalog
-from pipeline.machine.checkout import commit
+from factsweep.operators.errors import InputError
+from factsweep.pipeline import cli as module
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders, settings
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.machine.checkout import commit
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -147,7 +147,7 @@ def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatc
         return composed[-1]
 
     monkeypatch.setattr(settings, "load", counted)
-    monkeypatch.setattr("pipeline.run.run", lambda run: None)
+    monkeypatch.setattr("factsweep.pipeline.run.run", lambda run: None)
     assert cli("run")[0] == 2  # nothing was run, so there are no results to show
     assert len(composed) == 1
 
@@ -166,7 +166,7 @@ def test_main_quick_answers_load_no_library_that_they_do_not_need(
     code = f"""
 import atexit, sys
 atexit.register(lambda: print(*sorted({lacking} & sys.modules.keys()), file=sys.stderr))
-from pipeline.cli import main
+from factsweep.pipeline.cli import main
 main({arguments})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -189,7 +189,7 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     def interrupted(run: Run) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.run.run", interrupted)
+    monkeypatch.setattr("factsweep.pipeline.run.run", interrupted)
     code, _, err = cli("run")
     assert code == 130
     assert err == "factsweep: stopped; the next run resumes from what is published.\n"
@@ -215,7 +215,7 @@ def test_run_error_of_the_machine_is_one_sentence_and_2(
     def failing(run: Run) -> None:
         raise error
 
-    monkeypatch.setattr("pipeline.run.run", failing)
+    monkeypatch.setattr("factsweep.pipeline.run.run", failing)
     code, _, err = cli("run")
     assert code == 2
     assert err.startswith(f"factsweep: {sentence}")
@@ -243,7 +243,7 @@ def test_command_interrupted_while_a_configuration_is_read_ends_after_it() -> No
     interrupted = """
 import os, signal, time
 from omegaconf import OmegaConf
-from pipeline import cli
+from factsweep.pipeline import cli
 
 read = []
 def interrupt():

@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 from transformers import FillMaskPipeline
 
-from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
-from operators.errors import InputError
-from operators.prompts.candidates import candidates, label_tokens
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.results import report
-from pipeline.results.partial import Measuring
-from pipeline.results.verify import verify
-from pipeline.run import run
-from pipeline.stages import facts
-from pipeline.stages.expand import with_text
+from factsweep.operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.partial import Measuring
+from factsweep.pipeline.results.verify import verify
+from factsweep.pipeline.run import run
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.expand import with_text
 
 Compute = Callable[..., Plan]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from pipeline.config.settings import load
-from pipeline.costs.forecast import forecast
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 from tests.command import factsweep
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

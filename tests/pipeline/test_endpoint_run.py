@@ -11,12 +11,12 @@ import polars as pl
 import psutil
 import pytest
 
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import planned
-from pipeline.run import run
-from pipeline.stages import facts
-from pipeline.stages.expand import with_text
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.run import run
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.expand import with_text
 from tests.chat_server import ChatServer, Said, serving
 
 AT_ONCE, PER_S = 5.0, 5.0

@@ -10,18 +10,18 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.engines.fake import FakeEngine
-from operators.errors import InputError
-from pipeline import api
-from pipeline import estimate as estimating
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.sampled import sampled
-from pipeline.execution.work import work
-from pipeline.results.blocks import Blocks
-from pipeline.run import measured
-from pipeline.stages import remaining
-from pipeline.storage.findings import listed
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.errors import InputError
+from factsweep.pipeline import api
+from factsweep.pipeline import estimate as estimating
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.sampled import sampled
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.results.blocks import Blocks
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.storage.findings import listed
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -138,7 +138,7 @@ def test_estimate_leaves_artifacts_open_and_sound(
     small_settings: Settings, compute_here: Compute, engine: Counting
 ) -> None:
     estimate(small_settings(*GREEDY, "budget=40%"))
-    from pipeline.execution.plan import planned
+    from factsweep.pipeline.execution.plan import planned
 
     answers = planned(small_settings(*GREEDY)).branches[0].answers
     assert not answers.is_complete()

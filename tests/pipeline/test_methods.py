@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.matching.answer_set import END, SEPARATOR
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import report
-from pipeline.score import score
-from pipeline.stages.expand import with_text
+from factsweep.operators.matching.answer_set import END, SEPARATOR
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import report
+from factsweep.pipeline.score import score
+from factsweep.pipeline.stages.expand import with_text
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.execution.plan import Plan
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.execution.plan import Plan
 
 CLOSED_PORT = "http://127.0.0.1:9"
 

@@ -14,14 +14,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines import transformers_lm
-from operators.engines.kind import Start
-from operators.prompts.chance import chances
-from pipeline.config.settings import load
-from pipeline.execution.plan import Branch, Plan
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
-from pipeline.stages import facts as facts_stage
+from factsweep.operators.engines import transformers_lm
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.prompts.chance import chances
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.stages import facts as facts_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

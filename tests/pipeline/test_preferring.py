@@ -12,23 +12,23 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
-from operators.engines import transformers_lm
-from operators.engines.fake import FakeEngine
-from operators.engines.kind import Start
-from operators.engines.preference import Preferred, PreferRequest
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.costs.forecast import forecast
-from pipeline.execution.plan import Branch, Plan
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
-from pipeline.results import report
-from pipeline.results.compare import compared
-from pipeline.results.compare import settings as comparison_settings
-from pipeline.results.export import export
-from pipeline.results.results import load as results_of
-from pipeline.score import score
+from factsweep.operators.engines import transformers_lm
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.compare import compared
+from factsweep.pipeline.results.compare import settings as comparison_settings
+from factsweep.pipeline.results.export import export
+from factsweep.pipeline.results.results import load as results_of
+from factsweep.pipeline.score import score
 from tests.chat_server import completion, serving
 
 Compute = Callable[..., Plan]

@@ -13,14 +13,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from pipeline import api
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan, planned
-from pipeline.results.verify import verify
-from pipeline.run import measured
-from pipeline.storage.damaged import set_aside
+from factsweep.operators.errors import InputError
+from factsweep.pipeline import api
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.results.verify import verify
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.storage.damaged import set_aside
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
 from tests.pipeline.here import make_here

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from operators.engines.fake import WISH, FakeEngine
-from pipeline.config.settings import load
-from pipeline.execution.plan import Plan, planned
+from factsweep.operators.engines.fake import WISH, FakeEngine
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan, planned
 
 
 def test_run_killed_and_started_again_keeps_what_was_published(
@@ -45,7 +45,7 @@ def test_run_killed_and_started_again_keeps_what_was_published(
 
 def started(given: list[str], log: Path, **wish: float) -> subprocess.Popen[str]:
     environment = {**os.environ, WISH: json.dumps({"log": str(log), **wish})}
-    command = [sys.executable, "-m", "pipeline.cli", "run", *given]
+    command = [sys.executable, "-m", "factsweep.pipeline.cli", "run", *given]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 

@@ -12,13 +12,13 @@ import pytest
 import ray
 from polars.testing import assert_frame_equal
 
-from operators.errors import DecodingError, InputError
-from pipeline import run as running
-from pipeline.config.settings import Run
-from pipeline.execution import cluster
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.tally import tally_actor
-from pipeline.run import run
+from factsweep.operators.errors import DecodingError, InputError
+from factsweep.pipeline import run as running
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.tally import tally_actor
+from factsweep.pipeline.run import run
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.errors import DamagedFileError, DecodingError, InputError
-from pipeline import estimate as estimating
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.score import score
+from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
+from factsweep.pipeline import estimate as estimating
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.score import score
 
 Settings = Callable[..., Run]
 

@@ -11,17 +11,17 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from operators.engines.likelihood import Likelihood
-from operators.engines.protocol import Scored, ScoreRequest
-from operators.errors import DecodingError, InputError
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.inputs import models
-from pipeline.results import report
-from pipeline.results.verify import verify
-from pipeline.run import check_failed, run
-from pipeline.score import score
-from pipeline.stages.expand import with_text
+from factsweep.operators.engines.likelihood import Likelihood
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.errors import DecodingError, InputError
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.verify import verify
+from factsweep.pipeline.run import check_failed, run
+from factsweep.pipeline.score import score
+from factsweep.pipeline.stages.expand import with_text
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.datasets.distractors import FACTS, TEMPLATES
-from operators.datasets.entities import from_names
-from operators.knowledge_base.knowledge_base import KnowledgeBase, checked
-from operators.schemas import empty
+from factsweep.operators.datasets.distractors import FACTS, TEMPLATES
+from factsweep.operators.datasets.entities import from_names
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
+from factsweep.operators.schemas import empty
 
 HERE = Path(__file__).parent
 MINI = HERE.parent / "myriadlama-mini"
@@ -111,8 +111,8 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from operators.datasets.distractors import counts, facts_from_tables
-    from pipeline.inputs.catalog import checksum
+    from factsweep.operators.datasets.distractors import counts, facts_from_tables
+    from factsweep.pipeline.inputs.catalog import checksum
 
     base = knowledge_base()
     facts(base).write_parquet(HERE / "facts.parquet", statistics=False)

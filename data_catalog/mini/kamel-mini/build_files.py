@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.construction.kamel import Sizes, split_by_seed
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import DATE, NUMBER, files_from_facts, template
-from pipeline.inputs import catalog
+from factsweep.operators.construction.kamel import Sizes, split_by_seed
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import DATE, NUMBER, files_from_facts, template
+from factsweep.pipeline.inputs import catalog
 
 HERE = Path(__file__).parent
 SIZES = Sizes(train=17, dev=2, test=10)

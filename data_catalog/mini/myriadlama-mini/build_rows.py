@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.datasets.facts import Facts
-from operators.datasets.myriadlama import rows_from_facts
-from pipeline.inputs import catalog
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.myriadlama import rows_from_facts
+from factsweep.pipeline.inputs import catalog
 
 HERE = Path(__file__).parent
 

@@ -13,8 +13,14 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.datasets.probelm import PROMPTS, ROWS, Prompt, file_of_prompts, file_of_rows
-from pipeline.inputs import catalog
+from factsweep.operators.datasets.probelm import (
+    PROMPTS,
+    ROWS,
+    Prompt,
+    file_of_prompts,
+    file_of_rows,
+)
+from factsweep.pipeline.inputs import catalog
 
 HERE = Path(__file__).parent
 N_ALTERNATIVES = 10

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.terms import pair_terms, ratio
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.terms import pair_terms, ratio
 
 
 def acc_at_1(answers: pl.DataFrame) -> float | None:

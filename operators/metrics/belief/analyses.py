@@ -5,12 +5,12 @@ from typing import Literal
 
 import polars as pl
 
-from operators.metrics.belief.consist import By
-from operators.metrics.belief.manual_paraphrase import manual_paraphrase
-from operators.metrics.belief.ovconf_by_length import ovconf_by_length
-from operators.metrics.belief.subject_template import subject_template
-from operators.metrics.belief.template_spread import template_spread
-from operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphrase
+from factsweep.operators.metrics.belief.ovconf_by_length import ovconf_by_length
+from factsweep.operators.metrics.belief.subject_template import subject_template
+from factsweep.operators.metrics.belief.template_spread import template_spread
+from factsweep.operators.metrics.estimates.rows import ROWS
 
 Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]
 

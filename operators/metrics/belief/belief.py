@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from operators.metrics.belief.acc_at_1 import ACC_AT_1
-from operators.metrics.belief.bias_level import BIAS_LEVEL
-from operators.metrics.belief.calibration import (
+from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
+from factsweep.operators.metrics.belief.bias_level import BIAS_LEVEL
+from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
     ECE,
@@ -14,23 +14,23 @@ from operators.metrics.belief.calibration import (
     ece,
     ovconf_terms,
 )
-from operators.metrics.belief.consist import CONSIST, By, consist_terms
-from operators.metrics.belief.coverage import COVERAGE_MAXIMUM, COVERAGE_ORACLE
-from operators.metrics.belief.fluctuation import (
+from factsweep.operators.metrics.belief.consist import CONSIST, By, consist_terms
+from factsweep.operators.metrics.belief.coverage import COVERAGE_MAXIMUM, COVERAGE_ORACLE
+from factsweep.operators.metrics.belief.fluctuation import (
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     Draw,
     fluctuation,
 )
-from operators.metrics.belief.intervals import (
+from factsweep.operators.metrics.belief.intervals import (
     bootstrap_auroc,
     bootstrap_coverage_maximum,
     bootstrap_ece,
 )
-from operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
-from operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
-from operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
-from operators.metrics.estimates.rows import ROWS, Counts, Row, counted, ratio_rows
+from factsweep.operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
+from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
+from factsweep.operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
+from factsweep.operators.metrics.estimates.rows import ROWS, Counts, Row, counted, ratio_rows
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
 METRICS = (

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import Counts, Row, counted, plain_rows, table
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.rows import Counts, Row, counted, plain_rows, table
 
 MULTI = "prompts=multi"
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.matching.lemmas import matches
+from factsweep.operators.matching.lemmas import matches
 
 
 def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:

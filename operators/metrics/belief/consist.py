@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.matching.lemmas import contains, key_length
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.terms import pair_terms, ratio
+from factsweep.operators.matching.lemmas import contains, key_length
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.terms import pair_terms, ratio
 
 By = Literal["match", "equality"]
 _PAIR = ("relation_id", "pair_id")

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.metrics.estimates.metric import Metric
-from operators.seeds import generator
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.seeds import generator
 
 Draw = Literal["template", "pair"]
 

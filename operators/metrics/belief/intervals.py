@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
-from operators.metrics.belief.coverage import template_hits
-from operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from factsweep.operators.metrics.belief.coverage import template_hits
+from factsweep.operators.metrics.estimates.bootstrap import (
     CELLS_PER_BLOCK,
     UNDEFINED,
     Bootstrapped,
@@ -21,7 +21,7 @@ from operators.metrics.estimates.bootstrap import (
     resampled_sums,
     weight_blocks,
 )
-from operators.seeds import generator
+from factsweep.operators.seeds import generator
 
 
 def bootstrap_coverage_maximum(

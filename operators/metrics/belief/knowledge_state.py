@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.matching.lemmas import correct
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.lemmas import correct
 
 STATES = (
     "known robustly",

@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from operators.metrics.belief.calibration import ovconf_terms
-from operators.metrics.estimates.bootstrap import bootstrap_ratio
-from operators.metrics.estimates.rows import Row, table
+from factsweep.operators.metrics.belief.calibration import ovconf_terms
+from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.estimates.rows import Row, table
 
 
 def ovconf_by_length(

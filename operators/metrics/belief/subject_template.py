@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from operators.metrics.belief.consist import By, consist_terms
-from operators.metrics.belief.template_spread import spread_sums
-from operators.metrics.estimates.rows import counted, plain_rows, ratio_rows, table
-from operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.belief.consist import By, consist_terms
+from factsweep.operators.metrics.belief.template_spread import spread_sums
+from factsweep.operators.metrics.estimates.rows import counted, plain_rows, ratio_rows, table
+from factsweep.operators.metrics.estimates.terms import pair_terms
 
 _NAME = ("relation_id", "pair_id", "subject_index")
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
-from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
-from operators.metrics.comparing.pairing import FACT, Unit
-from operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
+from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.estimates.bootstrap import (
     Estimate,
     FloatArray,
     IntArray,
@@ -18,8 +18,8 @@ from operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
-from operators.metrics.estimates.design_effect import design_effect
-from operators.seeds import generator
+from factsweep.operators.metrics.estimates.design_effect import design_effect
+from factsweep.operators.seeds import generator
 
 COMPARISON = pl.Schema(
     {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Outcome, Verdict
+from factsweep.operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Outcome, Verdict
 
 DIFFERENCES = pl.Schema(
     {

@@ -5,11 +5,11 @@ Every table here can be made relation by relation and put together (`pl.concat`)
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.metrics.comparing.paired_terms import PAIRED
-from operators.metrics.comparing.pairing import FACT, Unit
-from operators.metrics.distractors import distractors
-from operators.metrics.distractors.preference import (
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.paired_terms import PAIRED
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.distractors import distractors
+from factsweep.operators.metrics.distractors.preference import (
     AGGREGATIONS,
     Aggregation,
     knowledge,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.metrics.belief import belief
-from operators.metrics.belief.consist import By, consist_terms
-from operators.metrics.belief.coverage import template_hits
-from operators.metrics.comparing.pairing import FACT, Unit
-from operators.metrics.estimates.metric import Metric
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.belief import belief
+from factsweep.operators.metrics.belief.consist import By, consist_terms
+from factsweep.operators.metrics.belief.coverage import template_hits
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.estimates.metric import Metric
 
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
 METRICS = (*belief.METRICS, COVERAGE_ROBUST)

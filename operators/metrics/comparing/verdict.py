@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from operators.metrics.comparing.paired_terms import METRICS
-from operators.metrics.estimates.metric import higher_is_better
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
+from factsweep.operators.metrics.comparing.paired_terms import METRICS
+from factsweep.operators.metrics.estimates.metric import higher_is_better
 
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.datasets.facts import Facts
-from operators.metrics.data_set.lexical_diversity import lexicon
-from operators.metrics.data_set.semantic_diversity import semantics
-from operators.metrics.data_set.syntactic_diversity import syntax
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.metrics.data_set.lexical_diversity import lexicon
+from factsweep.operators.metrics.data_set.semantic_diversity import semantics
+from factsweep.operators.metrics.data_set.syntactic_diversity import syntax
 
 # Texts → the place of each word's head, for each text; a root is its own head.
 Parse = Callable[[Sequence[str]], Sequence[Sequence[int]]]
@@ -39,7 +39,7 @@ def diversity(
 
     Source: BELIEF, appendix B.1, Table 8.
 
-    >>> from operators.schemas import empty
+    >>> from factsweep.operators.schemas import empty
     >>> texts = ["[X] died in [Y].", "[X] died at [Y]."]
     >>> templates = pl.DataFrame({"relation_id": "P20", "text": texts})
     >>> diversity(Facts(empty("relations"), templates, empty("pairs"))).row(0)

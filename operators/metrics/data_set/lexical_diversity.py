@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from operators.metrics.data_set.pairwise import mean_distance
+from factsweep.operators.metrics.data_set.pairwise import mean_distance
 
 _WORD = re.compile(r"\[[XY]\]|\w+")
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.data_set.pairwise import mean_distance
+from factsweep.operators.metrics.data_set.pairwise import mean_distance
 
 
 def semantics(embeddings: NDArray[np.floating]) -> float | None:

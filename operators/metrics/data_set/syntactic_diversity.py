@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.errors import InputError
-from operators.metrics.data_set.pairwise import mean_distance
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.data_set.pairwise import mean_distance
 
 
 class Centrality(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from operators.metrics.distractors.configurations import of_facts
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import Row, table
-from operators.seeds import keys
+from factsweep.operators.metrics.distractors.configurations import of_facts
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.rows import Row, table
+from factsweep.operators.seeds import keys
 
 N_FOLDS = 3
 AGREEMENT = pl.Schema(

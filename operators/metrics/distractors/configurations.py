@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from operators.metrics.distractors.preference import AGGREGATIONS, Aggregation
+from factsweep.operators.metrics.distractors.preference import AGGREGATIONS, Aggregation
 
 # The most distractors, or next tokens, that are looked at.
 N_GRID = (1, 2, 5, 10, *range(20, 201, 20))

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from operators.metrics.distractors.configurations import (
+from factsweep.operators.metrics.distractors.configurations import (
     JUDGE_WIDTHS,
     N_GRID,
     VALUES,

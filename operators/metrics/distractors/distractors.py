@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from operators.metrics.distractors.preference import (
+from factsweep.operators.metrics.distractors.preference import (
     AGGREGATIONS,
     NUMBERS,
     knowledge_terms,
@@ -12,10 +12,10 @@ from operators.metrics.distractors.preference import (
     probability_terms,
     with_n,
 )
-from operators.metrics.distractors.slices import parts
-from operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import Counts, Row, counted, table
+from factsweep.operators.metrics.distractors.slices import parts
+from factsweep.operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.rows import Counts, Row, counted, table
 
 _SAYS = {
     "min": "share of clozes in which the right answer beats all of the first {n} distractors",

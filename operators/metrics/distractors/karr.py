@@ -11,11 +11,11 @@ formula. How we differ: docs/metrics.md.
 
 import polars as pl
 
-from operators.metrics.distractors.configurations import VALUES, values
-from operators.metrics.estimates.bootstrap import bootstrap_ratio
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import counted, table
-from operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.distractors.configurations import VALUES, values
+from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.rows import counted, table
+from factsweep.operators.metrics.estimates.terms import pair_terms
 
 KNOWN_ABOVE = 22
 KARR = Metric(

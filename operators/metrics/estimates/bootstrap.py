@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.seeds import generator
+from factsweep.operators.seeds import generator
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

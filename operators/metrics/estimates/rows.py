@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.metrics.estimates.bootstrap import UNDEFINED, Bootstrapped, Estimate, bootstrap_ratio
+from factsweep.operators.metrics.estimates.bootstrap import (
+    UNDEFINED,
+    Bootstrapped,
+    Estimate,
+    bootstrap_ratio,
+)
 
 ROWS = pl.Schema(
     {

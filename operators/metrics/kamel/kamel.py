@@ -6,13 +6,20 @@ from typing import NamedTuple, get_args
 
 import polars as pl
 
-from operators.datasets.kamel import DATE, is_literal
-from operators.matching.answer_set import Matching
-from operators.metrics.estimates.rows import ROWS, Row, counted_pairs
-from operators.metrics.kamel.macro import F1, F1_RELATION_MEAN, PRECISION, RECALL, Macro, macros
-from operators.metrics.kamel.most_frequent import BASELINE_F1, most_frequent_answers
-from operators.metrics.kamel.precision_recall import Labels, precision_recall
-from operators.metrics.kamel.year_error import (
+from factsweep.operators.datasets.kamel import DATE, is_literal
+from factsweep.operators.matching.answer_set import Matching
+from factsweep.operators.metrics.estimates.rows import ROWS, Row, counted_pairs
+from factsweep.operators.metrics.kamel.macro import (
+    F1,
+    F1_RELATION_MEAN,
+    PRECISION,
+    RECALL,
+    Macro,
+    macros,
+)
+from factsweep.operators.metrics.kamel.most_frequent import BASELINE_F1, most_frequent_answers
+from factsweep.operators.metrics.kamel.precision_recall import Labels, precision_recall
+from factsweep.operators.metrics.kamel.year_error import (
     YEAR_ERROR_MEAN,
     YEAR_ERROR_MEDIAN,
     year_error,

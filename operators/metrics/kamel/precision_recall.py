@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from operators.datasets.told_apart import answers_told_apart, told_apart
-from operators.matching.answer_set import Matching, answer_set
+from factsweep.operators.datasets.told_apart import answers_told_apart, told_apart
+from factsweep.operators.matching.answer_set import Matching, answer_set
 
 Labels = Literal["all", "rdf"]
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.datasets.kamel import DATE
-from operators.metrics.estimates.bootstrap import (
+from factsweep.operators.datasets.kamel import DATE
+from factsweep.operators.metrics.estimates.bootstrap import (
     UNDEFINED,
     Bootstrapped,
     FloatArray,
@@ -14,9 +14,9 @@ from operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.terms import pair_terms
-from operators.seeds import generator
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.seeds import generator
 
 _FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none
 # Three or four digits anywhere; fewer only where nothing else is said ("44 BC", not "16 May").

@@ -5,11 +5,11 @@ from typing import NamedTuple, get_args
 
 import polars as pl
 
-from operators.metrics.estimates.bootstrap import bootstrap_ratio
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.estimates.rows import ROWS, Row, counted_pairs
-from operators.metrics.estimates.terms import pair_terms
-from operators.metrics.probelm.ranking import (
+from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.estimates.rows import ROWS, Row, counted_pairs
+from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.probelm.ranking import (
     COLUMNS_OF,
     GROUP_SCORES,
     RANKING,
@@ -19,7 +19,7 @@ from operators.metrics.probelm.ranking import (
     group_scores,
     random_group_scores,
 )
-from operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 PROBELM = pl.Schema([("setting", pl.String()), *ROWS.items()])
 # The setting of what is measured over all three prompt types.

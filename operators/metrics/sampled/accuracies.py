@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.components import Components, error_variance, noise
-from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, half_width
+from factsweep.operators.metrics.sampled.components import Components, error_variance, noise
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, half_width
 
 
 class Accuracies(NamedTuple):

@@ -7,16 +7,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.matching.lemmas import contains
-from operators.metrics.belief.consist import By
-from operators.metrics.sampled.crossed import (
+from factsweep.operators.matching.lemmas import contains
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
     exactly,
 )
-from operators.metrics.sampled.means import between_facts
-from operators.metrics.sampled.shares import share_interval
+from factsweep.operators.metrics.sampled.means import between_facts
+from factsweep.operators.metrics.sampled.shares import share_interval
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
 

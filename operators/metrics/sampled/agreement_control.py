@@ -28,14 +28,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.metrics.sampled.agreement import (
+from factsweep.operators.metrics.sampled.agreement import (
     Moments,
     consist,
     n_matching,
     over_pairs,
     variance_of_share,
 )
-from operators.metrics.sampled.control import (
+from factsweep.operators.metrics.sampled.control import (
     N_FOLDS,
     Controlled,
     cross_fitted,
@@ -43,9 +43,15 @@ from operators.metrics.sampled.control import (
     of_unseen,
     whole_facts,
 )
-from operators.metrics.sampled.crossed import Crossed, FloatArray, half_width, summed, within_bounds
-from operators.metrics.sampled.means import between_facts
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.crossed import (
+    Crossed,
+    FloatArray,
+    half_width,
+    summed,
+    within_bounds,
+)
+from factsweep.operators.metrics.sampled.means import between_facts
+from factsweep.operators.seeds import generator
 
 
 class Agreed(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.crossed import FloatArray, IntArray
+from factsweep.operators.metrics.sampled.crossed import FloatArray, IntArray
 
 Number = FloatArray | IntArray | int
 

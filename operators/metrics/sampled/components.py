@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
-from operators.metrics.sampled.templates import FEW, Fits, fitted
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
+from factsweep.operators.metrics.sampled.templates import FEW, Fits, fitted
 
 APART = "the templates of some relations were not yet compared with each other"
 

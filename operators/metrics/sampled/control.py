@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from operators.metrics.sampled.crossed import (
+from factsweep.operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
@@ -39,8 +39,8 @@ from operators.metrics.sampled.crossed import (
     exactly,
     summed,
 )
-from operators.metrics.sampled.means import measured
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.means import measured
+from factsweep.operators.seeds import generator
 
 N_FOLDS = 5
 _UNSEEN = (3 / 1.96) ** 2

@@ -2,9 +2,15 @@
 
 import numpy as np
 
-from operators.metrics.sampled.components import APART, Components, compared, own_noise
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, half_width, summed
-from operators.metrics.sampled.shares import UNSEEN
+from factsweep.operators.metrics.sampled.components import APART, Components, compared, own_noise
+from factsweep.operators.metrics.sampled.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    half_width,
+    summed,
+)
+from factsweep.operators.metrics.sampled.shares import UNSEEN
 
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
 

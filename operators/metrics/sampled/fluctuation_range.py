@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from operators.metrics.sampled.accuracies import accuracies, drawn
-from operators.metrics.sampled.components import APART, compared
-from operators.metrics.sampled.crossed import (
+from factsweep.operators.metrics.sampled.accuracies import accuracies, drawn
+from factsweep.operators.metrics.sampled.components import APART, compared
+from factsweep.operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
     IntArray,
     within_bounds,
 )
-from operators.metrics.sampled.fluctuation import ALIKE, of_names, told_apart
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.fluctuation import ALIKE, of_names, told_apart
+from factsweep.operators.seeds import generator
 
 # Sets of accuracies that the sample leaves open, over each of which the draws are made.
 _N_SETS = 24

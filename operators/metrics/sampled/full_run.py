@@ -8,15 +8,15 @@ from functools import cached_property
 
 import polars as pl
 
-from operators.metrics.belief.acc_at_1 import acc_at_1
-from operators.metrics.belief.consist import consist
-from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from operators.metrics.belief.fluctuation import fluctuation
-from operators.metrics.belief.one_word_ratio import one_word_ratio
-from operators.metrics.sampled.crossed import Estimated
-from operators.metrics.sampled.simulation import counted
-from operators.metrics.sampled.table import estimates, of_full_run, scored
-from operators.sampling.choice import Relation, chosen, crossed, relation
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.consist import consist
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.sampled.crossed import Estimated
+from factsweep.operators.metrics.sampled.simulation import counted
+from factsweep.operators.metrics.sampled.table import estimates, of_full_run, scored
+from factsweep.operators.sampling.choice import Relation, chosen, crossed, relation
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.crossed import FloatArray
+from factsweep.operators.metrics.sampled.crossed import FloatArray
 
 Z = 1.959963984540054  # a 95 % interval has so many standard errors on each side
 GROWTH = np.sqrt(2)  # of the budget from look to look, at least

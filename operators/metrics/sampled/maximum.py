@@ -13,11 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.metrics.estimates.metric import Metric
-from operators.metrics.sampled.accuracies import accuracies, drawn
-from operators.metrics.sampled.beta_binomial import any_right, correlation, shape
-from operators.metrics.sampled.components import APART, compared, components, error_variance
-from operators.metrics.sampled.crossed import (
+from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.sampled.accuracies import accuracies, drawn
+from factsweep.operators.metrics.sampled.beta_binomial import any_right, correlation, shape
+from factsweep.operators.metrics.sampled.components import (
+    APART,
+    compared,
+    components,
+    error_variance,
+)
+from factsweep.operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
@@ -26,10 +31,10 @@ from operators.metrics.sampled.crossed import (
     half_width,
     within_bounds,
 )
-from operators.metrics.sampled.fluctuation import ALIKE, told_apart
-from operators.metrics.sampled.templates import Fits
-from operators.metrics.sampled.templates import fitted as effects_of
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.fluctuation import ALIKE, told_apart
+from factsweep.operators.metrics.sampled.templates import Fits
+from factsweep.operators.metrics.sampled.templates import fitted as effects_of
+from factsweep.operators.seeds import generator
 
 BoolArray = NDArray[np.bool_]
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.components import components
-from operators.metrics.sampled.crossed import (
+from factsweep.operators.metrics.sampled.components import components
+from factsweep.operators.metrics.sampled.crossed import (
     Crossed,
     Estimated,
     FloatArray,
@@ -13,8 +13,8 @@ from operators.metrics.sampled.crossed import (
     half_width,
     within_bounds,
 )
-from operators.metrics.sampled.shares import share_interval
-from operators.metrics.sampled.within import within_variance
+from factsweep.operators.metrics.sampled.shares import share_interval
+from factsweep.operators.metrics.sampled.within import within_variance
 
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 

@@ -13,9 +13,15 @@ wrong in all that it was asked may be right in the next. So there is no estimate
 
 import numpy as np
 
-from operators.metrics.sampled.beta_binomial import any_right, drawn, fitted, shape
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, IntArray, exactly
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.beta_binomial import any_right, drawn, fitted, shape
+from factsweep.operators.metrics.sampled.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    IntArray,
+    exactly,
+)
+from factsweep.operators.seeds import generator
 
 BRACKET = (
     "more prompts would show more facts right: from those seen right to what a beta-binomial "

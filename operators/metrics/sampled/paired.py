@@ -12,10 +12,10 @@ further changes in it, as with a control (`control.py`).
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.control import of_unseen
-from operators.metrics.sampled.crossed import Crossed, FloatArray, half_width
-from operators.metrics.sampled.means import measured
-from operators.metrics.sampled.table import scored
+from factsweep.operators.metrics.sampled.control import of_unseen
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, half_width
+from factsweep.operators.metrics.sampled.means import measured
+from factsweep.operators.metrics.sampled.table import scored
 
 PAIRED = pl.Schema(
     {

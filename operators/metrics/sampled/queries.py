@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.estimates.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
-from operators.metrics.estimates.terms import pair_terms
-from operators.metrics.kamel.macro import macro
-from operators.metrics.kamel.precision_recall import precision_recall
-from operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
-from operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
-from operators.metrics.sampled.crossed import Estimated, exactly
-from operators.metrics.sampled.regression import controlled_means
-from operators.metrics.sampled.stratified import MISSING, Means, means
-from operators.metrics.sampled.table import ESTIMATES
-from operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.metrics.estimates.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
+from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.kamel.macro import macro
+from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
+from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
+from factsweep.operators.metrics.sampled.crossed import Estimated, exactly
+from factsweep.operators.metrics.sampled.regression import controlled_means
+from factsweep.operators.metrics.sampled.stratified import MISSING, Means, means
+from factsweep.operators.metrics.sampled.table import ESTIMATES
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 CURVED = "the F1 of a relation is biased where few of its queries were asked"
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.control import N_FOLDS, cross_fitted
-from operators.metrics.sampled.crossed import FloatArray, summed
-from operators.metrics.sampled.stratified import By, Means, means
-from operators.seeds import generator
+from factsweep.operators.metrics.sampled.control import N_FOLDS, cross_fitted
+from factsweep.operators.metrics.sampled.crossed import FloatArray, summed
+from factsweep.operators.metrics.sampled.stratified import By, Means, means
+from factsweep.operators.seeds import generator
 
 
 def controlled_means(

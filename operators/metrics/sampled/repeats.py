@@ -25,9 +25,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray
-from operators.metrics.sampled.table import Scored, scored
-from operators.metrics.sampled.variance import SOURCES, VARIANCE, split
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.metrics.sampled.table import Scored, scored
+from factsweep.operators.metrics.sampled.variance import SOURCES, VARIANCE, split
 
 Scope = Literal["shared", "prompt"]
 # For how many prompts demonstrations are drawn at once.

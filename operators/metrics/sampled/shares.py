@@ -18,7 +18,7 @@ Where many were asked and neither is rare, this is value ± t · error.
 
 import numpy as np
 
-from operators.metrics.sampled.crossed import Estimated, within_bounds
+from factsweep.operators.metrics.sampled.crossed import Estimated, within_bounds
 
 UNSEEN = 2.0  # events
 _DIGITS = 14

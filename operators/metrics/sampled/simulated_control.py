@@ -7,10 +7,16 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.agreement_control import Agreed, controlled_consist
-from operators.metrics.sampled.control import PARTS, Control, Controlled, controlled_mean, parts
-from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray
-from operators.metrics.sampled.simulation import (
+from factsweep.operators.metrics.sampled.agreement_control import Agreed, controlled_consist
+from factsweep.operators.metrics.sampled.control import (
+    PARTS,
+    Control,
+    Controlled,
+    controlled_mean,
+    parts,
+)
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.metrics.sampled.simulation import (
     ANY,
     N_ANSWERS,
     Logits,

@@ -13,15 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from operators.metrics.sampled.agreement import consist
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, IntArray
-from operators.metrics.sampled.fluctuation import fluctuation_sd
-from operators.metrics.sampled.fluctuation_range import drawn_templates, fluctuation_range
-from operators.metrics.sampled.maximum import choice, chosen, maximum
-from operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
-from operators.metrics.sampled.oracle import oracle
-from operators.sampling.budget import allotted
-from operators.sampling.laps import square
+from factsweep.operators.metrics.sampled.agreement import consist
+from factsweep.operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, IntArray
+from factsweep.operators.metrics.sampled.fluctuation import fluctuation_sd
+from factsweep.operators.metrics.sampled.fluctuation_range import drawn_templates, fluctuation_range
+from factsweep.operators.metrics.sampled.maximum import choice, chosen, maximum
+from factsweep.operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
+from factsweep.operators.metrics.sampled.oracle import oracle
+from factsweep.operators.sampling.budget import allotted
+from factsweep.operators.sampling.laps import square
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first
 _N_DRAWS = 50_000  # of the fluctuation

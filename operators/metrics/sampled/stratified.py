@@ -8,8 +8,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.crossed import Estimated, FloatArray, half_width, within_bounds
-from operators.metrics.sampled.shares import unseen
+from factsweep.operators.metrics.sampled.crossed import (
+    Estimated,
+    FloatArray,
+    half_width,
+    within_bounds,
+)
+from factsweep.operators.metrics.sampled.shares import unseen
 
 By = Literal["relation", "query"]
 

@@ -6,20 +6,25 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.belief.consist import By
-from operators.metrics.belief.fluctuation import fluctuation
-from operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
-from operators.metrics.sampled.accuracies import accuracies
-from operators.metrics.sampled.agreement import consist, n_matching
-from operators.metrics.sampled.agreement_control import Agreed, agreed, controlled_consist
-from operators.metrics.sampled.components import compared
-from operators.metrics.sampled.control import Control, Controlled, controlled_mean, controls
-from operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly
-from operators.metrics.sampled.fluctuation import fluctuation_sd
-from operators.metrics.sampled.fluctuation_range import fluctuation_range
-from operators.metrics.sampled.maximum import chosen, maximum
-from operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
-from operators.metrics.sampled.oracle import oracle
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.estimates.bootstrap import UNDEFINED, bootstrap_ratio
+from factsweep.operators.metrics.sampled.accuracies import accuracies
+from factsweep.operators.metrics.sampled.agreement import consist, n_matching
+from factsweep.operators.metrics.sampled.agreement_control import Agreed, agreed, controlled_consist
+from factsweep.operators.metrics.sampled.components import compared
+from factsweep.operators.metrics.sampled.control import (
+    Control,
+    Controlled,
+    controlled_mean,
+    controls,
+)
+from factsweep.operators.metrics.sampled.crossed import Crossed, Estimated, FloatArray, exactly
+from factsweep.operators.metrics.sampled.fluctuation import fluctuation_sd
+from factsweep.operators.metrics.sampled.fluctuation_range import fluctuation_range
+from factsweep.operators.metrics.sampled.maximum import chosen, maximum
+from factsweep.operators.metrics.sampled.means import mean_of_facts, mean_of_prompts
+from factsweep.operators.metrics.sampled.oracle import oracle
 
 ESTIMATES = pl.Schema(
     {

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, IntArray, summed
 
 # Below this many degrees of freedom a relation's residual leans on that of all.
 FEW = 20.0

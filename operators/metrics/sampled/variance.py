@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from operators.metrics.sampled.components import Components, components, errors
-from operators.metrics.sampled.crossed import Crossed, FloatArray
-from operators.metrics.sampled.means import between_facts
+from factsweep.operators.metrics.sampled.components import Components, components, errors
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray
+from factsweep.operators.metrics.sampled.means import between_facts
 
 SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")
 

@@ -12,9 +12,9 @@ templates were not compared, their variance in all relations is subtracted in pl
 
 import numpy as np
 
-from operators.metrics.sampled.components import Components, template_level
-from operators.metrics.sampled.crossed import Crossed, FloatArray, summed
-from operators.metrics.sampled.templates import FEW
+from factsweep.operators.metrics.sampled.components import Components, template_level
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray, summed
+from factsweep.operators.metrics.sampled.templates import FEW
 
 
 def within_variance(

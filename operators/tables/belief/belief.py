@@ -2,13 +2,13 @@
 
 import polars as pl
 
-from operators.metrics.belief.acc_at_1 import ACC_AT_1
-from operators.metrics.belief.belief import METRICS
-from operators.metrics.estimates.metric import headings
-from operators.metrics.noise.flip_rate import FLIP_RATE
-from operators.tables.shared.card import card as card_of
-from operators.tables.shared.numbers import DASH, SHARE
-from operators.tables.shared.seeds import spread
+from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
+from factsweep.operators.metrics.belief.belief import METRICS
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.numbers import DASH, SHARE
+from factsweep.operators.tables.shared.seeds import spread
 
 SHOWN = (*METRICS, FLIP_RATE)
 HEADINGS = headings(SHOWN)

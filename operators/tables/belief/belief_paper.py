@@ -9,7 +9,7 @@ too. Tables 2 (Table 15 says the same), 9 (rated by hand) and those of examples
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from operators.tables.shared.paper_table import Column, Place, Table
+from factsweep.operators.tables.shared.paper_table import Column, Place, Table
 
 BERTS = ("bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-word-masking")
 ALBERTS = ("albert-base-v2", "albert-xxlarge-v2")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.series import SERIES
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.metrics.belief.consist import By
-from operators.metrics.comparing.comparison import COMPARISON, compare
-from operators.metrics.comparing.paired_terms import METRICS, paired_terms
-from operators.metrics.comparing.pairing import Shared, shared, unit_between
-from operators.metrics.estimates.metric import headings
-from operators.tables.shared.answers import Answers
-from operators.tables.shared.asking import Asking
-from operators.tables.shared.differences import interval, number, p_holm
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
+from factsweep.operators.metrics.comparing.paired_terms import METRICS, paired_terms
+from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.tables.shared.answers import Answers
+from factsweep.operators.tables.shared.asking import Asking
+from factsweep.operators.tables.shared.differences import interval, number, p_holm
 
 EFFECTS = pl.Schema(
     {

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.numbers import SHORT_SHARE
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.numbers import SHORT_SHARE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts, counts
-from operators.metrics.data_set.diversity import Encode, Parse, diversity
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
+from factsweep.operators.schemas import empty
 
 
 def sizes(

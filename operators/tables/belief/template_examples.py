@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.tables.shared.relations import named
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.tables.shared.relations import named
 
 
 def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:

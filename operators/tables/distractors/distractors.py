@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.metrics.distractors.baselines import METRICS as BASELINES
-from operators.metrics.distractors.distractors import METRICS
-from operators.metrics.distractors.karr import METRICS as KARR
-from operators.metrics.estimates.metric import headings
-from operators.tables.shared.card import card as card_of
-from operators.tables.shared.numbers import DASH, decimal, in_percent
-from operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
+from factsweep.operators.metrics.distractors.distractors import METRICS
+from factsweep.operators.metrics.distractors.karr import METRICS as KARR
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.numbers import DASH, decimal, in_percent
+from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 
 NAMES = ("model", "benchmark", "setting", "variant")
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))

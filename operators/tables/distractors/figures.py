@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from operators.metrics.distractors.extrapolation import Line, log_linear
-from operators.tables.distractors.distractors import MEASURES, NAMES
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.numbers import DASH, PARAMETERS, decimal
-from operators.tables.shared.series import SERIES
+from factsweep.operators.metrics.distractors.extrapolation import Line, log_linear
+from factsweep.operators.tables.distractors.distractors import MEASURES, NAMES
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
+from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

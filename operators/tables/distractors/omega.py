@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts, Slice
-from operators.datasets.single_objects import sliced
-from operators.knowledge_base.omega import counted
-from operators.prompts.clozes import answers
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.knowledge_base.omega import counted
+from factsweep.operators.prompts.clozes import answers
 
 _SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 _PLACE = ("benchmark", "setting", "slice")
 _NO_FILTER = "none"

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import shown
-from operators.metrics.estimates.metric import headings
-from operators.metrics.kamel.kamel import METRICS
-from operators.metrics.kamel.macro import F1, PRECISION, RECALL
-from operators.metrics.noise.flip_rate import FLIP_RATE
-from operators.tables.shared.card import card as card_of
-from operators.tables.shared.numbers import DASH, decimal, percent
-from operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import shown
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.kamel.kamel import METRICS
+from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
+from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
+from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 
 _NAMES = ("model", "benchmark", "setting", "variant")
 SHOWN = (*METRICS, FLIP_RATE)

@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import split_sizes
-from operators.datasets.told_apart import told_apart
-from operators.tables.shared.numbers import decimal
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import split_sizes
+from factsweep.operators.datasets.told_apart import told_apart
+from factsweep.operators.tables.shared.numbers import decimal
 
 _HEADINGS = {
     "split": "Split",

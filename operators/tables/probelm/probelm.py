@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.metrics.estimates.metric import headings
-from operators.metrics.probelm.correlation import correlations
-from operators.metrics.probelm.probelm import ALL_TYPES, METRICS
-from operators.prompts.plausibility import PROMPT_TYPES
-from operators.tables.shared.card import card as card_of
-from operators.tables.shared.numbers import DASH, in_percent
-from operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.probelm.correlation import correlations
+from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.numbers import DASH, in_percent
+from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 
 SEEN = "†"
 RANDOM = "random order"

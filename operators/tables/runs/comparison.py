@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from operators.metrics.belief.knowledge_state import STATES
-from operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from operators.metrics.comparing.paired_terms import METRICS
-from operators.metrics.estimates.metric import headings
-from operators.tables.shared.canvas import canvas
-from operators.tables.shared.differences import interval, number, p_holm
-from operators.tables.shared.numbers import COUNT, decimal
-from operators.tables.shared.relations import label_of, named
-from operators.tables.shared.series import SERIES
+from factsweep.operators.metrics.belief.knowledge_state import STATES
+from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
+from factsweep.operators.metrics.comparing.paired_terms import METRICS
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.differences import interval, number, p_holm
+from factsweep.operators.tables.shared.numbers import COUNT, decimal
+from factsweep.operators.tables.shared.relations import label_of, named
+from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
+from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 
 _PERCENT = percent(1)
 _SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")

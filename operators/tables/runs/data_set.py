@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from operators.datasets.facts import Facts, counts
-from operators.tables.belief.belief_paper import TABLES
-from operators.tables.belief.printed_names import NAMES
-from operators.tables.shared.numbers import of_metric
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.tables.belief.belief_paper import TABLES
+from factsweep.operators.tables.belief.printed_names import NAMES
+from factsweep.operators.tables.shared.numbers import of_metric
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")

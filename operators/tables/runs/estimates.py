@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from operators.metrics.belief.belief import METRICS as BELIEF
-from operators.metrics.estimates.metric import headings
-from operators.metrics.kamel.kamel import METRICS as KAMEL
-from operators.metrics.probelm.probelm import METRICS as PROBELM
-from operators.metrics.sampled.maximum import TEMPLATE_CHOSEN
-from operators.metrics.sampled.variance import advice
-from operators.tables.formats.markdown import markdown
-from operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
+from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
+from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
+from factsweep.operators.metrics.probelm.probelm import METRICS as PROBELM
+from factsweep.operators.metrics.sampled.maximum import TEMPLATE_CHOSEN
+from factsweep.operators.metrics.sampled.variance import advice
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 
 _HEADINGS = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
 _PERCENT = percent(2)

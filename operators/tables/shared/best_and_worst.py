@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from operators.tables.shared.numbers import percent
-from operators.tables.shared.relations import named
+from factsweep.operators.tables.shared.numbers import percent
+from factsweep.operators.tables.shared.relations import named
 
 _PERCENT = percent(0)
 

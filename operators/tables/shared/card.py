@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from operators.tables.shared.numbers import Number
-from operators.tables.shared.seeds import spread
+from factsweep.operators.tables.shared.numbers import Number
+from factsweep.operators.tables.shared.seeds import spread
 
 
 def card(

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.numbers import SHARE
 
 
 def number(name: str, *, signed: bool = False) -> pl.Expr:

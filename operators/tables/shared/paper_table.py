@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.errors import InputError
-from operators.tables.shared.numbers import DASH, of_metric
-from operators.tables.shared.published import PLACE
+from factsweep.operators.errors import InputError
+from factsweep.operators.tables.shared.numbers import DASH, of_metric
+from factsweep.operators.tables.shared.published import PLACE
 
 Place = Mapping[str, str | None]
 

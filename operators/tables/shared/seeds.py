@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from operators.tables.shared.numbers import Number
+from factsweep.operators.tables.shared.numbers import Number
 
 _NAMES = ("model", "benchmark", "setting", "variant")
 
@@ -15,7 +15,7 @@ def has_seeds(metrics: pl.DataFrame) -> bool:
 def spread(metrics: pl.DataFrame, number: Number) -> pl.Expr:
     """Behind a mean over seeds, their standard deviation and number; nothing behind other numbers.
 
-    >>> from operators.tables.shared.numbers import SHARE
+    >>> from factsweep.operators.tables.shared.numbers import SHARE
     >>> counts = {"n_seeds": [3, 1, 1], "n_asked": [3, 3, 1]}
     >>> metrics = pl.DataFrame({"sd": [0.0123, None, None], **counts})
     >>> metrics.select(spread(metrics, SHARE)).to_series().to_list()

@@ -12,9 +12,9 @@ from typing import IO, Any
 
 import polars as pl
 
-from operators.construction.paraphrase import Ask, Paraphrased, as_table, paraphrased
-from operators.errors import InputError
-from pipeline.machine.meter import Meter
+from factsweep.operators.construction.paraphrase import Ask, Paraphrased, as_table, paraphrased
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.machine.meter import Meter
 
 _FIELDS = ("model", "prompt", "text")
 

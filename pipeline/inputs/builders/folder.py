@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import yaml
 
-from operators.errors import InputError
-from pipeline.inputs import digests
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs import digests
 
 _TYPES = {
     pl.String(): "str",

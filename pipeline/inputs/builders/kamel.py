@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from operators.construction import kamel
-from operators.construction.kamel import Sizes
-from operators.datasets.kamel import files_from_facts, questions_of
-from pipeline.inputs.builders.folder import check_new, left_out, publish
-from pipeline.inputs.builders.sources import content, rows
+from factsweep.operators.construction import kamel
+from factsweep.operators.construction.kamel import Sizes
+from factsweep.operators.datasets.kamel import files_from_facts, questions_of
+from factsweep.pipeline.inputs.builders.folder import check_new, left_out, publish
+from factsweep.pipeline.inputs.builders.sources import content, rows
 
 
 def build_kamel(

@@ -25,17 +25,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from operators.construction import wikidata
-from operators.construction.wikidata_dump import read
-from operators.datasets.entities import from_names, knowledge_base
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from operators.schemas import empty
-from pipeline.inputs import catalog
-from pipeline.inputs.builders.folder import check_new
-from pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
-from pipeline.inputs.files import unreadable
-from pipeline.machine.meter import Meter
+from factsweep.operators.construction import wikidata
+from factsweep.operators.construction.wikidata_dump import read
+from factsweep.operators.datasets.entities import from_names, knowledge_base
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.builders.folder import check_new
+from factsweep.pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
+from factsweep.pipeline.inputs.files import unreadable
+from factsweep.pipeline.machine.meter import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
 _UNLABELLED = "factsweep.unlabelled"

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import polars as pl
 
-from operators.construction import myriadlama
-from operators.construction.myriadlama import FACTS, Built
-from operators.construction.paraphrase import MANUAL
-from operators.construction.review import review_sheet, reviewed
-from operators.construction.wikidata import Filter
-from operators.datasets.readers import READERS
-from operators.errors import InputError
-from pipeline.inputs.builders.asking import Model, asked
-from pipeline.inputs.builders.folder import check_new, entry, left_out, publish
-from pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
+from factsweep.operators.construction import myriadlama
+from factsweep.operators.construction.myriadlama import FACTS, Built
+from factsweep.operators.construction.paraphrase import MANUAL
+from factsweep.operators.construction.review import review_sheet, reviewed
+from factsweep.operators.construction.wikidata import Filter
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs.builders.asking import Model, asked
+from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
 
 _SHEET = "review.csv"
 

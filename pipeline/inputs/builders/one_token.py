@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 
 def one_token(model: str) -> Callable[[str], bool]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from operators.construction import probelm
-from operators.construction.probelm import TRIPLES, Relation
-from operators.datasets.probelm import (
+from factsweep.operators.construction import probelm
+from factsweep.operators.construction.probelm import TRIPLES, Relation
+from factsweep.operators.datasets.probelm import (
     PROMPTS,
     ROWS,
     Prompt,
@@ -17,9 +17,9 @@ from operators.datasets.probelm import (
     file_of_rows,
     groups_from_files,
 )
-from operators.errors import InputError
-from pipeline.inputs.builders.folder import check_new, entry, left_out, publish
-from pipeline.inputs.builders.sources import labels, rows, table
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.inputs.builders.sources import labels, rows, table
 
 _RELATIONS = pl.Schema(
     dict.fromkeys(("relation_id", "relation", "statement", "question", "asked"), pl.String())

@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 import polars as pl
 
-from operators.construction import wikidata
-from operators.construction.kamel import LABELS, TRIPLES
-from operators.construction.wikidata import Chunk, Filter
-from operators.errors import InputError
-from pipeline.inputs.files import scan, text, unreadable
-from pipeline.machine.meter import Meter
+from factsweep.operators.construction import wikidata
+from factsweep.operators.construction.kamel import LABELS, TRIPLES
+from factsweep.operators.construction.wikidata import Chunk, Filter
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs.files import scan, text, unreadable
+from factsweep.pipeline.machine.meter import Meter
 
 _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from operators.construction.kamel import (
+from factsweep.operators.construction.kamel import (
     LABELS,
     TRIPLES,
     Built,
@@ -12,8 +12,8 @@ from operators.construction.kamel import (
     named_in,
     split_by_seed,
 )
-from operators.datasets.kamel import DATE, NUMBER, facts_from_files, files_from_facts
-from operators.errors import InputError
+from factsweep.operators.datasets.kamel import DATE, NUMBER, facts_from_files, files_from_facts
+from factsweep.operators.errors import InputError
 
 SIZES = Sizes(train=2, dev=1, test=1)
 QUESTIONS = {"P1": "What has [S]?", "P2": "When was [S] born?"}

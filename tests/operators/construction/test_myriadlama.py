@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.construction.kamel import LABELS
-from operators.construction.myriadlama import FACTS, Built, build, missing
-from operators.construction.paraphrase import MANUAL, PARAPHRASES
-from operators.datasets.facts import counts
-from operators.datasets.myriadlama import facts_from_rows
-from operators.errors import InputError
+from factsweep.operators.construction.kamel import LABELS
+from factsweep.operators.construction.myriadlama import FACTS, Built, build, missing
+from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
+from factsweep.operators.datasets.facts import counts
+from factsweep.operators.datasets.myriadlama import facts_from_rows
+from factsweep.operators.errors import InputError
 
 NAMES = {
     "S1": ["John Lennon", "Lennon"],

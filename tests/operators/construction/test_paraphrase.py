@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.construction.paraphrase import (
+from factsweep.operators.construction.paraphrase import (
     MANUAL,
     Paraphrased,
     as_table,

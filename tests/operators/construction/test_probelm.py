@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.construction.probelm import (
+from factsweep.operators.construction.probelm import (
     LABELS,
     SUBCLASS_OF,
     TRIPLES,
@@ -18,14 +18,14 @@ from operators.construction.probelm import (
     frequencies,
     is_paraphrase,
 )
-from operators.datasets.probelm import (
+from factsweep.operators.datasets.probelm import (
     Prompt,
     candidates,
     facts_from_files,
     file_of_prompts,
     file_of_rows,
 )
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 EATS = Prompt("eats", "<subject> eats <object>.", "What? <subject> <object>.", "object")
 HUNTS = Prompt("hunts", "<subject> hunts <object>.", "Who? <object> <subject>.", "subject")

@@ -5,9 +5,9 @@ import io
 import polars as pl
 import pytest
 
-from operators.construction.paraphrase import MANUAL, PARAPHRASES
-from operators.construction.review import SHEET, review_sheet, reviewed
-from operators.errors import InputError
+from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
+from factsweep.operators.construction.review import SHEET, review_sheet, reviewed
+from factsweep.operators.errors import InputError
 
 DIED = "[X] died in [Y]."
 OTHER = "Where did [X] die? [Y]."

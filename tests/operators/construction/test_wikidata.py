@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.construction.kamel import LABELS, TRIPLES, Sizes, build
-from operators.construction.wikidata import Chunk, Filter, read
-from operators.datasets.kamel import DATE, NUMBER
-from operators.errors import InputError
+from factsweep.operators.construction.kamel import LABELS, TRIPLES, Sizes, build
+from factsweep.operators.construction.wikidata import Chunk, Filter, read
+from factsweep.operators.datasets.kamel import DATE, NUMBER
+from factsweep.operators.errors import InputError
 
 TAKE = Filter(("en", "mul"), ("P36", "P571"))
 

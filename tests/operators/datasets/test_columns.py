@@ -5,10 +5,10 @@ import json
 import polars as pl
 import pytest
 
-from operators.datasets import kamel, probelm
-from operators.datasets.columns import guessed
-from operators.datasets.myriadlama import COLUMNS, facts_from_rows
-from operators.errors import InputError
+from factsweep.operators.datasets import kamel, probelm
+from factsweep.operators.datasets.columns import guessed
+from factsweep.operators.datasets.myriadlama import COLUMNS, facts_from_rows
+from factsweep.operators.errors import InputError
 
 OTHER_NAMES = {
     "rel_uri": "predicate",

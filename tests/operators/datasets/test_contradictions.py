@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from operators.datasets.contradictions import DONE, sentences
-from operators.datasets.facts import Facts
-from operators.datasets.myriadlama import rows_from_facts
-from operators.datasets.readers import READERS
+from factsweep.operators.datasets.contradictions import DONE, sentences
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.myriadlama import rows_from_facts
+from factsweep.operators.datasets.readers import READERS
 
 
 def counted(reader: str, content: object) -> Mapping[str, int]:

@@ -3,11 +3,11 @@
 import polars as pl
 import pytest
 
-from operators.datasets.distractors import counts, facts_from_tables, figures
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.knowledge_base.omega import counted
-from operators.prompts.clozes import answers
+from factsweep.operators.datasets.distractors import counts, facts_from_tables, figures
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.omega import counted
+from factsweep.operators.prompts.clozes import answers
 
 FACTS = pl.DataFrame(
     {

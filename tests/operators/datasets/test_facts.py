@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts, Slice, checked, counts, sliced
-from operators.errors import InputError
+from factsweep.operators.datasets.facts import Facts, Slice, checked, counts, sliced
+from factsweep.operators.errors import InputError
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
 SOLID = {"P1": (["[X] lies in [Y]."], {"Q1": (["A", "B"], [["x"]]), "Q2": (["C"], [["y", "z"]])})}

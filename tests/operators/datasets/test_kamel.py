@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts, Slice
-from operators.datasets.kamel import (
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.kamel import (
     DATE,
     counts,
     facts_from_files,
@@ -18,8 +18,8 @@ from operators.datasets.kamel import (
     sliced,
     split_sizes,
 )
-from operators.datasets.told_apart import told_apart
-from operators.errors import InputError
+from factsweep.operators.datasets.told_apart import told_apart
+from factsweep.operators.errors import InputError
 
 QUESTIONS = "P36, What is the capital of [S]?\nP530,Who has ties with [S]?\n"
 TRAIN = {"index": [1, 2], "sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 import yaml
 
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import DATE, NUMBER, counts, facts_from_files, is_literal
-from operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
-from operators.prompts.few_shot import FewShot, expand
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import DATE, NUMBER, counts, facts_from_files, is_literal
+from factsweep.operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
+from factsweep.operators.prompts.few_shot import FewShot, expand
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"
 FOLDER = CATALOG / "mini/kamel-mini"

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.datasets.facts import Facts, counts
-from operators.datasets.myriadlama import contradictions, facts_from_rows, rows_from_facts
-from operators.errors import InputError
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.datasets.myriadlama import contradictions, facts_from_rows, rows_from_facts
+from factsweep.operators.errors import InputError
 
 PAIR = ("rel_uri", "sub_uri")
 COLUMNS = pl.exclude("uuid")

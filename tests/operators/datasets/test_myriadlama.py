@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.datasets.myriadlama import facts_from_rows, rows_from_facts
-from operators.errors import InputError
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
+from factsweep.operators.errors import InputError
 
 NAMES = pl.List(pl.String)
 SCHEMA = {

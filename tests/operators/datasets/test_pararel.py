@@ -8,11 +8,11 @@ from statistics import mean
 
 import pytest
 
-from operators.datasets.facts import Facts, counts
-from operators.datasets.pararel import facts_from_files, templates_from_files
-from operators.errors import InputError
-from operators.metrics.data_set import lexical_diversity
-from operators.metrics.data_set.diversity import diversity
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.datasets.pararel import facts_from_files, templates_from_files
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.data_set import lexical_diversity
+from factsweep.operators.metrics.data_set.diversity import diversity
 
 SLOT = re.compile(r"\[[XY]\]")
 

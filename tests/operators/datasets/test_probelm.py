@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.probelm import (
+from factsweep.operators.datasets.probelm import (
     COPY,
     DROPPED,
     DUPLICATE,
@@ -19,7 +19,7 @@ from operators.datasets.probelm import (
     file_of_rows,
     groups_from_files,
 )
-from operators.errors import InputError
+from factsweep.operators.errors import InputError
 
 PROMPTS = (
     "uses, <subject> uses <object>., Question: What uses <subject>? Answer: <object>., <object>"

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 import yaml
 
-from operators.datasets.probelm import Groups, candidates, counts, groups_from_files
-from operators.metrics.probelm.probelm import probelm
-from operators.prompts.plausibility import PROMPT_TYPES, items
+from factsweep.operators.datasets.probelm import Groups, candidates, counts, groups_from_files
+from factsweep.operators.metrics.probelm.probelm import probelm
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES, items
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"
 FOLDER = CATALOG / "mini/probelm-mini"

@@ -6,11 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Slice
-from operators.datasets.sentences import counts, n_verbalised, probed, verbalised
-from operators.datasets.single_objects import sliced
-from operators.errors import InputError
-from operators.prompts.clozes import clozes
+from factsweep.operators.datasets.facts import Slice
+from factsweep.operators.datasets.sentences import counts, n_verbalised, probed, verbalised
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.clozes import clozes
 
 
 def asked(element: str, sentence: str, gold: str, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from operators.engines.bert_score import BertScore
-from operators.errors import InputError
+from factsweep.operators.engines.bert_score import BertScore
+from factsweep.operators.errors import InputError
 
 
 def naive(bert: Path, reference: str, text: str) -> float:

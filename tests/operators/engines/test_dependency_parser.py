@@ -7,8 +7,8 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from operators.engines.dependency_parser import DependencyParser, heads
-from operators.errors import InputError
+from factsweep.operators.engines.dependency_parser import DependencyParser, heads
+from factsweep.operators.errors import InputError
 
 # Word, place of its head, relation.
 TREES = [

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from operators.engines.endpoint import EndpointEngine
-from operators.engines.kind import Endpoint, Start
-from operators.engines.preference import PreferRequest
-from operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
-from operators.errors import InputError
-from operators.prompts.label_trie import Name, Trie
+from factsweep.operators.engines.endpoint import EndpointEngine
+from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.preference import PreferRequest
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.label_trie import Name, Trie
 from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
 
 KEY = "sk-of-the-endpoint-4711"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from operators.engines.protocol import Answer, Refused, Sampling
+from factsweep.operators.engines.protocol import Answer, Refused, Sampling
 from tests.chat_server import CUT, HANG_UP, Said
 from tests.operators.engines.test_endpoint import Says, asked, body, error, prompt_of, well
 

@@ -1,10 +1,10 @@
 """The fake engine: the same answers in any order."""
 
-from operators.engines.fake import FakeEngine
-from operators.engines.masked_lm import MaskedRequest
-from operators.engines.preference import BeamsRequest, PreferRequest
-from operators.engines.protocol import Request, Sampling, ScoreRequest
-from operators.prompts.label_trie import Name, Trie
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.masked_lm import MaskedRequest
+from factsweep.operators.engines.preference import BeamsRequest, PreferRequest
+from factsweep.operators.engines.protocol import Request, Sampling, ScoreRequest
+from factsweep.operators.prompts.label_trie import Name, Trie
 
 TRIE = Trie.of((Name(f"Q{i}", f"{i}"), (i, i % 3)) for i in range(9))
 SAMPLING = Sampling(max_tokens=5, stop=("\n",), n=25, temperature=1.0)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from operators.engines.judge import Judge
-from operators.engines.openai_chat import OpenAIChat
-from operators.errors import InputError
-from operators.prompts.judge import judge_prompt, verdict
+from factsweep.operators.engines.judge import Judge
+from factsweep.operators.engines.openai_chat import OpenAIChat
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.judge import judge_prompt, verdict
 from tests.chat_server import HANG_UP, ChatServer, completion, serving
 
 KEY = "sk-secret-0815"

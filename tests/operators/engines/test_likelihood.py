@@ -11,15 +11,15 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.probelm import facts_from_files
-from operators.engines import likelihood
-from operators.engines.likelihood import Likelihood
-from operators.engines.protocol import Scored, ScoreRequest
-from operators.engines.score_requests import score_requests
-from operators.prompts.plausibility import PROMPT_TYPES
-from operators.prompts.plausibility import items as items_of
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.operators.datasets.probelm import facts_from_files
+from factsweep.operators.engines import likelihood
+from factsweep.operators.engines.likelihood import Likelihood
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.plausibility import items as items_of
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 
 MINI = Path(__file__).parents[3] / "data_catalog/mini/probelm-mini"
 # Of a sum of log-probabilities in float32.

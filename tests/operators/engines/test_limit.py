@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from operators.engines.limit import Limit
+from factsweep.operators.engines.limit import Limit
 
 Serves = Callable[[int], float]  # how long a request takes with so many at once
 

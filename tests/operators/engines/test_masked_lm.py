@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AlbertConfig, AlbertForMaskedLM, FillMaskPipeline
 
-from operators.datasets.facts import Facts
-from operators.engines import masked_lm
-from operators.engines.batches import bounded
-from operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
-from operators.matching.masked import matched
-from operators.prompts.candidates import candidates, label_tokens
-from operators.prompts.masked import Masked, encode, expand
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines import masked_lm
+from factsweep.operators.engines.batches import bounded
+from factsweep.operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.matching.masked import matched
+from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.operators.prompts.masked import Masked, encode, expand
 
 CANDIDATES = [11, 7, 300, 7]
 

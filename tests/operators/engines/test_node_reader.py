@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import seeds
-from operators.engines.node_reader import Asked, preferences
-from operators.engines.preference import PreferRequest, Read, Search, log_sum, preferred
-from operators.prompts.label_trie import Name, Trie
+from factsweep.operators import seeds
+from factsweep.operators.engines.node_reader import Asked, preferences
+from factsweep.operators.engines.preference import PreferRequest, Read, Search, log_sum, preferred
+from factsweep.operators.prompts.label_trie import Name, Trie
 
 ENDING = (1, 2)
 TOKEN = st.integers(3, 6)

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.construction.paraphrase import MANUAL, paraphrased
-from operators.engines.openai_chat import OpenAIChat
-from operators.errors import InputError
+from factsweep.operators.construction.paraphrase import MANUAL, paraphrased
+from factsweep.operators.engines.openai_chat import OpenAIChat
+from factsweep.operators.errors import InputError
 from tests.chat_server import ChatServer, completion, serving
 
 KEY = "sk-secret-4711"

@@ -11,9 +11,9 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.engines import preference, trie_readers
-from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.preference import (
+from factsweep.operators.engines import preference, trie_readers
+from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines.preference import (
     BeamsRequest,
     Plausible,
     Preferred,
@@ -21,8 +21,8 @@ from operators.engines.preference import (
     log_sum,
     preferred,
 )
-from operators.engines.trie_readers import PathReader, TreeReader, reads_trees
-from operators.prompts.label_trie import Name, Path, Trie
+from factsweep.operators.engines.trie_readers import PathReader, TreeReader, reads_trees
+from factsweep.operators.prompts.label_trie import Name, Path, Trie
 
 N_VOCABULARY = 12
 ENDING = (0, 5)

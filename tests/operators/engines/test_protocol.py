@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
 
 LOGPROBS = st.lists(st.floats(-50, 0), max_size=8)
 

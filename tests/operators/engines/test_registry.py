@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.engines import ENGINES, vllm
-from operators.engines.kind import NOT_INSTALLED, Start, installed
+from factsweep.operators.engines import ENGINES, vllm
+from factsweep.operators.engines.kind import NOT_INSTALLED, Start, installed
 
 METHODS = {
     "generate": "answers",

@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines.score_requests import score_requests
-from operators.errors import InputError
-from operators.prompts.plausibility import ITEMS
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.plausibility import ITEMS
 
 ENTITIES = ["Spain", "Trinidad and Tobago", "Åland🙂"]
 

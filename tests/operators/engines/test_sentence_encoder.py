@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from operators.engines.sentence_encoder import Recipe, SentenceEncoder
-from operators.errors import InputError
+from factsweep.operators.engines.sentence_encoder import Recipe, SentenceEncoder
+from factsweep.operators.errors import InputError
 from tests.tiny_models import WORDS
 
 TEXTS = ["x died in y", "x", "Y is the town in which x died", "died died died"]

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from operators.engines.protocol import Answer, Request, Sampling
-from operators.engines.vllm import VllmEngine
-from operators.prompts.tokens import encode
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.operators.engines.protocol import Answer, Request, Sampling
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.preference import BeamsRequest, Plausible, PreferRequest
-from operators.engines.vllm import VllmEngine
-from operators.prompts.endings import ending_tokens
-from operators.prompts.label_trie import Labels, Name
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines.preference import BeamsRequest, Plausible, PreferRequest
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.label_trie import Labels, Name
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.datasets.probelm import facts_from_files
-from operators.engines.likelihood import Likelihood
-from operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
-from operators.engines.score_requests import score_requests
-from operators.engines.vllm import VllmEngine
-from operators.prompts.plausibility import PROMPT_TYPES
-from operators.prompts.plausibility import items as items_of
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.probelm import facts_from_files
+from factsweep.operators.engines.likelihood import Likelihood
+from factsweep.operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.plausibility import items as items_of
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
 
 pytestmark = pytest.mark.engine
 

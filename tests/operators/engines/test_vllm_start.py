@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.engines import vllm
-from operators.engines.kind import Start
+from factsweep.operators.engines import vllm
+from factsweep.operators.engines.kind import Start
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 

@@ -6,11 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.entities import knowledge_base
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from operators.schemas import empty
+from factsweep.operators.datasets.entities import knowledge_base
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from factsweep.operators.schemas import empty
 
 ENTITIES = pl.DataFrame(
     {"entity_id": ["Q1", "Q2"], "labels": [["a", "b"], ["c"]], "types": [["t"], []]}

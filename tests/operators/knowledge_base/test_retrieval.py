@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from operators import seeds
-from operators.knowledge_base.features import vectors
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import counted, kinds
-from operators.knowledge_base.retrieval import Retrieved, retrieved
-from operators.schemas import empty
+from factsweep.operators import seeds
+from factsweep.operators.knowledge_base.features import vectors
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import counted, kinds
+from factsweep.operators.knowledge_base.retrieval import Retrieved, retrieved
+from factsweep.operators.schemas import empty
 
 LABELS = [
     "Straße",

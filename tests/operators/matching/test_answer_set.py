@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from operators.matching.answer_set import Matching, answer_set
+from factsweep.operators.matching.answer_set import Matching, answer_set
 
 
 def found(text: str | None, matching: Matching = "strict") -> list[str] | None:

@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.matching.given_preferences import given_preferences
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.given_preferences import given_preferences
 
 
 def given(logprobs: dict[str, float], **more: Any) -> pl.DataFrame:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.matching.lemmas import contains, correct, key, key_length, matches
+from factsweep.operators.matching.lemmas import contains, correct, key, key_length, matches
 
 Lemmas = list[str]
 

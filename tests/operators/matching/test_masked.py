@@ -4,8 +4,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.matching.masked import REASON, label_probabilities, matched
-from operators.schemas import conform
+from factsweep.operators.matching.masked import REASON, label_probabilities, matched
+from factsweep.operators.schemas import conform
 
 TOKENS = {1: "rome", 2: "##s", 3: "▁oslo"}
 NO_LABELS = pl.DataFrame(

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.matching.normalise import Normaliser
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.normalise import Normaliser
 
 
 @pytest.fixture(scope="module")

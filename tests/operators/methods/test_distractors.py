@@ -5,14 +5,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.datasets.sentences import VERBALISED
-from operators.errors import InputError
-from operators.methods import distractors
-from operators.methods.distractors import METHOD, Options
-from operators.methods.method import Evidence, Result
-from operators.prompts.clozes import Distractors
-from operators.schemas import conform, empty
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.sentences import VERBALISED
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import distractors
+from factsweep.operators.methods.distractors import METHOD, Options
+from factsweep.operators.methods.method import Evidence, Result
+from factsweep.operators.prompts.clozes import Distractors
+from factsweep.operators.schemas import conform, empty
 
 FACTS = "tuvwxy"
 OPTIONS = Options(n_rounds=10, encoder=None, judge_url=None, judge_model=None)

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.pages.fact_browser import EXAMPLES, Asked, Encoded, encoded, limits
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.pages.fact_browser import EXAMPLES, Asked, Encoded, encoded, limits
+from factsweep.operators.schemas import empty
 
 FULL_SIZE = {"relations": 41, "pairs": 34_000, "settings": 2}
 

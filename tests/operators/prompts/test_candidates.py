@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from operators.datasets.facts import Facts
-from operators.prompts.candidates import candidates, count_left_out, label_tokens
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
 
 
 def reads(backend: Tokenizer) -> Any:

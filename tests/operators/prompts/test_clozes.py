@@ -6,14 +6,14 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts, Slice
-from operators.datasets.single_objects import sliced
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase
-from operators.knowledge_base.omega import counted
-from operators.prompts.clozes import Distractors, Retrieval, answers, clozes, expand
-from operators.prompts.expansion import Expansion, with_text
-from operators.schemas import SCHEMAS, conform
+from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.knowledge_base.omega import counted
+from factsweep.operators.prompts.clozes import Distractors, Retrieval, answers, clozes, expand
+from factsweep.operators.prompts.expansion import Expansion, with_text
+from factsweep.operators.schemas import SCHEMAS, conform
 
 ALL = Slice()
 OWN: tuple[Retrieval, ...] = ("random", "semantic", "temporal")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from operators import seeds
-from operators.datasets.facts import Facts
-from operators.prompts import demonstrations
-from operators.prompts.expansion import expand
-from operators.prompts.setting import Setting
+from factsweep.operators import seeds
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.prompts import demonstrations
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.setting import Setting
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
 CONTEXTS = ("random", "relation", "template")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from operators.errors import InputError
-from operators.prompts.endings import ending_tokens
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.endings import ending_tokens
 
 
 def test_eos_is_one_token(tokenizer: Any) -> None:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts.expansion import expand
-from operators.prompts.setting import Setting
-from operators.schemas import SCHEMAS, conform
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.schemas import SCHEMAS, conform
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
 ZERO_SHOT = Setting("zero-shot", 0)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.datasets.kamel import facts_from_rows
-from operators.errors import InputError
-from operators.prompts.few_shot import STOP, FewShot, expand
-from operators.schemas import SCHEMAS, conform
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import facts_from_rows
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.few_shot import STOP, FewShot, expand
+from factsweep.operators.schemas import SCHEMAS, conform
 
 SPEAKERS = {
     "Barack Obama": ["English", "Indonesian"],

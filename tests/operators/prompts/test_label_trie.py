@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from operators.errors import InputError
-from operators.prompts.label_trie import Behind, Labels, Name, Trie, cuts_at_blanks
-from operators.prompts.tokens import encode
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.label_trie import Behind, Labels, Name, Trie, cuts_at_blanks
+from factsweep.operators.prompts.tokens import encode
 
 WORDS = [
     "Paris",

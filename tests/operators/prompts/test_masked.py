@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts import expansion
-from operators.prompts.masked import Masked, content_free, encode, expand
-from operators.prompts.setting import Setting
-from operators.schemas import conform
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import expansion
+from factsweep.operators.prompts.masked import Masked, content_free, encode, expand
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.schemas import conform
 
 MakeFacts = Callable[..., Facts]
 ALL = Masked()

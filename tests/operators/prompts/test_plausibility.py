@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.datasets.probelm import candidates, facts_from_files, with_candidates
-from operators.errors import InputError
-from operators.prompts.plausibility import (
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.probelm import candidates, facts_from_files, with_candidates
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.plausibility import (
     ITEMS,
     PROMPT_TYPES,
     PromptType,
@@ -19,7 +19,7 @@ from operators.prompts.plausibility import (
     entity_tokens,
     items,
 )
-from operators.schemas import empty
+from factsweep.operators.schemas import empty
 
 TEMPLATES = {
     "cit": ("[X] has citizenship of [Y].", "Question: What is [X]? Answer: [Y]."),

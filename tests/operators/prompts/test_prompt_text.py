@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.prompts import demonstrations
-from operators.prompts.demonstrations import Draw
-from operators.prompts.expansion import expand
-from operators.prompts.setting import Setting, query
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.prompts import demonstrations
+from factsweep.operators.prompts.demonstrations import Draw
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.setting import Setting, query
 
 ZERO_SHOT = """\
 Predict the [MASK] in each sentence in one word.

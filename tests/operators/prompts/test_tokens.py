@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from operators.errors import InputError
-from operators.prompts.tokens import encode, too_long, visible, wants_bos
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.tokens import encode, too_long, visible, wants_bos
 
 VOCABULARY = {"<unk>": 0, "<s>": 1, "a": 2, "b": 3, "ab": 4}
 TEXTS = st.lists(st.text(st.sampled_from("ab é東\n🎸"), max_size=20), max_size=6)

@@ -5,14 +5,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.errors import InputError
-from operators.prompts import few_shot
-from operators.prompts.expansion import expand
-from operators.prompts.few_shot import FewShot
-from operators.prompts.setting import Setting
-from operators.prompts.tokens import encode
-from operators.prompts.turns import turns
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import few_shot
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.few_shot import FewShot
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.turns import turns
 from tests.operators.prompts.test_few_shot import facts
 from tests.operators.prompts.test_tokens import tiny
 

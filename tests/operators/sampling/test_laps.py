@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from operators.sampling.blocks import budgets
-from operators.sampling.budget import allotted
-from operators.sampling.choice import Relation, chosen, whole_pairs
-from operators.sampling.laps import Square, square
+from factsweep.operators.sampling.blocks import budgets
+from factsweep.operators.sampling.budget import allotted
+from factsweep.operators.sampling.choice import Relation, chosen, whole_pairs
+from factsweep.operators.sampling.laps import Square, square
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 

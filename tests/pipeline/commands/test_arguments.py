@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from factsweep.pipeline.cli import main
 
 ROOT = Path(__file__).parents[3]
 READERS = (
@@ -159,7 +159,7 @@ def test_completion_knows_verbs_keys_and_choices(
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
     }
-    command = [sys.executable, "-m", "pipeline.cli"]
+    command = [sys.executable, "-m", "factsweep.pipeline.cli"]
     subprocess.run(command, env={**os.environ, **shell}, check=False, capture_output=True)
     assert {each.split(":")[0] for each in said.read_text().split("\x0b")} == expected
 

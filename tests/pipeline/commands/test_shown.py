@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from operators.tables.formats.markdown import markdown
-from pipeline.commands.shown import shown
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.pipeline.commands.shown import shown
 
 SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template", "masked"]
 CARD = pl.DataFrame(

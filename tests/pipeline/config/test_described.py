@@ -10,8 +10,8 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import load
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import load
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny_models.py"))
 Make = Callable[..., Path]

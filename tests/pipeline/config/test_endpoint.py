@@ -2,11 +2,11 @@
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run, load
-from pipeline.execution.cluster import hardware
-from pipeline.execution.plan import planned
-from pipeline.inputs import models
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.cluster import hardware
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.inputs import models
 
 SERVED = ["model=endpoint", "model.id=maker/some-model", "model.endpoint=https://host:8000/v1"]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from operators.engines import ENGINES
-from operators.errors import InputError
-from pipeline.config.recipe import in_recipe
-from pipeline.config.settings import load
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.recipe import in_recipe
+from factsweep.pipeline.config.settings import load
 
 
 def test_argument_of_vllm_is_taken_by_its_name() -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config import fit
-from pipeline.config.fit import Need, tensor_parallel
-from pipeline.config.settings import load
-from pipeline.machine import processor
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import fit
+from factsweep.pipeline.config.fit import Need, tensor_parallel
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.machine import processor
 
 MODEL: dict[str, Any] = {
     "name": "m",

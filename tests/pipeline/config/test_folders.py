@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config import folders
-from pipeline.config.settings import choices, load
-from pipeline.inputs import catalog
-from pipeline.launchers import LAUNCHERS, order
-from pipeline.nightly import night
-from pipeline.nightly.schedule import Start, kubernetes
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.launchers import LAUNCHERS, order
+from factsweep.pipeline.nightly import night
+from factsweep.pipeline.nightly.schedule import Start, kubernetes
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"
 

@@ -6,12 +6,12 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from pipeline.config import folders
-from pipeline.config.model import Model
-from pipeline.config.recipe import InRecipe, NoNumber, Part, declarations, in_recipe
-from pipeline.config.settings import Config, Run, load
-from pipeline.nightly.night import Nightly
-from pipeline.results.compare import Comparison
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Part, declarations, in_recipe
+from factsweep.pipeline.config.settings import Config, Run, load
+from factsweep.pipeline.nightly.night import Nightly
+from factsweep.pipeline.results.compare import Comparison
 
 APART = {"comparison": Comparison, "nightly": Nightly}  # no run is composed of these
 

@@ -10,16 +10,16 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from operators.errors import InputError
-from operators.methods import METHODS
-from pipeline.config import settings
-from pipeline.config.compose import composed
-from pipeline.config.folders import CONF
-from pipeline.config.settings import Config, Run, choices, load
-from pipeline.config.suggestion import first_of
-from pipeline.config.typed import fields_of, limits
-from pipeline.nightly.night import Nightly
-from pipeline.results.compare import Comparison
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.folders import CONF
+from factsweep.pipeline.config.settings import Config, Run, choices, load
+from factsweep.pipeline.config.suggestion import first_of
+from factsweep.pipeline.config.typed import fields_of, limits
+from factsweep.pipeline.nightly.night import Nightly
+from factsweep.pipeline.results.compare import Comparison
 
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
 GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})

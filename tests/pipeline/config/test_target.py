@@ -2,9 +2,9 @@
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import load
-from pipeline.config.target import Target
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.config.target import Target
 
 GIVEN = ("budget=1%", "decoding.engine=fake")
 
@@ -13,7 +13,7 @@ GIVEN = ("budget=1%", "decoding.engine=fake")
     "text", ["acc_at_1±0.003", "'acc_at_1±0.003'", "acc_at_1+-0.003", "acc_at_1 ± .003"]
 )
 def test_target_is_read_as_it_is_typed(text: str) -> None:
-    from pipeline.config.target import target
+    from factsweep.pipeline.config.target import target
 
     given = load([*GIVEN, f"target={text}"]).target
     assert given is not None

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from operators.errors import InputError
-from pipeline.config.typed import build
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.typed import build
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.costs.calibration import calibrate, measured
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.calibration import calibrate, measured
 
 Settings = Callable[..., Run]
 
@@ -28,7 +28,7 @@ def test_measured_rate_is_the_engines_within_the_time(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=partial(next, count()))  # a second passes between two looks
-    monkeypatch.setattr("pipeline.costs.calibration.time", clock)
+    monkeypatch.setattr("factsweep.pipeline.costs.calibration.time", clock)
     rows = measured(small_settings(), limit_s=30)
     assert rows["stage"].to_list() == ["generations", "canary", "samples"]
     assert rows["setting"].unique().to_list() == ["4-template"]
@@ -61,7 +61,7 @@ def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("pipeline.costs.calibration.LIMIT_S", 0.5)
+    monkeypatch.setattr("factsweep.pipeline.costs.calibration.LIMIT_S", 0.5)
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     assert main(["plan", "--calibrate", *small, *folders]) == 0
     said = capsys.readouterr().out

@@ -8,17 +8,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.config.settings import Run
-from pipeline.costs import rates
-from pipeline.costs.forecast import Forecast, forecast, lines
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.sampled import sampled
-from pipeline.inputs import models
-from pipeline.inputs.models import tokenizer
-from pipeline.stages import remaining
-from pipeline.stages.expand import with_text
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_aside
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.forecast import Forecast, forecast, lines
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.sampled import sampled
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_aside
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.costs.hours import paid_for
-from pipeline.execution.cluster import hardware
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.execution.cluster import hardware
 
 Settings = Callable[..., Run]
 

@@ -10,16 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.costs import rates
-from pipeline.costs.spending import spent
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.timing import timed
-from pipeline.machine import processor
-from pipeline.results import report
-from pipeline.run import run
-from pipeline.stages.stage import Alone
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.spending import spent
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.results import report
+from factsweep.pipeline.run import run
+from factsweep.pipeline.stages.stage import Alone
 from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.execution import cause
+from factsweep.pipeline.execution import cause
 
 CORE = """
 (EngineCore_DP0 pid=7) ERROR 11-22 09:20:11 [core.py:708] EngineCore failed to start.

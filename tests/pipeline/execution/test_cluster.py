@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import ray
 
-from operators.engines import ENGINES
-from operators.engines.kind import NOT_INSTALLED, cpu_build
-from operators.errors import InputError
-from pipeline.config.settings import Run, load
-from pipeline.execution import cluster
-from pipeline.execution import engine as engine_of_run
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import engine as engine_of_run
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
 
 Settings = Callable[..., Run]
 

@@ -13,16 +13,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines.fake import FakeEngine
-from operators.errors import ArtifactHeldError, InputError
-from pipeline.execution import pool
-from pipeline.execution.plan import Plan
-from pipeline.execution.pool import Decoder
-from pipeline.execution.tally import Tally
-from pipeline.execution.work import work
-from pipeline.stages import remaining
-from pipeline.stages.work import Work
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.execution import pool
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.pool import Decoder
+from factsweep.pipeline.execution.tally import Tally
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.artifact import Artifact
 
 WITHIN_S = 60.0
 

@@ -9,20 +9,20 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from operators.matching import normalise
-from operators.methods import METHODS
-from operators.prompts.clozes import Distractors
-from operators.prompts.few_shot import FewShot
-from operators.prompts.masked import Masked
-from operators.prompts.plausibility import PROMPT_TYPES, Plausibility
-from operators.prompts.setting import Setting
-from pipeline.config.decoding import Baselines
-from pipeline.config.launch import RayJob
-from pipeline.config.recipe import NoNumber, declarations
-from pipeline.config.settings import Run, Samples, load
-from pipeline.execution.plan import planned
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
+from factsweep.operators.matching import normalise
+from factsweep.operators.methods import METHODS
+from factsweep.operators.prompts.clozes import Distractors
+from factsweep.operators.prompts.few_shot import FewShot
+from factsweep.operators.prompts.masked import Masked
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES, Plausibility
+from factsweep.operators.prompts.setting import Setting
+from factsweep.pipeline.config.decoding import Baselines
+from factsweep.pipeline.config.launch import RayJob
+from factsweep.pipeline.config.recipe import NoNumber, declarations
+from factsweep.pipeline.config.settings import Run, Samples, load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
 
 Fingerprints = Callable[[Run], set[str]]
 Before = dict[str, tuple[Run, set[str]]]

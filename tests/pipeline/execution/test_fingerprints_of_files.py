@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from operators.datasets.kamel import files_from_facts
-from operators.datasets.readers import READERS
-from operators.matching import normalise
-from operators.methods import METHODS
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan, planned
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
+from factsweep.operators.datasets.kamel import files_from_facts
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.matching import normalise
+from factsweep.operators.methods import METHODS
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
 
 # The first stage that each computes.
 LIBRARIES = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.execution import leaving
-from pipeline.launchers import order
+from factsweep.pipeline.execution import leaving
+from factsweep.pipeline.launchers import order
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.execution.lives import Lives
+from factsweep.pipeline.execution.lives import Lives
 
 OOM = "OutOfMemoryError: no room"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from pipeline.execution.metrics import SHOWN, Metrics
+from factsweep.pipeline.execution.metrics import SHOWN, Metrics
 
 DASHBOARD = Path(__file__).parents[3] / "docker/grafana.json"
 COUNTS = {

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.execution.made_of import check_planned
-from pipeline.execution.plan import Plan, planned, settled
-from pipeline.execution.work import work
-from pipeline.inputs.models import resolve
-from pipeline.stages import answer, match
-from pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.made_of import check_planned
+from factsweep.pipeline.execution.plan import Plan, planned, settled
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.inputs.models import resolve
+from factsweep.pipeline.stages import answer, match
+from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

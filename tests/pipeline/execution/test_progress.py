@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.execution.progress import Bar, Counts, Pace, Recent, line
-from pipeline.machine.meter import Meter
+from factsweep.pipeline.execution.progress import Bar, Counts, Pace, Recent, line
+from factsweep.pipeline.machine.meter import Meter
 
 READY: Counts = {"started": 1, "decoded": 0, "prompt_tokens": 0, "cached_tokens": 0}
 ALL: Counts = {"all_shards": 9, "all_answers": 900, "answers": 100, "started": 1, "engines": 1}

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from operators.engines.fake import FakeEngine
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.sampled import sampled
-from pipeline.execution.status import status
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.sampled import sampled
+from factsweep.pipeline.execution.status import status
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

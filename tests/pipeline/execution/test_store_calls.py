@@ -16,16 +16,16 @@ import boto3
 import polars as pl
 import pytest
 
-from operators.engines.fake import FakeEngine
-from pipeline.config.settings import Run, load
-from pipeline.costs.forecast import forecast
-from pipeline.execution.made_of import check_inputs
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.repair import settle
-from pipeline.execution.work import begin, work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode, remaining
-from pipeline.storage import lease
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.execution.made_of import check_inputs
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.repair import settle
+from factsweep.pipeline.execution.work import begin, work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages import decode, remaining
+from factsweep.pipeline.storage import lease
 from tests.s3_server import Line, bucket, serving
 
 DELAY_S = 0.03

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.execution import tally as module
-from pipeline.execution.tally import Tally
+from factsweep.pipeline.execution import tally as module
+from factsweep.pipeline.execution.tally import Tally
 
 Wait = Callable[[float], None]
 STALL_S = 600.0

@@ -9,13 +9,13 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from pipeline.execution import timing
-from pipeline.execution.made_of import check_planned
-from pipeline.execution.plan import Plan
-from pipeline.execution.tasks import Tasks, shares
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_all_aside
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.execution import timing
+from factsweep.pipeline.execution.made_of import check_planned
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.tasks import Tasks, shares
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_all_aside
 
 Parts = Callable[[Sequence[str]], None]
 

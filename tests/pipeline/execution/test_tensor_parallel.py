@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline import run as runner
-from pipeline.config.settings import load
-from pipeline.execution.plan import planned
+from factsweep.pipeline import run as runner
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import planned
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

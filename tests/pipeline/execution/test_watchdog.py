@@ -5,7 +5,7 @@ import sys
 
 HANGS = """
 import sys, time
-from pipeline.execution.watchdog import Watchdog
+from factsweep.pipeline.execution.watchdog import Watchdog
 watchdog = Watchdog()
 
 def answer():
@@ -21,7 +21,7 @@ with watchdog.on_guard(0.3):
 """
 WORKS = """
 import time
-from pipeline.execution.watchdog import Watchdog
+from factsweep.pipeline.execution.watchdog import Watchdog
 watchdog = Watchdog()
 with watchdog.on_guard(0.3):
     for _ in range(8):
@@ -33,7 +33,7 @@ print("done")
 """
 HANGS_BESIDE = """
 import time
-from pipeline.execution.watchdog import Watchdog
+from factsweep.pipeline.execution.watchdog import Watchdog
 watchdog = Watchdog()
 
 with watchdog.on_guard(0.3):

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from pipeline.cli import main
-from pipeline.config import folders
-from pipeline.config.compose import composed
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.compose import composed
 from tests.pipeline.fuzz import mutations
 from tests.pipeline.fuzz.mutations import ODD, as_text, damaged, mutated
 

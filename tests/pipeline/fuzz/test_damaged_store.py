@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.storage.sealed import seal
+from factsweep.pipeline.storage.sealed import seal
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
 from tests.pipeline.fuzz.ends import command, ends_well, fuzz

@@ -15,10 +15,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.construction import kamel, myriadlama, probelm
-from operators.errors import DecodingError
-from pipeline.config.compose import composed
-from pipeline.nightly import night
+from factsweep.operators.construction import kamel, myriadlama, probelm
+from factsweep.operators.errors import DecodingError
+from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.nightly import night
 from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, names, tables
 from tests.pipeline.fuzz.mutations import damaged, mutated
 

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from polars.testing import assert_frame_equal
 
-from operators.datasets.facts import counts
-from operators.datasets.readers import READERS
-from operators.errors import DamagedFileError, InputError
-from pipeline.inputs import catalog
-from pipeline.inputs.differences import differences
+from factsweep.operators.datasets.facts import counts
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.differences import differences
 
 MINI = catalog.entry("myriadlama-mini")
 REAL = catalog.entry("myriadlama")

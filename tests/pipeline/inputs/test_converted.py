@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.settings import Model, load
-from pipeline.inputs import converted
+from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.inputs import converted
 
 MODEL = replace(load([]).model, id="own-weights", gguf_file="model.gguf", dtype="float32")
 

@@ -10,11 +10,11 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from operators.engines.dependency_parser import DependencyParser
-from operators.metrics.data_set.diversity import diversity
-from pipeline.cli import main
-from pipeline.config import folders
-from pipeline.inputs import catalog
+from factsweep.operators.engines.dependency_parser import DependencyParser
+from factsweep.operators.metrics.data_set.diversity import diversity
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs import catalog
 
 PATTERNS = {
     "P20": ["[X] died in [Y] .", "[X] passed away in [Y]"],

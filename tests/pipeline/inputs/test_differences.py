@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from pipeline.inputs import catalog
-from pipeline.inputs.differences import differences
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.differences import differences
 
 MINI = catalog.entry("myriadlama-mini")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.inputs import digests
-from pipeline.inputs.digests import below, of_contents, of_each, of_files
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs import digests
+from factsweep.pipeline.inputs.digests import below, of_contents, of_each, of_files
 
 SIZE = 6 << 20  # its digest is kept
 LONG_AGO_NS = 1_600_000_000 * 10**9

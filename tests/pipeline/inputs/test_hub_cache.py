@@ -6,8 +6,8 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from operators.errors import InputError
-from pipeline.inputs.hub_cache import own_files
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.inputs.hub_cache import own_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG, WEIGHTS = b"{}", bytes(range(256)) * 40

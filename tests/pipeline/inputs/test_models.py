@@ -10,10 +10,10 @@ import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from operators.errors import InputError
-from pipeline.config.settings import Model, load
-from pipeline.inputs import models
-from pipeline.inputs.models import Weights, location, resolve
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights, location, resolve
 
 PACKAGED = load([]).model
 HUB = replace(PACKAGED, source="hub", id="nobody/nothing", revision="main")

@@ -9,10 +9,10 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import load
-from pipeline.inputs.models import resolve
-from pipeline.inputs.prefetch import prefetch
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.inputs.models import resolve
+from factsweep.pipeline.inputs.prefetch import prefetch
 from tests.pipeline.inputs.hub_server import COMMIT, Hub, serving
 
 TOKEN = "hf_planted0123456789"
@@ -189,7 +189,14 @@ def test_prefetch_stopped_keeps_whole_files_and_writes_its_token_nowhere(
         "PYTHONPATH": os.getcwd(),  # noqa: PTH109
     }
     environment.pop("HF_HUB_OFFLINE", None)
-    command = [sys.executable, "-m", "pipeline.cli", "prefetch", *TINY, "benchmark=myriadlama"]
+    command = [
+        sys.executable,
+        "-m",
+        "factsweep.pipeline.cli",
+        "prefetch",
+        *TINY,
+        "benchmark=myriadlama",
+    ]
 
     def started() -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -7,9 +7,9 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Model, load
-from pipeline.inputs.models import resolve
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.inputs.models import resolve
 
 TRUSTED = replace(load([]).model, trust_remote_code=True)
 FOREIGN = "other/repo--modeling.Own"

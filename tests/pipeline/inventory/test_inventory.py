@@ -9,24 +9,24 @@ from pathlib import Path
 import boto3
 import pytest
 
-from operators.errors import ArtifactHeldError, DamagedFileError, InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.costs.forecast import forecast, lines
-from pipeline.execution.plan import Plan, planned
-from pipeline.inventory import outdated as versions
-from pipeline.inventory.inventory import inventory
-from pipeline.inventory.needs import needs
-from pipeline.inventory.outdated import outdated
-from pipeline.inventory.prune import forget, removed, unneeded
-from pipeline.nightly import baseline
-from pipeline.results import report
-from pipeline.results.verify import verify_store
-from pipeline.stages import match
-from pipeline.storage import lease, uses
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.causes import Recipes, causes
-from pipeline.storage.recipe import Recipe
+from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.costs.forecast import forecast, lines
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.inventory import outdated as versions
+from factsweep.pipeline.inventory.inventory import inventory
+from factsweep.pipeline.inventory.needs import needs
+from factsweep.pipeline.inventory.outdated import outdated
+from factsweep.pipeline.inventory.prune import forget, removed, unneeded
+from factsweep.pipeline.nightly import baseline
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.verify import verify_store
+from factsweep.pipeline.stages import match
+from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.causes import Recipes, causes
+from factsweep.pipeline.storage.recipe import Recipe
 from tests.s3_server import serving
 
 Settings = Callable[..., Run]
@@ -362,7 +362,7 @@ def test_plan_says_why_answers_are_decoded_anew(
     said = "\n".join(lines(*forecast(finished.run)))
     assert "decoded anew" not in said
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
+        patch.setattr("factsweep.pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
         said = "\n".join(lines(*forecast(small_settings())))
     (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
     assert why.startswith("  decoded anew because: software.engine: fake 1 → fake 2; ")

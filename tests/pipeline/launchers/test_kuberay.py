@@ -14,9 +14,9 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
     _derive_autoscaling_config_from_ray_cr,
 )
 
-from operators.errors import InputError
-from pipeline.config.settings import load
-from pipeline.launchers import kuberay
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.launchers import kuberay
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = yaml.safe_load(Path(__file__).with_name("rayjob.schema.yaml").read_text())

@@ -9,12 +9,12 @@ import huggingface_hub.constants
 import pytest
 import yaml
 
-from operators.engines import ENGINES
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import choices, load
-from pipeline.execution.plan import planned
-from pipeline.launchers import LAUNCHERS, order
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.launchers import LAUNCHERS, order
 from tests.pipeline.inputs.hub_server import COMMIT, Hub, serving
 
 KINDS = sorted(set(choices("cluster")) - {"local"})

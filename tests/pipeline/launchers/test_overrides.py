@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import api
-from pipeline.cli import main
-from pipeline.config import settings
-from pipeline.config.settings import load
-from pipeline.launchers import LAUNCHERS, order
+from factsweep.pipeline import api
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.launchers import LAUNCHERS, order
 
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
 HOSTILE = [

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import ray
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import load
-from pipeline.launchers import ray_job
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.launchers import ray_job
 
 STORES = ("artifacts=s3://sweeps/artifacts", "results=/shared/results")
 

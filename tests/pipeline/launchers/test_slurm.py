@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from operators.engines.fake import WISH, FakeEngine
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import load
-from pipeline.execution.plan import Plan
-from pipeline.launchers import slurm
-from pipeline.results.past import branches
+from factsweep.operators.engines.fake import WISH, FakeEngine
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.launchers import slurm
+from factsweep.pipeline.results.past import branches
 
 # Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
 STAND_INS = {

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from operators.engines.fake import WISH, FakeEngine
-from pipeline.cli import main
-from pipeline.config.settings import load
-from pipeline.execution.plan import Plan
-from pipeline.results.past import branches
+from factsweep.operators.engines.fake import WISH, FakeEngine
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results.past import branches
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch")
 LIMIT_S = 600

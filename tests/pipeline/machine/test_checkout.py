@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.machine import checkout
+from factsweep.pipeline.machine import checkout
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run, load
-from pipeline.costs.forecast import forecast, lines
-from pipeline.execution.plan import planned, settled
-from pipeline.inputs import models
-from pipeline.machine import dtype, processor
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.costs.forecast import forecast, lines
+from factsweep.pipeline.execution.plan import planned, settled
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.machine import dtype, processor
 
 Plant = Callable[[str], None]
 AVX2 = "fpu sse2 ssse3 fma avx f16c avx2"
@@ -195,7 +195,7 @@ def test_model_dtype_unknown_is_refused() -> None:
 
 
 def test_conf_decoders_leave_the_type_to_the_hardware() -> None:
-    from pipeline.config.folders import files
+    from factsweep.pipeline.config.folders import files
 
     found: dict[Any, set[str]] = {}
     # Of the others only the id is written down, and the rest is read from the hub.

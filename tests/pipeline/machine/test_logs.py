@@ -3,7 +3,7 @@
 import json
 import logging
 
-from pipeline.machine import logs
+from factsweep.pipeline.machine import logs
 
 WRITTEN = """loading
 (EngineCore_DP0 pid=7) INFO 11-22 09:20:11 [core.py:708] Initializing

@@ -5,8 +5,8 @@ import re
 import pytest
 from rich.console import Console
 
-from pipeline.machine import meter
-from pipeline.machine.meter import Meter
+from factsweep.pipeline.machine import meter
+from factsweep.pipeline.machine.meter import Meter
 
 
 def test_meter_plain_lines_come_now_and_then(

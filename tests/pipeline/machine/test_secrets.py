@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.machine import secrets
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.machine import secrets
 
 ROOT = Path(__file__).parents[3]
 Settings = Callable[..., Run]
@@ -66,7 +66,7 @@ def test_run_writes_no_secret_anywhere(
     broken = json.dumps({"broken": "refused: s3://key:$AWS_SECRET_ACCESS_KEY@bucket $HF_TOKEN"})
     folders = [f"artifacts={tmp_path}/out/artifacts", f"results={tmp_path}/out/results"]
     quick = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.max_deaths=1"]
-    command = [sys.executable, "-m", "pipeline.cli", "run", *small, *folders, *quick]
+    command = [sys.executable, "-m", "factsweep.pipeline.cli", "run", *small, *folders, *quick]
     environment = {**os.environ, **planted, "RAY_TMPDIR": str(ray), "PYTHONPATH": str(ROOT)}
     try:
         said = b""
@@ -135,7 +135,7 @@ def test_unforeseen_error_is_told_without_secrets(
     def fails(_: object) -> None:
         raise RuntimeError(f"key {IN_ENVIRONMENT}")
 
-    monkeypatch.setattr("pipeline.config.settings.load", fails)
+    monkeypatch.setattr("factsweep.pipeline.config.settings.load", fails)
     assert main(["plan"]) == 1
     said = capfd.readouterr().err
     assert "RuntimeError: key [redacted]" in said

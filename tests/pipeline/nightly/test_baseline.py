@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
-from pipeline.nightly import baseline
-from pipeline.results import report
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.nightly import baseline
+from factsweep.pipeline.results import report
 
 Settings = Callable[..., Run]
 

@@ -15,14 +15,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run, choices, load
-from pipeline.execution.plan import Plan, planned
-from pipeline.nightly import night as nightly
-from pipeline.results import report
-from pipeline.results.compare import compared, settings
-from pipeline.stages import facts
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, choices, load
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.nightly import night as nightly
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.compare import compared, settings
+from factsweep.pipeline.stages import facts
 
 Nightly = Callable[..., str]
 Answers = Callable[..., str]

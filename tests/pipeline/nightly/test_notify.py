@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from operators.errors import DecodingError, InputError
-from pipeline.cli import main
-from pipeline.nightly import night as module
-from pipeline.nightly import notify
-from pipeline.nightly.night import Judged, Night
+from factsweep.operators.errors import DecodingError, InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.nightly import night as module
+from factsweep.pipeline.nightly import notify
+from factsweep.pipeline.nightly.night import Judged, Night
 
 SECRET = "hf_planted0123456789abcdefgh"
 JUDGED = Judged("n/m-b", "4-template", "regression", f"it fell, {SECRET}", lost=("a", "b"))

@@ -10,16 +10,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Completion, Request
-from operators.errors import InputError
-from pipeline import estimate as estimating
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.execution.plan import planned
-from pipeline.nightly import night as nightly
-from pipeline.results import report
-from pipeline.stages import facts
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Completion, Request
+from factsweep.operators.errors import InputError
+from factsweep.pipeline import estimate as estimating
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.nightly import night as nightly
+from factsweep.pipeline.results import report
+from factsweep.pipeline.stages import facts
 from tests.pipeline.here import make_here
 
 Night = Callable[..., tuple[int, str]]

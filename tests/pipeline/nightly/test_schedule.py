@@ -10,10 +10,10 @@ import pytest
 import yaml
 from croniter import croniter
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.nightly.night import Unit
-from pipeline.nightly.schedule import UNITS, Start, cron, kubernetes, systemd
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.nightly.night import Unit
+from factsweep.pipeline.nightly.schedule import UNITS, Start, cron, kubernetes, systemd
 
 UNIT = Unit(at="02:30", image="factsweep:cuda", secret="hub", claim="data", gpus=8)
 ODD = "run_name=50% of $HOME"

@@ -7,12 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.schemas import empty
-from pipeline.results.answers import answers
-from pipeline.results.past import PastBranch
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.store import Store
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.results.answers import answers
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 
 Row = Mapping[str, Any]
 

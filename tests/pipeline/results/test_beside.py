@@ -9,18 +9,18 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Answer, Completion
-from operators.errors import InputError
-from operators.metrics.sampled import repeats
-from operators.seeds import key
-from pipeline import estimate
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import planned
-from pipeline.results import estimates
-from pipeline.results.beside import others
-from pipeline.run import measured
-from pipeline.stages import facts
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Completion
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.sampled import repeats
+from factsweep.operators.seeds import key
+from factsweep.pipeline import estimate
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.results import estimates
+from factsweep.pipeline.results.beside import others
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.stages import facts
 from tests.pipeline.here import make_here
 
 GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")

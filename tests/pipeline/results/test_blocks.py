@@ -7,20 +7,20 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.engines.fake import FakeEngine
-from operators.sampling.blocks import budgets
-from pipeline import estimate as estimating
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.pool import block_by_block, largest_first
-from pipeline.execution.sampled import sampled
-from pipeline.execution.work import work
-from pipeline.machine import meter as meters
-from pipeline.machine.meter import Meter
-from pipeline.results import estimates, live, pulse, watch
-from pipeline.results.blocks import Blocks
-from pipeline.results.live import LivePage
-from pipeline.stages import remaining
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.sampling.blocks import budgets
+from factsweep.pipeline import estimate as estimating
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.pool import block_by_block, largest_first
+from factsweep.pipeline.execution.sampled import sampled
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.machine import meter as meters
+from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.results import estimates, live, pulse, watch
+from factsweep.pipeline.results.blocks import Blocks
+from factsweep.pipeline.results.live import LivePage
+from factsweep.pipeline.stages import remaining
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -7,14 +7,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.metrics.comparing.verdict import Bar, verdicts
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import report
-from pipeline.results.compare import Comparison, compared, settings
-from pipeline.score import score
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.verdict import Bar, verdicts
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.compare import Comparison, compared, settings
+from factsweep.pipeline.score import score
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -179,7 +179,7 @@ def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
 ) -> None:
     for noisy in ("first", "damaged"):
         monkeypatch.setattr(
-            "pipeline.results.compare.flip_rate",
+            "factsweep.pipeline.results.compare.flip_rate",
             lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
         )
         (found,) = compared("first", "damaged", str(results), given, anyway=True)
@@ -195,7 +195,7 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
         judged.append(rows)
         return verdicts(rows, bar)
 
-    monkeypatch.setattr("pipeline.results.compare.verdicts", seen)
+    monkeypatch.setattr("factsweep.pipeline.results.compare.verdicts", seen)
     (found,) = compared("first", "damaged", str(results), given, anyway=True)
     (alone,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
     among = found.report.raw["comparison"].filter(pl.col("relation_id").is_null())

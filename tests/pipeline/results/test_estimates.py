@@ -8,14 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import DamagedFileError, InputError
-from pipeline import api
-from pipeline import estimate as estimating
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import estimates, report
-from pipeline.results.record import ESTIMATED, ESTIMATES
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline import api
+from factsweep.pipeline import estimate as estimating
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import estimates, report
+from factsweep.pipeline.results.record import ESTIMATED, ESTIMATES
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -137,7 +137,7 @@ def test_verb_that_takes_full_runs_refuses_an_estimate_in_a_sentence(
 
 
 def test_score_with_a_budget_is_refused(small_settings: Settings) -> None:
-    from pipeline.run import measured
+    from factsweep.pipeline.run import measured
 
     with pytest.raises(InputError, match="this is what `estimate` takes"):
         measured(small_settings("budget=5%"), make_here)
@@ -150,7 +150,7 @@ def test_load_of_an_estimate_says_what_it_is(results: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex", "parquet"])
 def test_export_of_an_estimate_has_its_share_in_each_row(results: Path, form: str) -> None:
-    from pipeline.results.export import export
+    from factsweep.pipeline.results.export import export
 
     file = Path(export("part", str(results), form, None))
     assert file.stem == "estimates"

@@ -9,13 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.tables.formats.mlflow import mlflow_metrics
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import report
-from pipeline.results.export import FORMATS, export
+from factsweep.operators.errors import InputError
+from factsweep.operators.tables.formats.mlflow import mlflow_metrics
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.export import FORMATS, export
 from tests.pipeline.here import rewrite
 
 Compute = Callable[..., Plan]

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from operators.errors import DecodingError
-from pipeline import run as running
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan
-from pipeline.machine import logs
-from pipeline.results import journal
-from pipeline.run import measured, run
+from factsweep.operators.errors import DecodingError
+from factsweep.pipeline import run as running
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.results import journal
+from factsweep.pipeline.run import measured, run
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -104,7 +104,7 @@ def test_journal_failed_run_says_where_things_lie(
     def fail(_: Plan) -> None:
         raise DecodingError("no engine was ready.")
 
-    monkeypatch.setattr("pipeline.run.compute", fail)
+    monkeypatch.setattr("factsweep.pipeline.run.compute", fail)
     places = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=r"]
     assert main(["run", *small, *places]) == 1
     sentence, log, published = capsys.readouterr().err.splitlines()

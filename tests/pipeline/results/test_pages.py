@@ -14,12 +14,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Answer, Request
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import report
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import report
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"

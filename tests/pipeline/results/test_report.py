@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.results import report
-from pipeline.results.export import export
-from pipeline.results.record import ESTIMATES, replaced
-from pipeline.run import run
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.export import export
+from factsweep.pipeline.results.record import ESTIMATES, replaced
+from factsweep.pipeline.run import run
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

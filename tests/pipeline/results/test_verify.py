@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.sampled import sampled
-from pipeline.results.verify import verify, verify_store
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.sampled import sampled
+from factsweep.pipeline.results.verify import verify, verify_store
+from factsweep.pipeline.storage.artifact import Artifact
 from tests.pipeline.here import complete, make_here, overwrite
 
 Settings = Callable[..., Run]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import DecodingError, StoppedError
-from pipeline.cli import main
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.machine import meter as meters
-from pipeline.machine.meter import Meter
-from pipeline.results import pulse, watch
-from pipeline.run import measured, run
+from factsweep.operators.errors import DecodingError, StoppedError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.machine import meter as meters
+from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.results import pulse, watch
+from factsweep.pipeline.run import measured, run
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.stages.expand import with_text
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.expand import with_text
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.schemas import SCHEMAS
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
+from factsweep.operators.schemas import SCHEMAS
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
 from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]

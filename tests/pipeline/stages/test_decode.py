@@ -11,19 +11,19 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Answer, Request
-from operators.errors import ArtifactHeldError, InputError
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.work import work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode, remaining, trial
-from pipeline.stages.idle import Clocked
-from pipeline.stages.work import Work
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lease import Writer, me
-from pipeline.storage.store import Store
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages import decode, remaining, trial
+from factsweep.pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Writer, me
+from factsweep.pipeline.storage.store import Store
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -10,21 +10,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.engines.endpoint import EndpointEngine
-from operators.engines.prices import Purse
-from operators.errors import InputError, StoppedError
-from pipeline.config.settings import Run, Samples, load
-from pipeline.execution import engine as engines
-from pipeline.execution.budget import paid
-from pipeline.execution.plan import Plan, planned
-from pipeline.execution.work import work
-from pipeline.inputs import models
-from pipeline.results import report
-from pipeline.results.served import served
-from pipeline.run import say_served
-from pipeline.stages import decode, remaining
-from pipeline.stages.expand import with_text
-from pipeline.stages.work import Work
+from factsweep.operators.engines.endpoint import EndpointEngine
+from factsweep.operators.engines.prices import Purse
+from factsweep.operators.errors import InputError, StoppedError
+from factsweep.pipeline.config.settings import Run, Samples, load
+from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.budget import paid
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.served import served
+from factsweep.pipeline.run import say_served
+from factsweep.pipeline.stages import decode, remaining
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.work import Work
 from tests.chat_server import ChatServer, Said, serving
 from tests.pipeline.here import make_here
 

@@ -15,23 +15,23 @@ from typing import Any
 
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.engines.endpoint import EndpointEngine
-from operators.engines.kind import Endpoint, Start
-from operators.engines.protocol import Answer, Request, Sampling, Scored
-from operators.engines.score_requests import score_requests
-from operators.engines.vllm import VllmEngine
-from operators.errors import StoppedError
-from operators.prompts.expansion import expand
-from operators.prompts.plausibility import items
-from operators.prompts.setting import Setting
-from operators.prompts.tokens import encode
-from operators.prompts.turns import turns
-from pipeline.config.settings import load
-from pipeline.execution.plan import planned
-from pipeline.inputs import catalog, models
-from pipeline.inputs.models import Weights
-from pipeline.stages import decode, remaining
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines.endpoint import EndpointEngine
+from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.errors import StoppedError
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.plausibility import items
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.turns import turns
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.stages import decode, remaining
 from tests.operators.engines.test_vllm_preferences import asked as candidates
 from tests.operators.engines.test_vllm_preferences import close
 from tests.pipeline.stages.test_endpoint import ready

@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.errors import InputError
-from operators.prompts.expansion import expand as expanded
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.stages import expand, facts, sharding
-from pipeline.storage.artifact import Artifact
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.expansion import expand as expanded
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.stages import expand, facts, sharding
+from factsweep.pipeline.storage.artifact import Artifact
 
 Settings = Callable[..., Run]
 SIZES = [7, 100, 10_000]

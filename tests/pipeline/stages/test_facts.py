@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.errors import InputError
-from pipeline.config.settings import Benchmark, Run
-from pipeline.execution.plan import Plan, planned
-from pipeline.inputs import catalog
-from pipeline.results import report
-from pipeline.run import measured
-from pipeline.stages import facts
-from pipeline.stages.facts import ReadFacts
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.settings import Benchmark, Run
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.results import report
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.facts import ReadFacts
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

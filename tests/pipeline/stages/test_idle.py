@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline.stages import idle
-from pipeline.stages.idle import Clocked
+from factsweep.pipeline.stages import idle
+from factsweep.pipeline.stages.idle import Clocked
 
 
 class Clock:

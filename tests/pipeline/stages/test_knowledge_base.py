@@ -8,19 +8,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.readers import READERS
-from operators.errors import InputError
-from operators.prompts.clozes import Distractors
-from pipeline.config.benchmark import Benchmark
-from pipeline.config.sweep import Sweep
-from pipeline.inputs import catalog
-from pipeline.stages import expand, facts, knowledge_base
-from pipeline.stages.expand import Expand
-from pipeline.stages.facts import ReadFacts
-from pipeline.stages.knowledge_base import ReadKnowledgeBase
-from pipeline.stages.stage import Stage
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.store import Store
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.clozes import Distractors
+from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.sweep import Sweep
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.stages import expand, facts, knowledge_base
+from factsweep.pipeline.stages.expand import Expand
+from factsweep.pipeline.stages.facts import ReadFacts
+from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
+from factsweep.pipeline.stages.stage import Stage
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.store import Store
 
 ENTRY = catalog.entry("distractors-mini")
 NONE = Sweep(prompts=None, over_8b=None, encoders=None)

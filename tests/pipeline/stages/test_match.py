@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 import pytest
 
-from pipeline.config.settings import Run
-from pipeline.execution.plan import Branch, Plan, planned
-from pipeline.stages.stage import Alone
-from pipeline.storage.damaged import set_aside
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.stage import Alone
+from factsweep.pipeline.storage.damaged import set_aside
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -13,22 +13,22 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from operators.engines.candidates_lm import CandidatesLM
-from operators.engines.preference import Preferred, PreferRequest, log_sum
-from operators.errors import InputError
-from operators.methods.ability import PREFER
-from operators.prompts.expansion import longest_text
-from operators.schemas import empty
-from pipeline.config.settings import Run, load
-from pipeline.inputs import models
-from pipeline.stages.admit import Admit
-from pipeline.stages.decode import decode
-from pipeline.stages.prefer import Continue, Prefer
-from pipeline.stages.question import Question
-from pipeline.stages.work import Hardware, Work
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.store import Store
+from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines.preference import Preferred, PreferRequest, log_sum
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import PREFER
+from factsweep.operators.prompts.expansion import longest_text
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.admit import Admit
+from factsweep.pipeline.stages.decode import decode
+from factsweep.pipeline.stages.prefer import Continue, Prefer
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.stages.work import Hardware, Work
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 
 SHARD = "P1.0000"
 LABELS = {"Q1": ["Paris"], "Q2": ["Rome", "Roma"], "Q3": ["Oslo", "Oslo"], "Q4": ["Bern"]}

@@ -10,16 +10,16 @@ from functools import partial
 
 import pytest
 
-from operators.engines.fake import FakeEngine
-from operators.engines.protocol import Answer, Request
-from pipeline.execution.plan import Plan
-from pipeline.execution.work import work
-from pipeline.inputs.models import tokenizer
-from pipeline.stages import decode, remaining
-from pipeline.stages.work import Work
-from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lease import Writer
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages import decode, remaining
+from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Writer
 from tests.pipeline.storage.explorer import Explorer, Memory, Witness, World, named
 
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from operators.errors import ArtifactHeldError
-from pipeline.storage import lease
-from pipeline.storage.lease import Writer
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.store import Store
 
 Files = Mapping[str, bytes]
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from operators.errors import ArtifactHeldError
-from pipeline.storage.lease import Holder
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError
+from factsweep.pipeline.storage.lease import Holder
+from factsweep.pipeline.storage.store import Store
 
 
 class Killed(BaseException):

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_aside
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.shard import Place, encode
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})

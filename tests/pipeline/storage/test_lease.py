@@ -10,13 +10,13 @@ from threading import Event
 import polars as pl
 import pytest
 
-from operators.errors import ArtifactHeldError, InputError
-from pipeline.storage import lease
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.damaged import set_aside
-from pipeline.storage.lease import Holder, Writer
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.lease import Holder, Writer
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0})
 ROWS = pl.DataFrame({"relation_id": ["P36"], "label": ["capital"]})

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lookup import find, opened
-from pipeline.storage.recipe import Recipe
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lookup import find, opened
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 

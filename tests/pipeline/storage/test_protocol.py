@@ -13,9 +13,9 @@ from uuid import UUID
 import polars as pl
 import pytest
 
-from pipeline.storage.artifact import Artifact
-from pipeline.storage.lease import Writer
-from pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.recipe import Recipe
 from tests.pipeline.storage import explorer
 from tests.pipeline.storage.all_orders import Explorer, Memory, Witness, over, short_waits
 from tests.pipeline.storage.explorer import named
@@ -28,7 +28,9 @@ FOLDER = f"relations/{RECIPE.fingerprint}"
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     short_waits(monkeypatch)
-    monkeypatch.setattr("pipeline.storage.artifact.uuid4", lambda: UUID(int=WRITING.number))
+    monkeypatch.setattr(
+        "factsweep.pipeline.storage.artifact.uuid4", lambda: UUID(int=WRITING.number)
+    )
 
 
 def write(store: Memory | explorer.Memory, number: int) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.storage.recipe import Recipe, differences
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.storage.recipe import Recipe, differences
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 

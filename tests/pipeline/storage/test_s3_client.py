@@ -11,9 +11,9 @@ from threading import Lock, Thread
 
 import pytest
 
-from operators.errors import InputError
-from pipeline.storage import s3_client
-from pipeline.storage.store import Store
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.storage import s3_client
+from factsweep.pipeline.storage.store import Store
 
 SECRET = "wJalrXUtnFEMI-planted-secret"
 N_AT_ONCE = 60  # each of which is tried twice: more retries than botocore's quota allows
@@ -110,7 +110,7 @@ def test_request_that_fails_once_after_an_outage_is_sent_again(
 def test_forked_process_makes_a_client_of_its_own(bucket: str) -> None:
     script = """
 import os, signal
-from pipeline.storage import s3_client
+from factsweep.pipeline.storage import s3_client
 who = s3_client.caller(None, None, None, None)
 ours = s3_client.client(who)
 with s3_client._CLIENTS._making:  # as another thread may, at that moment

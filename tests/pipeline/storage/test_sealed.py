@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from operators.errors import DamagedFileError
-from pipeline.storage.sealed import seal, unseal
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.storage.sealed import seal, unseal
 
 CONTENT = {"a": 1, "b": [1.5, "é", None], "c": {"d": True}}
 

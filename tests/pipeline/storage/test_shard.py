@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage import shard
-from pipeline.storage.shard import Place, decode, encode
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage import shard
+from factsweep.pipeline.storage.shard import Place, decode, encode
 
 PLACE = Place("relations", "f1", "relations/all")
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})

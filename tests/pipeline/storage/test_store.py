@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.store import Store
 
 FILL = """
-from operators.errors import DamagedFileError, InputError
-from pipeline.storage.store import Store
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.store import Store
 store = Store("{0}")
 store.put("a/one", b"old")
 try:

@@ -12,13 +12,13 @@ from typing import ClassVar, NamedTuple
 import boto3
 import pytest
 
-from operators.errors import ArtifactHeldError, InputError
-from pipeline import run as runner
-from pipeline.config.settings import Run, load
-from pipeline.execution.plan import Plan
-from pipeline.results import past, report
-from pipeline.storage import lease, s3, s3_client
-from pipeline.storage.store import Store
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline import run as runner
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import past, report
+from factsweep.pipeline.storage import lease, s3, s3_client
+from factsweep.pipeline.storage.store import Store
 from tests.s3_server import Line, serving
 
 Settings = Callable[..., Run]

@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 from matplotlib.figure import Figure
 
-from operators.methods.method import Report
-from pipeline.storage.store import Store
-from pipeline.storage.tables import drop_reports, write_report
+from factsweep.operators.methods.method import Report
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.tables import drop_reports, write_report
 
 
 def drawn() -> Figure:

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.belief.acc_at_1 import acc_at_1
-from operators.metrics.belief.belief import belief
-from operators.metrics.belief.calibration import auroc, brier, ece, ovconf
-from operators.metrics.belief.consist import consist
-from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from operators.metrics.belief.one_word_ratio import one_word_ratio
-from operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.metrics.belief.calibration import auroc, brier, ece, ovconf
+from factsweep.operators.metrics.belief.consist import consist
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.estimates.rows import ROWS
 
 Tables = st.SearchStrategy[pl.DataFrame]
 GREEDY = {

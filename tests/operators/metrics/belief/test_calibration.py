@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from operators.metrics.belief.calibration import BINS, auroc, bins, brier, ece, ovconf
+from factsweep.operators.metrics.belief.calibration import BINS, auroc, bins, brier, ece, ovconf
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

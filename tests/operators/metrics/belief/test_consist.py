@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.belief import consist as module
-from operators.metrics.belief.consist import By, consist, match_counts, pair_consist
+from factsweep.operators.metrics.belief import consist as module
+from factsweep.operators.metrics.belief.consist import By, consist, match_counts, pair_consist
 
 Key = str | None
 Tables = st.SearchStrategy[pl.DataFrame]

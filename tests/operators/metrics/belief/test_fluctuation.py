@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from operators.metrics.belief.acc_at_1 import acc_at_1
-from operators.metrics.belief.fluctuation import Draw, drawn_accuracies, fluctuation
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.fluctuation import Draw, drawn_accuracies, fluctuation
 
 Tables = st.SearchStrategy[pl.DataFrame]
 DRAWS: tuple[Draw, ...] = ("template", "pair")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from operators.metrics.belief.knowledge_state import (
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.belief.knowledge_state import (
     CHANGES,
     EVIDENCE,
     MOVES,

@@ -3,9 +3,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts
-from operators.metrics.belief.left_out import left_out
-from operators.prompts.candidates import count_left_out, label_tokens
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.metrics.belief.left_out import left_out
+from factsweep.operators.prompts.candidates import count_left_out, label_tokens
 
 
 def test_left_out_is_a_share_of_labels_objects_and_pairs(mini: Facts, tiny_bert: Any) -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from statsmodels.stats import contingency_tables
 
-from operators.metrics.belief.calibration import auroc, ece
-from operators.metrics.comparing.comparison import (
+from factsweep.operators.metrics.belief.calibration import auroc, ece
+from factsweep.operators.metrics.comparing.comparison import (
     COMPARISON,
     FACTS,
     OF_FACTS,
@@ -17,11 +17,15 @@ from operators.metrics.comparing.comparison import (
     compare_ranked,
     gained_and_lost,
 )
-from operators.metrics.comparing.paired_terms import PAIRED, paired_calibration_terms, paired_terms
-from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
-from operators.metrics.estimates.bootstrap import estimate, weight_blocks
-from operators.metrics.estimates.design_effect import design_effect
-from operators.seeds import generator
+from factsweep.operators.metrics.comparing.paired_terms import (
+    PAIRED,
+    paired_calibration_terms,
+    paired_terms,
+)
+from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.estimates.bootstrap import estimate, weight_blocks
+from factsweep.operators.metrics.estimates.design_effect import design_effect
+from factsweep.operators.seeds import generator
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

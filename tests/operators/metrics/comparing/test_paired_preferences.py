@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from operators.metrics.comparing.paired_preferences import known, paired_preferences
-from operators.metrics.distractors.preference import AGGREGATIONS, knowledge_terms, numbers
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
+from factsweep.operators.metrics.distractors.preference import (
+    AGGREGATIONS,
+    knowledge_terms,
+    numbers,
+)
 
 SCHEMA = {
     **dict.fromkeys(("prompt_id", "relation_id", "pair_id"), pl.String),

@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from operators.metrics.belief.acc_at_1 import acc_at_1
-from operators.metrics.belief.calibration import brier, ovconf
-from operators.metrics.belief.consist import consist
-from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from operators.metrics.belief.one_word_ratio import one_word_ratio
-from operators.metrics.comparing.paired_terms import PAIRED, paired_calibration_terms, paired_terms
-from operators.metrics.comparing.pairing import UNITS
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.calibration import brier, ovconf
+from factsweep.operators.metrics.belief.consist import consist
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.comparing.paired_terms import (
+    PAIRED,
+    paired_calibration_terms,
+    paired_terms,
+)
+from factsweep.operators.metrics.comparing.pairing import UNITS
 
 Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5

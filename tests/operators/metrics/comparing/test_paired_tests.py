@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 from statsmodels.stats import contingency_tables, multitest, proportion
 
-from operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
 
 COUNTS = st.integers(0, 60)
 CHANGES = st.lists(st.sampled_from([-1.0, -0.5, -0.1, 0.0, 0.0, 0.3, 0.5, 1.0]), max_size=8)

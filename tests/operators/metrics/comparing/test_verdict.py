@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from operators.metrics.comparing.comparison import COMPARISON, compare
-from operators.metrics.comparing.paired_terms import PAIRED
-from operators.metrics.comparing.verdict import VERDICTS, Bar, verdict, verdicts
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
+from factsweep.operators.metrics.comparing.paired_terms import PAIRED
+from factsweep.operators.metrics.comparing.verdict import VERDICTS, Bar, verdict, verdicts
 
 BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30)
 BARS = st.builds(

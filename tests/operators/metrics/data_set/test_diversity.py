@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from operators.datasets.facts import Facts, counts
-from operators.errors import InputError
-from operators.metrics.data_set.diversity import DIVERSITY, diversity, spell_slots
-from operators.metrics.data_set.lexical_diversity import lexicon, words
-from operators.metrics.data_set.semantic_diversity import semantics
-from operators.metrics.data_set.syntactic_diversity import centrality, syntax
-from operators.schemas import empty
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.data_set.diversity import DIVERSITY, diversity, spell_slots
+from factsweep.operators.metrics.data_set.lexical_diversity import lexicon, words
+from factsweep.operators.metrics.data_set.semantic_diversity import semantics
+from factsweep.operators.metrics.data_set.syntactic_diversity import centrality, syntax
+from factsweep.operators.schemas import empty
 
 MakeFacts = Callable[[Mapping[str, object]], Facts]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.distractors.agreement import (
+from factsweep.operators.metrics.distractors.agreement import (
     N_FOLDS,
     ROBUSTNESS,
     agreement,
@@ -18,7 +18,11 @@ from operators.metrics.distractors.agreement import (
     robustness_rows,
     tau_b,
 )
-from operators.metrics.distractors.configurations import VALUES, of_distractors, of_probability
+from factsweep.operators.metrics.distractors.configurations import (
+    VALUES,
+    of_distractors,
+    of_probability,
+)
 
 NUMBERS = st.lists(st.integers(0, 4), min_size=2, max_size=12)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.distractors.baselines import METRICS, baselines
-from operators.metrics.distractors.configurations import WIDTHS
-from operators.metrics.distractors.continuations import (
+from factsweep.operators.metrics.distractors.baselines import METRICS, baselines
+from factsweep.operators.metrics.distractors.configurations import WIDTHS
+from factsweep.operators.metrics.distractors.continuations import (
     of_judged,
     of_texts,
     of_top_tokens,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.distractors.distractors import METRICS, distractors
-from operators.metrics.distractors.slices import deciles
+from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
+from factsweep.operators.metrics.distractors.slices import deciles
 
 
 def rows(**changed: list[object]) -> pl.DataFrame:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.matching.preferred import N_HARDEST, preferred
-from operators.metrics.distractors.preference import (
+from factsweep.operators.matching.preferred import N_HARDEST, preferred
+from factsweep.operators.metrics.distractors.preference import (
     AGGREGATIONS,
     Aggregation,
     curve,

@@ -7,22 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from operators.metrics.belief.acc_at_1 import acc_at_1_terms
-from operators.metrics.belief.calibration import auroc, auroc_rounds, by_confidence, ece, ece_rounds
-from operators.metrics.belief.coverage import coverage_maximum
-from operators.metrics.belief.intervals import (
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.calibration import (
+    auroc,
+    auroc_rounds,
+    by_confidence,
+    ece,
+    ece_rounds,
+)
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
+from factsweep.operators.metrics.belief.intervals import (
     bootstrap_auroc,
     bootstrap_coverage_maximum,
     bootstrap_ece,
 )
-from operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.estimates.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
     estimate,
     resampled_sums,
     weight_blocks,
 )
-from operators.metrics.estimates.terms import TERMS, ratio
+from factsweep.operators.metrics.estimates.terms import TERMS, ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.estimates.bootstrap import bootstrap_ratio
-from operators.metrics.estimates.design_effect import design_effect
+from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.estimates.design_effect import design_effect
 
 Fact = tuple[str, list[int]]
 FACTS = st.lists(

@@ -6,12 +6,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.methods import METHODS
-from operators.methods.method import Method
-from operators.metrics.comparing import paired_terms
-from operators.metrics.estimates.metric import Metric, headings, higher_is_better
-from operators.pages.glossary import terms_of
-from operators.schemas import empty
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Method
+from factsweep.operators.metrics.comparing import paired_terms
+from factsweep.operators.metrics.estimates.metric import Metric, headings, higher_is_better
+from factsweep.operators.pages.glossary import terms_of
+from factsweep.operators.schemas import empty
 
 DOCS = (Path(__file__).parents[4] / "docs" / "metrics.md").read_text()
 OURS = [method for method in METHODS.values() if method.measure.metrics]

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.kamel import DATE, NUMBER
-from operators.matching.answer_set import Matching
-from operators.metrics.estimates.rows import ROWS
-from operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
-from operators.metrics.kamel.precision_recall import Labels, precision_recall
-from operators.schemas import empty
+from factsweep.operators.datasets.kamel import DATE, NUMBER
+from factsweep.operators.matching.answer_set import Matching
+from factsweep.operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
+from factsweep.operators.metrics.kamel.precision_recall import Labels, precision_recall
+from factsweep.operators.schemas import empty
 
 VARIANTS: dict[str | None, tuple[Matching, Labels]] = {
     None: ("strict", "all"),

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.kamel import DATE
-from operators.metrics.estimates.bootstrap import UNDEFINED
-from operators.metrics.kamel.year_error import weighted_medians, year, year_error, year_errors
+from factsweep.operators.datasets.kamel import DATE
+from factsweep.operators.metrics.estimates.bootstrap import UNDEFINED
+from factsweep.operators.metrics.kamel.year_error import (
+    weighted_medians,
+    year,
+    year_error,
+    year_errors,
+)
 
 
 def one_year(text: str) -> int | None:

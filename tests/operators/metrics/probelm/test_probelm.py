@@ -9,9 +9,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from operators.metrics.probelm.probelm import ALL_TYPES, OCCUPATION, PLAUSIBILITY, PROBELM, probelm
-from operators.metrics.probelm.ranking import RANKING_METRICS
-from operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.metrics.probelm.probelm import (
+    ALL_TYPES,
+    OCCUPATION,
+    PLAUSIBILITY,
+    PROBELM,
+    probelm,
+)
+from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 # An example takes a tenth of a second: shrinking one would take minutes.
 WITHOUT_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]

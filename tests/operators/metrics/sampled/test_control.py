@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.sampled.agreement_control import agreed, controlled_consist
-from operators.metrics.sampled.control import PARTS, Control, controlled_mean, controls, parts
-from operators.metrics.sampled.crossed import Crossed, FloatArray
-from operators.metrics.sampled.means import measured
-from operators.metrics.sampled.simulated_control import Known, gains, later, two_models
-from operators.metrics.sampled.simulation import Made, Sizes, made_up, truth
-from operators.metrics.sampled.table import controls_of, estimates, scored
+from factsweep.operators.metrics.sampled.agreement_control import agreed, controlled_consist
+from factsweep.operators.metrics.sampled.control import (
+    PARTS,
+    Control,
+    controlled_mean,
+    controls,
+    parts,
+)
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray
+from factsweep.operators.metrics.sampled.means import measured
+from factsweep.operators.metrics.sampled.simulated_control import Known, gains, later, two_models
+from factsweep.operators.metrics.sampled.simulation import Made, Sizes, made_up, truth
+from factsweep.operators.metrics.sampled.table import controls_of, estimates, scored
 
 SIZES = Sizes(n_relations=8, n_facts=30, n_templates=12, most_names=2)
 

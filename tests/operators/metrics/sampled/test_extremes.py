@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.sampled.accuracies import accuracies
-from operators.metrics.sampled.beta_binomial import Shape, any_right, fitted, shape
-from operators.metrics.sampled.components import compared, components
-from operators.metrics.sampled.crossed import Crossed, FloatArray
-from operators.metrics.sampled.fluctuation_range import fluctuation_range
-from operators.metrics.sampled.maximum import hits, maximum
-from operators.metrics.sampled.oracle import BRACKET, FAR, oracle
-from operators.metrics.sampled.simulation import Made, coverage, made_up, truth
+from factsweep.operators.metrics.sampled.accuracies import accuracies
+from factsweep.operators.metrics.sampled.beta_binomial import Shape, any_right, fitted, shape
+from factsweep.operators.metrics.sampled.components import compared, components
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray
+from factsweep.operators.metrics.sampled.fluctuation_range import fluctuation_range
+from factsweep.operators.metrics.sampled.maximum import hits, maximum
+from factsweep.operators.metrics.sampled.oracle import BRACKET, FAR, oracle
+from factsweep.operators.metrics.sampled.simulation import Made, coverage, made_up, truth
 
 
 @cache

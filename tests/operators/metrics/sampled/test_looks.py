@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from operators.metrics.sampled.looks import Z, bounds, look, next_share, spent
-from operators.metrics.sampled.means import measured
-from operators.metrics.sampled.simulation import made_up, truth
+from factsweep.operators.metrics.sampled.looks import Z, bounds, look, next_share, spent
+from factsweep.operators.metrics.sampled.means import measured
+from factsweep.operators.metrics.sampled.simulation import made_up, truth
 
 
 def test_bounds_of_five_looks_are_those_of_lan_and_demets() -> None:

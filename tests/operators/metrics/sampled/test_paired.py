@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from operators.metrics.comparing.estimates import Known, difference
-from operators.metrics.sampled.means import mean_of_facts
-from operators.metrics.sampled.paired import mean_difference, paired
-from operators.metrics.sampled.simulated_control import later, two_models
-from operators.metrics.sampled.simulation import Made, Sizes
+from factsweep.operators.metrics.comparing.estimates import Known, difference
+from factsweep.operators.metrics.sampled.means import mean_of_facts
+from factsweep.operators.metrics.sampled.paired import mean_difference, paired
+from factsweep.operators.metrics.sampled.simulated_control import later, two_models
+from factsweep.operators.metrics.sampled.simulation import Made, Sizes
 
 SIZES = Sizes(n_relations=8, n_facts=30, n_templates=12, most_names=2)
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.metrics.kamel.kamel import kamel
-from operators.metrics.probelm.probelm import probelm
-from operators.metrics.sampled.queries import (
+from factsweep.operators.metrics.kamel.kamel import kamel
+from factsweep.operators.metrics.probelm.probelm import probelm
+from factsweep.operators.metrics.sampled.queries import (
     CURVED,
     MISSING,
     kamel_estimates,
     probelm_estimates,
 )
-from operators.metrics.sampled.regression import controlled_means
-from operators.metrics.sampled.stratified import SINGLE, means
+from factsweep.operators.metrics.sampled.regression import controlled_means
+from factsweep.operators.metrics.sampled.stratified import SINGLE, means
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 

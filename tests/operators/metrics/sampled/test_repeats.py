@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from operators.metrics.sampled.crossed import Crossed, FloatArray
-from operators.metrics.sampled.repeats import (
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray
+from factsweep.operators.metrics.sampled.repeats import (
     Drawn,
     Repeat,
     Scope,
@@ -18,8 +18,8 @@ from operators.metrics.sampled.repeats import (
     demonstrations,
     with_repeats,
 )
-from operators.metrics.sampled.table import Scored, scored
-from operators.metrics.sampled.variance import SOURCES, VARIANCE, advice, variance
+from factsweep.operators.metrics.sampled.table import Scored, scored
+from factsweep.operators.metrics.sampled.variance import SOURCES, VARIANCE, advice, variance
 
 N_RELATIONS, N_FACTS, N_TEMPLATES = 4, 20, 10
 

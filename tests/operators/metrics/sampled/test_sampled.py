@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from operators.metrics.belief.acc_at_1 import acc_at_1
-from operators.metrics.belief.consist import consist, match_counts
-from operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from operators.metrics.belief.fluctuation import fluctuation
-from operators.metrics.belief.one_word_ratio import one_word_ratio
-from operators.metrics.sampled.agreement import moments_of, variance_of_share
-from operators.metrics.sampled.crossed import Crossed
-from operators.metrics.sampled.fluctuation import fluctuation_sd
-from operators.metrics.sampled.full_run import FullRun
-from operators.metrics.sampled.means import ONCE, between_facts
-from operators.metrics.sampled.simulation import Made, coverage, estimated, made_up
-from operators.metrics.sampled.table import (
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.consist import consist, match_counts
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.sampled.agreement import moments_of, variance_of_share
+from factsweep.operators.metrics.sampled.crossed import Crossed
+from factsweep.operators.metrics.sampled.fluctuation import fluctuation_sd
+from factsweep.operators.metrics.sampled.full_run import FullRun
+from factsweep.operators.metrics.sampled.means import ONCE, between_facts
+from factsweep.operators.metrics.sampled.simulation import Made, coverage, estimated, made_up
+from factsweep.operators.metrics.sampled.table import (
     ESTIMATES,
     TEMPLATES,
     estimates,

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from operators.metrics.sampled.crossed import Crossed, FloatArray
-from operators.metrics.sampled.means import mean_of_facts
-from operators.metrics.sampled.simulation import Logits, Made, made_up
-from operators.metrics.sampled.variance import SOURCES, VARIANCE, advice, variance
+from factsweep.operators.metrics.sampled.crossed import Crossed, FloatArray
+from factsweep.operators.metrics.sampled.means import mean_of_facts
+from factsweep.operators.metrics.sampled.simulation import Logits, Made, made_up
+from factsweep.operators.metrics.sampled.variance import SOURCES, VARIANCE, advice, variance
 
 
 def crossed(made: Made, share: float, seed: int = 1) -> tuple[Crossed, FloatArray]:

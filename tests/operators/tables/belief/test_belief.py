@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.schemas import empty
-from operators.tables.belief.belief import card, headline
-from operators.tables.formats.markdown import markdown
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.belief import card, headline
+from factsweep.operators.tables.formats.markdown import markdown
 
 ROW = {"model": "m", "benchmark": "b", "setting": "zero-shot", "metric": "acc_at_1", "n": 40}
 

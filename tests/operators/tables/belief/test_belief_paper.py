@@ -6,13 +6,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.datasets.facts import Facts, counts
-from operators.schemas import empty
-from operators.tables.belief.belief_paper import TABLES
-from operators.tables.belief.printed_names import NAMES
-from operators.tables.belief.sizes import sizes
-from operators.tables.shared.paper_table import fill
-from operators.tables.shared.published import PUBLISHED
+from factsweep.operators.datasets.facts import Facts, counts
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.belief_paper import TABLES
+from factsweep.operators.tables.belief.printed_names import NAMES
+from factsweep.operators.tables.belief.sizes import sizes
+from factsweep.operators.tables.shared.paper_table import fill
+from factsweep.operators.tables.shared.published import PUBLISHED
 
 ROOT = Path(__file__).parents[4]
 PUBLISHED_NUMBERS = pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED)

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 import yaml
 
-from operators.tables.formats.markdown import markdown
-from operators.tables.shared.published import PLACE, PUBLISHED, contradictions
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.published import PLACE, PUBLISHED, contradictions
 
 ROOT = Path(__file__).parents[4]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}

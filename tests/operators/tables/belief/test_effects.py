@@ -4,11 +4,11 @@ from itertools import combinations
 
 import polars as pl
 
-from operators.metrics.comparing.comparison import compare
-from operators.metrics.comparing.paired_terms import paired_terms
-from operators.tables.belief.effects import EFFECTS, effects, effects_table, pairs
-from operators.tables.shared.answers import Answers
-from operators.tables.shared.asking import Asking
+from factsweep.operators.metrics.comparing.comparison import compare
+from factsweep.operators.metrics.comparing.paired_terms import paired_terms
+from factsweep.operators.tables.belief.effects import EFFECTS, effects, effects_table, pairs
+from factsweep.operators.tables.shared.answers import Answers
+from factsweep.operators.tables.shared.asking import Asking
 
 BASE = Asking("m", "zero-shot", None)
 SHOWN = Asking("m", "4-random", None)

@@ -6,9 +6,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.schemas import empty
-from operators.tables.belief.template_examples import template_examples
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.template_examples import template_examples
 
 rows = st.lists(
     st.tuples(

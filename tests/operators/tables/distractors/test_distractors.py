@@ -5,10 +5,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.metrics.distractors.agreement import AGREEMENT
-from operators.schemas import empty
-from operators.tables.distractors import distractors as tables
-from pipeline.inputs import catalog
+from factsweep.operators.metrics.distractors.agreement import AGREEMENT
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.distractors import distractors as tables
+from factsweep.pipeline.inputs import catalog
 
 RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "ending=eos"}
 

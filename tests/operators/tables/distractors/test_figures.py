@@ -5,10 +5,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.metrics.distractors.agreement import AGREEMENT
-from operators.schemas import empty
-from operators.tables.distractors import figures
-from operators.tables.distractors.figures import Axes, lines_figure
+from factsweep.operators.metrics.distractors.agreement import AGREEMENT
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.distractors import figures
+from factsweep.operators.tables.distractors.figures import Axes, lines_figure
 
 NAMES = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
 

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.schemas import empty
-from operators.tables.formats.lm_eval import harness_path, harness_results
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
 
 STARTED = datetime(2026, 11, 21, 18, 30, 15)
 ENDS = {"acc_at_1": True, "fluctuation_sd": False}

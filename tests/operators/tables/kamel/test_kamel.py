@@ -6,9 +6,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.datasets.kamel import facts_from_files
-from operators.schemas import empty
-from operators.tables.kamel.kamel import (
+from factsweep.operators.datasets.kamel import facts_from_files
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.kamel.kamel import (
     BASELINE,
     by_relation,
     by_slice,
@@ -17,7 +17,7 @@ from operators.tables.kamel.kamel import (
     lama,
     overview,
 )
-from operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.published import PUBLISHED
 
 FILE = Path(__file__).parents[4] / "data_catalog/published/kamel.csv"
 DEFAULTS: dict[str, Any] = {

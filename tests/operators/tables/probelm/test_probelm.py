@@ -11,8 +11,8 @@ import pytest
 import yaml
 from scipy.optimize import linprog
 
-from operators.schemas import empty
-from operators.tables.probelm.probelm import (
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.probelm.probelm import (
     RANDOM,
     SEEN,
     agreement,
@@ -24,7 +24,7 @@ from operators.tables.probelm.probelm import (
     overview,
     ranking,
 )
-from operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.published import PUBLISHED
 
 ROOT = Path(__file__).parents[4]
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}

@@ -6,11 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.metrics.belief.knowledge_state import CHANGES, MOVES, STATES, state_moves
-from operators.metrics.comparing.comparison import COMPARISON
-from operators.tables.formats.latex import latex
-from operators.tables.formats.markdown import markdown
-from operators.tables.runs.comparison import (
+from factsweep.operators.metrics.belief.knowledge_state import CHANGES, MOVES, STATES, state_moves
+from factsweep.operators.metrics.comparing.comparison import COMPARISON
+from factsweep.operators.tables.formats.latex import latex
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.runs.comparison import (
     by_relation,
     changed_facts,
     differences_figure,

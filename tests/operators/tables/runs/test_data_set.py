@@ -6,9 +6,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.datasets.facts import Facts
-from operators.metrics.data_set.diversity import diversity
-from operators.tables.runs.data_set import (
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.metrics.data_set.diversity import diversity
+from factsweep.operators.tables.runs.data_set import (
     DIFFERENCES,
     by_relation,
     diversity_beside,

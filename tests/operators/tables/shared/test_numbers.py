@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.tables.shared import numbers
-from operators.tables.shared.numbers import (
+from factsweep.operators.tables.shared import numbers
+from factsweep.operators.tables.shared.numbers import (
     COUNT,
     HOURS,
     MEGABYTES,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.errors import InputError
-from operators.schemas import empty
-from operators.tables.shared.numbers import SHARE, of_metric
-from operators.tables.shared.paper_table import Column, Place, Table, fill
-from operators.tables.shared.published import PLACE, PUBLISHED
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared.numbers import SHARE, of_metric
+from factsweep.operators.tables.shared.paper_table import Column, Place, Table, fill
+from factsweep.operators.tables.shared.published import PLACE, PUBLISHED
 
 DEFAULTS: dict[str, Any] = {
     "model": "a",

@@ -6,8 +6,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.schemas import empty
-from operators.tables.shared.published import PLACE, PUBLISHED, beside, contradictions
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared.published import PLACE, PUBLISHED, beside, contradictions
 
 names = st.sampled_from([None, "x", "y"])
 places = st.fixed_dictionaries(dict.fromkeys(PLACE, names))

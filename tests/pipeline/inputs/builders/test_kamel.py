@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.construction.kamel import LABELS, TRIPLES
-from operators.datasets.kamel import DATE, counts
-from pipeline.cli import main
-from pipeline.inputs import catalog
+from factsweep.operators.construction.kamel import LABELS, TRIPLES
+from factsweep.operators.datasets.kamel import DATE, counts
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.inputs import catalog
 
 
 @pytest.fixture

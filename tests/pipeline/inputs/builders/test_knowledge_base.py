@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from operators.errors import InputError
-from operators.knowledge_base.knowledge_base import KnowledgeBase, checked
-from pipeline.cli import main
-from pipeline.inputs.builders import knowledge_base as builder
+from factsweep.operators.errors import InputError
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.inputs.builders import knowledge_base as builder
 
 
 def snak(target: str) -> dict[str, Any]:

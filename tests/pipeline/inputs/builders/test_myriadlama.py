@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 from transformers import BertTokenizerFast
 
-from operators.construction.kamel import LABELS
-from operators.construction.myriadlama import FACTS
-from operators.datasets.facts import counts
-from pipeline.cli import main
-from pipeline.config import folders
-from pipeline.inputs import catalog
-from pipeline.inputs.differences import differences
+from factsweep.operators.construction.kamel import LABELS
+from factsweep.operators.construction.myriadlama import FACTS
+from factsweep.operators.datasets.facts import counts
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.differences import differences
 from tests.chat_server import ChatServer, completion, serving
 
 KEY = "sk-secret-4711"

@@ -5,12 +5,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from operators.construction.probelm import LABELS, TRIPLES
-from operators.datasets.probelm import candidates
-from pipeline.cli import main
-from pipeline.config import folders
-from pipeline.inputs import catalog
-from pipeline.inputs.differences import differences
+from factsweep.operators.construction.probelm import LABELS, TRIPLES
+from factsweep.operators.datasets.probelm import candidates
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.differences import differences
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
 PETS = ["cat", "dog", "rabbit", "goldfish"]
