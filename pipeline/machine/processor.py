@@ -10,6 +10,7 @@ from pathlib import Path
 
 UNKNOWN_GPU = "unknown GPU"
 _CPUINFO = Path("/proc/cpuinfo")
+_BEFORE_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 
 
 def name(gpus: int) -> str:
@@ -43,9 +44,14 @@ def cpu() -> str:
 
 @lru_cache
 def flags() -> frozenset[str]:
-    """What the CPU can do, as Linux names it: avx2, avx512_bf16; nothing where none are told."""
+    """What the CPU can do, as Linux names it: avx2, avx512_bf16; nothing where none are told.
+
+    What oneDNN, which multiplies the matrices, is told not to use (ONEDNN_MAX_CPU_ISA) is left out.
+    """
     found = re.search(r"^(?:flags|Features)[ \t]*:(.*)$", _cpuinfo(), re.M)
-    return frozenset(found[1].split()) if found else frozenset()
+    told = found[1].split() if found else []
+    narrowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BEFORE_AVX512
+    return frozenset(e for e in told if not (narrowed and e.startswith(("avx512", "amx"))))
 
 
 def _cpuinfo() -> str:

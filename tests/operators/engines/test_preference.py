@@ -38,6 +38,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mistral": {**LLAMA, "sliding_window": 3},
 }
 READ_TREES = {"gpt2", "llama"}
+# Nats. All is computed in float64, but for Bloom's attention, whose softmax is always in float32;
+# other kernels add in another order, and each of some hundred additions may cost an epsilon.
+WITHIN = {"bloom": 1e-5}
 
 Labels = list[tuple[Name, Path]]
 
@@ -124,7 +127,8 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
         patch.setattr(trie_readers, "_TOKENS_PER_PASS", limit)
         patch.setattr(trie_readers, "_TOKENS_KEPT", limit)
         (found,) = CandidatesLM(model, None).preferences([request])
-    check(found, plain(model, cloze, labels))
+    within = WITHIN.get(model.config.model_type, 1e-9)
+    check(found, plain(model, cloze, labels), within=within)
     assert [each.entity_id for each in found.distractors] == list(request.distractors)
 
 

@@ -20,8 +20,9 @@ AVX512 = f"{AVX2} avx512f avx512bw avx512vl"
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test asks the machine again, and so do the tests after it."""
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)  # CI narrows it
     asked = (processor.cpu, processor.flags, processor.gpu, processor.compute_capability)
     for each in asked:
         each.cache_clear()
@@ -74,6 +75,18 @@ def test_best_cpu_is_bfloat16_where_a_flag_says_so(
     plant_flags: Plant, flags: str, expected: str
 ) -> None:
     plant_flags(flags)
+    assert dtype.best("cpu", unread) == expected
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "expected"),
+    [("AVX2", "float32"), ("avx2_vnni", "float32"), ("AVX512_CORE_BF16", "bfloat16")],
+)
+def test_best_cpu_that_onednn_may_not_use_is_float32(
+    plant_flags: Plant, narrowed: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_flags(f"{AVX512} avx512_bf16 amx_bf16")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", narrowed)
     assert dtype.best("cpu", unread) == expected
 
 
