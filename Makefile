@@ -17,10 +17,17 @@ NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-# Two processes: all tests of the engine are in one, all that start sweeps and harm them in one; the rest fill both.
+# Two processes: what loads the same weights, or the same Ray, is in one, all that harms sweeps in one; the rest fill both.
 PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
+FAST := not slow and not faults and not browser
+# A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
+NUMBERS := tests/operators/engines tests/operators/metrics tests/operators/methods $(wildcard tests/pipeline/test_*.py) \
+	tests/pipeline/launchers tests/pipeline/machine
 
-.PHONY: help setup demo test test-rest test-all check format sweep plan status verify nightly chaos bench clean need-model
+.PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format sweep plan status verify nightly chaos \
+	bench clean need-model
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,13 +38,26 @@ setup:  ## Make .venv from the lock files, or bring it up to date: [DEVICE=cpu|c
 demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or download
 	@$(BIN)/factsweep run sweep=demo
 
-test: setup check  ## Run the checks, then the fast tests
-	@$(PYTEST) -m "not slow and not faults and not browser"
+test: setup check doctest  ## Run the checks, the examples in docstrings and the fast tests
+	@$(PYTEST) -m "$(FAST)"
 
-test-rest: setup
-	@$(PYTEST) -m "slow or faults or browser or hypothesis" --hypothesis-profile=many --durations=25
+quick: setup  ## Run the checks, and the fast tests of what was changed: [SINCE=HEAD]
+	@$(BIN)/mypy & types=$$!; \
+	$(BIN)/ruff format --check . && $(BIN)/ruff check -q . && $(BIN)/lint-imports >/dev/null || { kill $$types; exit 1; }; \
+	tests=$$($(BIN)/python tests/changed.py $(SINCE)); \
+	if test -n "$$tests"; then $(PYTEST) -q -m "$(FAST)" $$tests || test $$? = 5; fi && wait $$types
 
-test-all: test test-rest  ## Run the checks, then every test: with faults, a browser, and laws on many examples
+doctest: setup  ## Run the examples in docstrings
+	@$(BIN)/pytest -q --doctest-modules factsweep/operators factsweep/pipeline
+
+test-rest: setup  ## Run all other tests: sweeps, faults, a browser, laws on many examples
+	@$(PYTEST) -m "slow or faults or browser or many" --hypothesis-profile=many --durations=25
+
+test-narrow: setup  ## Run the fast tests of numbers and engines as on CPUs without AVX-512, and without AVX2
+	@$(AVX2) $(PYTEST) -q -m "$(FAST)" $(NUMBERS)
+	@$(OLDER) $(PYTEST) -q -m "$(FAST)" tests/operators/engines tests/operators/metrics
+
+test-all: test test-narrow test-rest  ## Run everything that continuous integration runs
 
 check: setup  ## Format, lint, types and layers; changes nothing
 	@$(BIN)/ruff format --check .

@@ -26,6 +26,7 @@ import re
 import runpy
 import sys
 import warnings
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,21 @@ from factsweep.pipeline.inputs.models import Weights
 
 ROOT = Path(__file__).parent.parent
 
-# How many examples a law is tried on: few in `make test`, many in the rest of `make test-all`.
+# How many examples a law is tried on: few in `make test`, many in `make test-rest`, where they pay.
 # A busy machine would fail a law for its time; the time limit of a whole test is pytest's.
 settings.register_profile("few", deadline=None, max_examples=10)
 settings.register_profile("many", deadline=None, max_examples=100)
 settings.load_profile("few")
 
+# What is loaded once for all who ask for it, so that they go to one worker: a word in their module.
+LOADED = {
+    "weights": re.compile(r"\b(smollm2: Weights|engine: VllmEngine|tiny_bert)\b"),
+    "ray": re.compile(r"\b(shared_ray|ray_address)\b"),
+}
+
 
 class ByModule(LoadScopeScheduling):
-    """A module goes to one worker; all that use the engine go to the same one, as do all faults.
+    """A module goes to one worker; all that load the same go to the same one, as do all faults.
 
     So the weights are loaded once, and no two sweeps of several processes share the two cores.
     (`--dist loadgroup` does not group with pytest 9.2:
@@ -62,21 +69,16 @@ class ByModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        if is_fault(ROOT / module):
-            return "faults"
-        return "engines" if uses_engines(ROOT / module) else module
+        return group(ROOT / module) or module
 
 
 @cache
-def uses_engines(module: Path) -> bool:
-    """Whether the tests of a module ask for the session's Ray, weights or engine."""
-    asked = r"\b(shared_ray|ray_address)\b|\bsmollm2: Weights\b"
-    return bool(re.search(asked, module.read_text()))
-
-
-def is_fault(module: Path) -> bool:
-    """Whether the tests of a module start sweeps and harm them."""
-    return module.is_relative_to(ROOT / "tests/faults")
+def group(module: Path) -> str:
+    """What the tests of a module share with others: "faults", "weights" or "ray"; "" with none."""
+    if module.is_relative_to(ROOT / "tests/faults"):
+        return "faults"
+    text = module.read_text()
+    return next((name for name, asked in LOADED.items() if asked.search(text)), "")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
@@ -98,7 +100,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes longest first, so that no worker begins with it when the other is done."""
-    items.sort(key=lambda item: not (is_fault(item.path) or uses_engines(item.path)))
+    order = ["faults", *LOADED, ""]
+    items.sort(key=lambda item: order.index(group(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """With `--durations=…`, sum them up by module."""
+    if config.getoption("durations") is None:
+        return
+    taken = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "when"):
+                taken[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"{sum(taken.values()):.0f} seconds of tests, by module")
+    for module, seconds in taken.most_common():
+        terminalreporter.write_line(f"{seconds:8.1f} {module}")
 
 
 @pytest.fixture(scope="session")
