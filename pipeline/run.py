@@ -147,7 +147,11 @@ def _completed(
 def compute(plan: Plan) -> None:
     """Make every artifact of the plan that is missing."""
     wait = plan.run.cluster.when_held == "wait"
-    with lease.held(plan.store, plan.missing(), wait=wait) as writer:
+    shared = {step.artifact.folder for step in plan.steps if step.question is None}
+    waiting = pulse.Waiting(plan.run)
+    with lease.held(
+        plan.store, plan.missing(), wait=wait, shared=shared, say=waiting.show
+    ) as writer:
         pulse.write(plan.run, "running", {})
         with cluster.started(plan.run, offline=plan.weights.offline):
             _follow(plan, writer)

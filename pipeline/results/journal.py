@@ -70,7 +70,7 @@ def _log_end(own: logging.Handler, error: BaseException) -> None:
 def _end(run: Run, state: State, why: str | None = None) -> None:
     """Write how the run ended into its pulse, if this process has begun it."""
     last = pulse.read(run)
-    if last is not None and last.state == "running" and last.pid == os.getpid():
+    if last is not None and last.state in ("waiting", "running") and last.pid == os.getpid():
         with suppress(InputError):  # the disk is full, say: the error itself says so
             pulse.write(run, state, why=why and hidden(why))
             live.ended(run, state, why and hidden(why))

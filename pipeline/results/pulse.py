@@ -1,5 +1,6 @@
 """The pulse of a run: <results>/<run>/progress.json, from which others see how it gets on."""
 
+import logging
 import os
 import socket
 import time
@@ -17,12 +18,13 @@ from factsweep.pipeline.storage.sealed import seal, unseal
 NAME = "progress.json"
 _EVERY_S = 5.0
 
-State = Literal["running", "done", "failed", "stopped"]
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
 class Pulse:
-    """How a run got on at a moment: the counts of its engines; `why` it ended, if it failed."""
+    """How a run got on at a moment: the counts of its engines; `why` it waits, or has failed."""
 
     at: str
     state: State
@@ -44,6 +46,23 @@ class Beat:
         if time.monotonic() - self._last >= _EVERY_S:
             self._last = time.monotonic()
             write(self._run, "running", counts)
+
+
+class Waiting:
+    """Tells whom a run of this process waits for: in its log once, in its pulse now and then."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._told = ""
+        self._last = -_EVERY_S
+
+    def show(self, why: str) -> None:
+        """Say it if it is new, and write the pulse if it is time."""
+        if why != self._told:
+            _LOG.warning("%s.", why)
+        if why != self._told or time.monotonic() - self._last >= _EVERY_S:
+            self._told, self._last = why, time.monotonic()
+            write(self._run, "waiting", {}, why)
 
 
 def write(

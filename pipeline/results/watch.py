@@ -38,7 +38,8 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
             for text in (*answers.new(plan), *numbers.new(plan)):
                 meter.say(text)
             pace.add(clock.monotonic(), found.counts)
-            meter.show(silent.said(found) or line(found.counts, pace.recent(), sure=pace.is_sure()))
+            rates = line(found.counts, pace.recent(), sure=pace.is_sure())
+            meter.show(silent.said(found) or found.why or rates)
         clock.sleep(_LOOK_S)
 
 
@@ -52,7 +53,7 @@ def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
             meter.say(text)
         meter.say(f"{meter.title}: done; results in {where}")
         return 0
-    if found.state == "running":
+    if found.state in ("waiting", "running"):
         return None
     why = f": {found.why}" if found.why else ""
     meter.say(f"{meter.title}: {found.state} at {found.at}{why}; log: {where}/logs/")

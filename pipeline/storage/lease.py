@@ -16,6 +16,8 @@ The protocol asks one thing of a store: of several that create the same file, on
 5. A writer may be paused between that look and the publishing. So shards and manifests are created
    and never overwritten: whoever comes second finds them, reads them and goes on. Chunks have names
    that nobody else uses, and error rows follow from the published shard.
+6. Of an artifact whose manifest is published nothing is left to write, so whoever waits for its
+   lease goes on without it.
 
 A wrong judgement in 3 costs work, never a result: 1, 4 and 5 do not depend on time.
 """
@@ -27,7 +29,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,11 +39,13 @@ from uuid import uuid4
 from pydantic import Field, TypeAdapter, ValidationError
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.pipeline.storage import manifest
 from factsweep.pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
 RENEW_S = 5.0
 _LOOK_S = 1.0
+Say = Callable[[str], None]
 _LOG = logging.getLogger("factsweep")
 
 
@@ -129,8 +133,12 @@ class Writer:
         self._is_cut_off = False
         self._losers: set[str] = set()
 
-    def take(self, folder: str, *, wait: bool, clock: Clock = time) -> Lease:
-        """Take the lease of an artifact, when it is free or its holder is dead.
+    def take(
+        self, folder: str, *, wait: bool, say: Say | None = None, clock: Clock = time
+    ) -> Lease | None:
+        """Take the lease of an artifact, when it is free or its holder is dead; null: it is whole.
+
+        `say` is told again and again whom this waits for.
 
         Raises:
             ArtifactHeldError: its holder is alive, and `wait` is false.
@@ -144,11 +152,16 @@ class Writer:
                     self._clear(folder, last, holder)
                     return lease
                 continue
-            if watch.is_alive(holder) and not wait:
-                raise ArtifactHeldError(
-                    f"{self._store.where(folder)} is being written by {holder}; wait for it, or "
-                    "set cluster.when_held=wait."
-                )
+            if wait and self._store.exists(f"{folder}/{manifest.NAME}"):
+                return None
+            if watch.is_alive(holder):
+                written = f"{self._store.where(folder)} is being written by {holder}"
+                if not wait:
+                    raise ArtifactHeldError(
+                        f"{written}; wait for it, or set cluster.when_held=wait."
+                    )
+                if say is not None:
+                    say(f"{written}; this run waits until it is published")
             clock.sleep(_LOOK_S)
 
     def _create(self, folder: str, number: int) -> Lease | None:
@@ -265,8 +278,17 @@ class _Watch:
 
 
 @contextmanager
-def held(store: Store, folders: Sequence[str], *, wait: bool) -> Iterator[Writer]:
-    """Hold the artifacts in these folders for the time of the block.
+def held(
+    store: Store,
+    folders: Sequence[str],
+    *,
+    wait: bool,
+    shared: Collection[str] = (),
+    say: Say | None = None,
+) -> Iterator[Writer]:
+    """Hold the artifacts in these folders for the time of the block, but those published meanwhile.
+
+    Those that are `shared` with other runs take no engine, and so are always waited for.
 
     Raises:
         ArtifactHeldError: another driver holds one of them, and `wait` is false.
@@ -278,7 +300,7 @@ def held(store: Store, folders: Sequence[str], *, wait: bool) -> Iterator[Writer
     try:
         writer.check_store()
         for folder in sorted(folders):  # in one order: no two drivers wait for each other
-            writer.take(folder, wait=wait)
+            writer.take(folder, wait=wait or folder in shared, say=say)
         yield writer
     finally:
         done.set()

@@ -1,0 +1,24 @@
+"""Several models in one store. The engine is fake: see sweep.py."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.sweep import CHUNK, SMALL, Sweep
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+
+def test_second_model_takes_what_the_first_has_published_and_ends_before_it(tmp_path: Path) -> None:
+    store = str(tmp_path / "artifacts")
+    first = Sweep(tmp_path / "first", SMALL, store, seconds_per_answer=1.0).start()
+    while len(first.answered()) < CHUNK:
+        time.sleep(0.1)
+    second = Sweep(tmp_path / "second", [*SMALL, "model.id=another"], store)
+    done = second.finish()
+    assert done.returncode == 0, done.stderr
+    assert first.process is not None
+    assert first.process.poll() is None
+    assert len(first.names("prompts", "*")) == len(second.names("prompts", "*"))
+    assert second.verify().returncode == 0

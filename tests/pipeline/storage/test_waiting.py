@@ -1,0 +1,58 @@
+"""Waiting for an artifact that another run writes: until it is published, and no longer."""
+
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.errors import ArtifactHeldError
+from factsweep.pipeline.storage import lease, manifest
+from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.store import Store
+
+SHARED, OWN = "prompts/f0", "generations/f0"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+@pytest.fixture
+def other(store: Store) -> Writer:
+    """Another run that lives, and holds both for as long as it does."""
+    other = Writer(store, lease.me())
+    other.beat()
+    for folder in (SHARED, OWN):
+        other.take(folder, wait=False)
+    return other
+
+
+def test_held_shared_artifact_is_waited_for_until_it_is_published(
+    store: Store, other: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+
+    def later(_: float) -> None:
+        """Time passes: the other run beats, and publishes what this one waits for."""
+        other.beat()
+        if len(said) == 2:
+            store.put(f"{SHARED}/{manifest.NAME}", b"{}")
+
+    monkeypatch.setattr(lease.time, "sleep", later)
+    with lease.held(store, [SHARED], wait=False, shared={SHARED}, say=said.append) as writer:
+        assert SHARED not in writer.leases
+    assert len(said) == 2
+    assert SHARED in said[0]
+    assert str(lease.holder(store, SHARED)) in said[0]
+
+
+def test_held_answers_of_a_living_run_are_refused_though_the_shared_ones_are_there(
+    store: Store, other: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(f"{SHARED}/{manifest.NAME}", b"{}")
+    monkeypatch.setattr(lease.time, "sleep", lambda _: other.beat())
+    with (
+        pytest.raises(ArtifactHeldError),
+        lease.held(store, [SHARED, OWN], wait=False, shared={SHARED}),
+    ):
+        pytest.fail("both runs would write it")
