@@ -29,6 +29,7 @@ from factsweep.pipeline.storage.causes import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
 from tests.s3_server import serving
 
+pytestmark = pytest.mark.usefixtures("plain")
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 OTHER = ("seed=1", "run_name=other")
@@ -40,10 +41,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found.url
 
 
-@pytest.fixture(params=["folder", "s3"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where artifacts are: a folder, or a bucket."""
-    if request.param == "folder":
+BOTH = pytest.mark.parametrize(
+    "root", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture
+def root(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    _finished_once: Path,
+) -> str:
+    """Where artifacts are: a folder, in which those of the small run are, or an empty bucket."""
+    if getattr(request, "param", "folder") == "folder":
+        shutil.copytree(_finished_once, tmp_path / "artifacts")
         return str(tmp_path / "artifacts")
     url = request.getfixturevalue("server")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -106,6 +118,7 @@ def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None
     assert idle(one) == set()
 
 
+@BOTH
 def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
     one, two = done(), done(*OTHER)
     shutil.rmtree(results(two))
@@ -250,6 +263,7 @@ def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None
         forget(plan.store, "nope")
 
 
+@BOTH
 def test_commands_list_then_remove(
     done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
