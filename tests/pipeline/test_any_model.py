@@ -40,6 +40,7 @@ def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> N
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> None:
     TINY["save"]("bert", tmp_path / "mine")
     assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()

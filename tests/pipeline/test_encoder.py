@@ -170,6 +170,7 @@ def test_encoder_that_died_goes_on_from_its_chunks(
     assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_encoder_run_from_the_command_line_is_whole(
     encoder_settings: Settings, branch: Branch

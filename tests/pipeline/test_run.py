@@ -47,6 +47,7 @@ def in_ray(settings: Settings, size: int, replicas: int) -> pl.DataFrame:
     return run(settings(SETTINGS, f"cluster.rows_per_shard={size}", folder, *pool))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
     small_settings: Settings, compute_here: Compute
@@ -58,6 +59,7 @@ def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
     assert_frame_equal(one, pl.concat([each.metrics.read_all("metrics") for each in here]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "artifacts").mkdir()
@@ -66,6 +68,7 @@ def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: 
         run(small_settings())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
@@ -145,6 +148,7 @@ def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Setting
     assert names[0] == names[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_stop_of_a_run_whose_ray_is_gone_is_said(
     small_settings: Settings, caplog: pytest.LogCaptureFixture

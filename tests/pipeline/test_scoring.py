@@ -154,6 +154,7 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
     assert value.to_list() == pytest.approx(branch.metrics.read_all("metrics")["value"].to_list())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_run_from_the_command_line_is_whole(scoring_settings: Settings, branch: Branch) -> None:
     settings = scoring_settings("ray")

@@ -53,6 +53,7 @@ def test_measured_candidates_are_read_from_beside_the_prompts(
     assert (rows["prompt_tokens"] > rows["prompts"]).all()
 
 
+@pytest.mark.slow
 def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
     small: list[str],
     shared_ray: None,

@@ -53,6 +53,7 @@ def test_dashboard_has_a_query_in_each_panel_for_the_runs_that_are_chosen() -> N
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_metrics_are_at_the_endpoint_of_ray() -> None:
     metrics = Metrics("the run")

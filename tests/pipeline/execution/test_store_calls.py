@@ -28,6 +28,7 @@ from factsweep.pipeline.stages import decode, remaining
 from factsweep.pipeline.storage import lease
 from tests.s3_server import Line, bucket, serving
 
+pytestmark = pytest.mark.slow
 DELAY_S = 0.03
 RELATIONS = [f"P{30 + i}" for i in range(41)]  # as many as MyriadLAMA has
 SETTINGS = ("zero-shot", "4-random", "4-relation", "4-template")

@@ -28,6 +28,7 @@ def begun_anew(artifact: Artifact) -> None:
     artifact.forget()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
     (branch,) = finished.branches

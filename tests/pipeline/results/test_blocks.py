@@ -141,6 +141,7 @@ def test_watch_shows_the_main_number_as_it_narrows(
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_estimate_with_engines_asks_all_blocks_and_ends_with_its_page(
     small_settings: Settings,

@@ -114,6 +114,7 @@ def test_journal_failed_run_says_where_things_lie(
     assert "ended by DecodingError: no engine" in (tmp_path / "results/r/logs/run.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_journal_engines_logs_lie_beside_it(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
@@ -123,6 +124,7 @@ def test_journal_engines_logs_lie_beside_it(small_settings: Settings) -> None:
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
     small_settings: Settings, caplog: pytest.LogCaptureFixture

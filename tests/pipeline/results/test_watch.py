@@ -157,6 +157,7 @@ def test_status_watch_interrupted_is_130_without_a_word(
     assert main(["status", "--watch", *small, *places]) == 130
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_run_writes_its_pulse_until_it_is_done(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
