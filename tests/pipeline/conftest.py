@@ -3,6 +3,7 @@
 What is tested here is what is stored, read, scheduled and reported, so the answers may be fake.
 """
 
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import polars as pl
 import pytest
 import ray
 import yaml
+from matplotlib.figure import Figure
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -65,6 +67,21 @@ _TEMPLATES = {
     "P30": ["[X] lies in [Y].", "[X] is a part of [Y].", "Where is [X]? [Y].", "In [Y] is [X]."],
     "P36": ["[Y] rules [X].", "The capital of [X] is [Y].", "What rules [X]? [Y].", "[X] has [Y]."],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Figures are written without being drawn, but in a module that says `DRAWN = True`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "DRAWN", False):
+            patch.setattr(Figure, "savefig", _save_nothing)
+        yield
+
+
+def _save_nothing(_figure: Figure, file: Any, **_: Any) -> None:
+    """A picture of nothing, as text or bytes."""
+    picture = '<svg xmlns="http://www.w3.org/2000/svg"></svg>'
+    file.write(picture if isinstance(file, io.StringIO) else picture.encode())
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from factsweep.operators.engines.fake import WISH, FakeEngine
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
