@@ -20,7 +20,7 @@ from factsweep.pipeline.config.decoding import Baselines
 from factsweep.pipeline.config.launch import RayJob
 from factsweep.pipeline.config.recipe import NoNumber, declarations
 from factsweep.pipeline.config.settings import Run, Samples, load
-from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 
@@ -136,10 +136,15 @@ def _anywhere() -> Iterator[None]:
         yield
 
 
+def folders(plan: Plan) -> set[str]:
+    """The names of all artifacts of a plan."""
+    return {a.folder for branch in plan.branches for a in branch.artifacts()}
+
+
 @pytest.fixture(scope="module")
 def fingerprints(_anywhere: None) -> Fingerprints:
     """Names every artifact of a run."""
-    return lambda run: {a.folder for branch in planned(run).branches for a in branch.artifacts()}
+    return lambda run: folders(planned(run))
 
 
 @pytest.fixture(scope="module")
@@ -167,14 +172,6 @@ PARTS = [
 OTHERS = [path for path, part in LEAVES if not part and path not in (*FILES, "answers")]
 
 
-@pytest.mark.parametrize(("ability", "path"), PARTS)
-def test_fingerprints_part_of_a_recipe_changed_are_others(
-    ability: str, path: str, before: Before, fingerprints: Fingerprints
-) -> None:
-    run, found = before[ability]
-    assert fingerprints(with_another(run, path)) != found
-
-
 # The first artifact of a branch that depends on a field; all that is made of it does, too.
 ROLES = ("facts", "prompts", "admitted", "answers", "matched", "metrics")
 FIRST = {
@@ -194,28 +191,41 @@ FIRST = {
 FIRST["benchmark.name"] = "metrics"
 
 
-@pytest.mark.parametrize(
-    ("ability", "path"), [each for each in PARTS if each[1] in FIRST and each[1] != "settings"]
-)
+@pytest.mark.parametrize("ability", RUNS)
 def test_fingerprints_part_of_a_recipe_changed_are_others_from_its_first_stage_on(
-    ability: str, path: str, before: Before, fingerprints: Fingerprints
+    ability: str, before: Before, subtests: pytest.Subtests
 ) -> None:
     run, _ = before[ability]
-    branches = [planned(each).branches[0] for each in (run, with_another(run, path))]
-    found = [{role: getattr(each, role).folder for role in ROLES} for each in branches]
-    others = {role for role in ROLES if found[0][role] != found[1][role]}
-    assert others >= set(ROLES[ROLES.index(FIRST[path]) :])
+    plan = planned(run)
+    for path in (path for each, path in PARTS if each == ability):
+        with subtests.test(path):
+            other = planned(with_another(run, path))
+            assert folders(other) != folders(plan)
+            if path in FIRST:
+                now, then = (
+                    {role: getattr(each.branches[0], role).folder for role in ROLES}
+                    for each in (other, plan)
+                )
+                others = {role for role in ROLES if now[role] != then[role]}
+                assert others >= set(ROLES[ROLES.index(FIRST[path]) :])
 
 
 @pytest.mark.parametrize("ability", RUNS)
-@pytest.mark.parametrize("path", OTHERS)
 def test_fingerprints_anything_else_changed_are_the_same(
-    ability: str, path: str, before: Before, fingerprints: Fingerprints
+    ability: str, before: Before, fingerprints: Fingerprints, subtests: pytest.Subtests
 ) -> None:
+    """All fields at once; only where that gives others, each by itself, to name the guilty."""
     run, found = before[ability]
-    other = with_another(run, path)
-    assert other != run
-    assert fingerprints(other) == found
+    everything = run
+    for path in OTHERS:
+        with subtests.test(path):
+            assert with_another(run, path) != run
+        everything = with_another(everything, path)
+    if fingerprints(everything) != found:
+        for path in OTHERS:
+            with subtests.test(path):
+                assert fingerprints(with_another(run, path)) == found
+        pytest.fail("all of them together give other artifacts")
 
 
 def test_fingerprints_same_files_elsewhere_are_the_same(
@@ -271,20 +281,19 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("ability", "path"),
-    [(ability, field.name) for ability, kind in SETTINGS.items() for field in fields(kind)],
-)
+@pytest.mark.parametrize("ability", SETTINGS)
 def test_fingerprints_any_field_of_a_setting_changed_are_others(
-    ability: str, path: str, before: Before, fingerprints: Fingerprints
+    ability: str, before: Before, fingerprints: Fingerprints, subtests: pytest.Subtests
 ) -> None:
     run, _ = before[ability if ability in before else "generate"]
     setting = SETTINGS[ability]
-    other = changed(setting, path, another(hint_at(type(setting), path), getattr(setting, path)))
-    assert other != setting
-    assert fingerprints(replace(run, settings=(other,))) != fingerprints(
-        replace(run, settings=(setting,))
-    )
+    found = fingerprints(replace(run, settings=(setting,)))
+    for path in (field.name for field in fields(setting)):
+        with subtests.test(path):
+            value = another(hint_at(type(setting), path), getattr(setting, path))
+            other = changed(setting, path, value)
+            assert other != setting
+            assert fingerprints(replace(run, settings=(other,))) != found
 
 
 def test_settings_are_those_of_all_methods() -> None:
