@@ -475,6 +475,7 @@ def test_endpoint_without_preferences_is_refused_after_two_tokens(says: Says, sa
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_endpoint_asks_for_less_at_once_before_answers_come_too_late() -> None:
     running, seen, lock = 0, list[int](), threading.Lock()
 
@@ -493,6 +494,7 @@ def test_endpoint_asks_for_less_at_once_before_answers_come_too_late() -> None:
     assert (max(seen), seen[-1]) == (4, 1)
 
 
+@pytest.mark.slow
 def test_endpoint_two_clients_share_a_limit_and_neither_starves() -> None:
     """Five requests a second for both; the rest is turned away."""
     lock, bucket, last = threading.Lock(), 5.0, time.monotonic()

@@ -36,6 +36,7 @@ def test_any_override_ends_in_a_result_or_a_sentence(
     ends_well(verb, *base, *(each for each in overrides if "address" not in each))
 
 
+@pytest.mark.slow
 @fuzz
 @given(verb=st.sampled_from(VERBS), arguments=st.lists(st.text(max_size=8) | VALUES, max_size=3))
 def test_any_arguments_end_in_a_result_or_a_sentence(
@@ -100,6 +101,7 @@ def answers(base: list[str], compute_here: Compute) -> pl.DataFrame:
     return compute_here(run).branches[0].answers.read_all("generations")
 
 
+@pytest.mark.slow
 @fuzz
 @given(data=st.data())
 def test_any_answers_end_in_a_result_or_a_sentence(

@@ -20,6 +20,7 @@ from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 # An example takes a tenth of a second: shrinking one would take minutes.
+FEW = settings.default.max_examples // 3
 WITHOUT_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 RELATIONS = [OCCUPATION, "P27"]
 FRAMES = ["2017-12", "2023-11"]
@@ -128,8 +129,9 @@ def slices(groups: list[Group]) -> dict[str | None, list[Group]]:
     return found
 
 
+@pytest.mark.many
 @given(given_groups())
-@settings(phases=WITHOUT_SHRINKING)
+@settings(phases=WITHOUT_SHRINKING, max_examples=FEW)
 def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> None:
     table = probelm(scores(groups), candidates(groups), seed=1, n_rounds=2)
     assert table.schema == PROBELM
@@ -146,8 +148,9 @@ def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> N
         assert row["value"] == (pytest.approx(mean(values)) if values else None)
 
 
+@pytest.mark.many
 @given(given_groups())
-@settings(phases=WITHOUT_SHRINKING)
+@settings(phases=WITHOUT_SHRINKING, max_examples=FEW)
 def test_probelm_plausibility_is_the_mean_of_the_nine(groups: list[Group]) -> None:
     whole = [g for g in groups if all(None not in texts for texts in g.texts.values())]
     table = probelm(scores(groups), candidates(groups), seed=1, n_rounds=2)

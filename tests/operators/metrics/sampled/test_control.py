@@ -146,6 +146,7 @@ def test_useless_control_costs_next_to_nothing(share: float) -> None:
     assert with_it.std() < 1.03 * without.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1])
 def test_intervals_with_a_control_cover_the_full_run(share: float) -> None:
     (found,) = gains(small(), later(small(), 0.05, 1), (share,), n_samples=100).to_dicts()
@@ -164,6 +165,7 @@ def test_control_that_was_never_wrong_leaves_the_rule_of_three() -> None:
     assert (high - low) / 2 > 2.8 / len(right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_consist_with_a_control_covers_the_full_run_and_is_narrower(share: float) -> None:
     same, other = later(small(), 0.02, 1), two_models(SIZES, seed=2, alike=0)[1]

@@ -24,6 +24,7 @@ def test_look_without_news_spends_nothing() -> None:
     assert look([0.0004, 0.0004], 0.01).bound == np.inf
 
 
+@pytest.mark.slow
 def test_intervals_of_all_looks_cover_at_once_while_plain_ones_do_not() -> None:
     """Whoever stops when the interval is wrong finds one in 5 % of the runs, and no more."""
     rng = np.random.default_rng(1)
@@ -53,6 +54,7 @@ def _left(share: float) -> float:
     return (1 / share - 1) / 99
 
 
+@pytest.mark.slow
 def test_interval_at_the_stop_covers_the_full_run() -> None:
     made = made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
     known, covered, stops = truth(made, n_draws=10)["acc_at_1"], [], []

@@ -35,6 +35,7 @@ def seen(share: float, seed: int) -> tuple[Known, Known]:
     return Known(*found), difference(*alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "narrower"), [(0.03, 0.75), (0.1, 0.92), (0.4, 0.98)])
 def test_paired_differences_cover_the_full_runs_and_are_narrower(
     share: float, narrower: float

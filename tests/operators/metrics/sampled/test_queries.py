@@ -42,6 +42,7 @@ def test_means_of_all_queries_are_exact(sizes: list[int]) -> None:
     assert pooled.mean(0)[:3] == (pytest.approx(rows["score"].mean()),) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["relation", "query"])
 def test_means_variance_is_that_over_samples(by: str) -> None:
     rows = scores_of([12, 30, 7]).with_row_index()
@@ -125,6 +126,7 @@ def test_kamel_estimates_of_all_queries_are_its_numbers() -> None:
             assert row[end] == pytest.approx(value[row["metric"]]), row["metric"]
 
 
+@pytest.mark.slow
 def test_kamel_estimates_of_samples_cover_the_full_run() -> None:
     asked = queries(12, 40)
     answers = said(asked)
@@ -195,6 +197,7 @@ def test_probelm_estimates_of_all_groups_are_its_numbers() -> None:
     assert (rows["full_low"] < rows["value"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likeness", "gain"), [(1.0, 3.0), (0.0, 0.9)])
 def test_means_with_a_control_are_unbiased_and_as_narrow_as_it_is_like(
     likeness: float, gain: float

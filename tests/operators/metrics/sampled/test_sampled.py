@@ -132,6 +132,7 @@ def test_intervals_of_shares_of_few_prompts_are_shares(
     assert shares.filter((pl.col("full_low") < 0) | (pl.col("full_high") > 1)).is_empty(), shares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_intervals_of_the_full_run_cover_it(share: float) -> None:
     found = coverage(small(), share, n_samples=100)
@@ -180,6 +181,7 @@ def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
     assert np.mean(found) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_samples_of_a_full_run_cover_its_numbers() -> None:
     full = FullRun(small().answers())
     some = full.coverage(0.3, n_samples=4).filter(metric="acc_at_1")
