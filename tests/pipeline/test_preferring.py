@@ -161,6 +161,7 @@ class Dying(FakeEngine):
             raise RuntimeError("the engine died")
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_goes_on_and_gives_the_same_tables(
     settings: Settings, compute_here: Compute
 ) -> None:
@@ -186,6 +187,7 @@ def given(branch: Branch) -> pl.DataFrame:
     return pl.concat([answers, wrong.unnest("distractors").select(columns)], how="diagonal")
 
 
+@pytest.mark.slow
 def test_score_of_the_own_log_probabilities_gives_the_runs_numbers(
     done: Plan, settings: Settings, tmp_path: Path
 ) -> None:
@@ -207,6 +209,7 @@ def test_score_without_a_candidate_is_refused(
         score(settings("refused", "prompt=random", f"answers={tmp_path}/given.parquet"))
 
 
+@pytest.mark.slow
 def test_continuations_are_measured_where_they_are_asked_for(
     settings: Settings, compute_here: Compute
 ) -> None:
@@ -221,6 +224,7 @@ def test_continuations_are_measured_where_they_are_asked_for(
     assert "precision_at_2" in metrics["metric"]
 
 
+@pytest.mark.slow
 def test_karr_is_measured_where_clozes_of_others_are_asked_for(
     settings: Settings, compute_here: Compute
 ) -> None:
@@ -251,6 +255,7 @@ def everything(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+@pytest.mark.slow
 def test_judge_over_http_counts_and_its_key_is_nowhere(
     settings: Settings,
     compute_here: Compute,
@@ -312,6 +317,7 @@ def test_compare_says_what_another_system_lost(
     assert same.verdict.outcome == "no change"
 
 
+@pytest.mark.slow
 def test_nightly_of_distractors_tells_a_lost_relation_from_a_quiet_night(
     settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_scores_no_requests_is_no_scores(model: Any) -> None:
     assert list(Likelihood(model).scores([])) == []
 
 
+@pytest.mark.slow
 def test_scores_smollm2_on_real_groups_equal_a_plain_pass(smollm2: Weights, tokenizer: Any) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(
         models.location(smollm2), dtype=torch.float32
