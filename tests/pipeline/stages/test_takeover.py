@@ -53,6 +53,9 @@ def driven(item: Work, asked: object, store: Memory, number: int) -> None:
     writer.beat()
     free = Artifact(store, item.artifact.recipe)
     held = writer.take(free.folder, wait=True, clock=store)
+    if held is None:  # the other has published all of it
+        writer.end()
+        return
     ours = replace(item, artifact=replace(free, lease=held), rows_per_chunk=7)
     ours.artifact.begin()
     decode.decode(ours, Signing(f"engine {number}"), asked, lambda _: False)
