@@ -137,7 +137,8 @@ def tree(tmp_path: Path) -> Path:
     for name in (*COPIED, *FIXTURES):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*CACHES))
+            ignored = shutil.ignore_patterns(*CACHES)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(ROOT / name, folder / name)
     return folder

@@ -134,11 +134,18 @@ class Writer:
         self._losers: set[str] = set()
 
     def take(
-        self, folder: str, *, wait: bool, say: Say | None = None, clock: Clock = time
+        self,
+        folder: str,
+        *,
+        wait: bool,
+        or_published: bool = False,
+        say: Say | None = None,
+        clock: Clock = time,
     ) -> Lease | None:
-        """Take the lease of an artifact, when it is free or its holder is dead; null: it is whole.
+        """Take the lease of an artifact, when it is free or its holder is dead.
 
-        `say` is told again and again whom this waits for.
+        With `or_published`, null when its holder has published it. `say` is told again and again
+        whom this waits for.
 
         Raises:
             ArtifactHeldError: its holder is alive, and `wait` is false.
@@ -152,7 +159,7 @@ class Writer:
                     self._clear(folder, last, holder)
                     return lease
                 continue
-            if wait and self._store.exists(f"{folder}/{manifest.NAME}"):
+            if or_published and self._store.exists(f"{folder}/{manifest.NAME}"):
                 return None
             if watch.is_alive(holder):
                 written = f"{self._store.where(folder)} is being written by {holder}"
@@ -300,7 +307,8 @@ def held(
     try:
         writer.check_store()
         for folder in sorted(folders):  # in one order: no two drivers wait for each other
-            writer.take(folder, wait=wait or folder in shared, say=say)
+            waits = wait or folder in shared
+            writer.take(folder, wait=waits, or_published=waits, say=say)
         yield writer
     finally:
         done.set()

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
+from tests.messages import naming
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -140,7 +141,7 @@ def test_full_disk_ends_the_run_and_room_lets_it_go_on(calm: Sweep, small_disk: 
     sweep = Sweep(small_disk, SMALL, seconds_per_answer=0.01).start()
     while not sweep.chunks():
         time.sleep(0.05)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=naming("space", "left")):
         ballast.write_bytes(bytes(2**20))
     done = sweep.finish()
     assert done.returncode == 2

@@ -6,6 +6,7 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty
+from tests.messages import naming
 
 ERRORS = pl.DataFrame(
     {"prompt_id": ["p"], "stage": ["decode"], "reason": ["died"], "detail": ["twice"]}
@@ -46,18 +47,18 @@ def test_conform_narrower_integers_are_taken() -> None:
 
 @pytest.mark.parametrize("column", SCHEMAS["errors"].names)
 def test_conform_missing_column_is_named(column: str) -> None:
-    with pytest.raises(InputError, match=f"table errors: column {column} is missing; add it"):
+    with pytest.raises(InputError, match=naming("table errors", f"column {column}", "add")):
         conform(ERRORS.drop(column), "errors")
 
 
 @pytest.mark.parametrize("block", [-1, 70_000, 0.5])
 def test_conform_number_that_does_not_fit_is_refused(block: float) -> None:
     frame = pl.DataFrame({"prompt_id": ["p"], "block": [block], "texts": [["a"]]})
-    with pytest.raises(InputError, match=r"table samples: .*expected prompt_id: string"):
+    with pytest.raises(InputError, match=naming("table samples", "prompt_id")):
         conform(frame, "samples")
 
 
 def test_conform_text_in_place_of_a_list_is_refused() -> None:
     frame = pl.DataFrame({"prompt_id": ["p"], "block": [1], "texts": ["a"]})
-    with pytest.raises(InputError, match=r"table samples: .*expected prompt_id: string"):
+    with pytest.raises(InputError, match=naming("table samples", "prompt_id")):
         conform(frame, "samples")

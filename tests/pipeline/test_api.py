@@ -13,6 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
+from tests.messages import naming
 
 ROOT = Path(__file__).parents[2]
 Compute = Callable[..., Plan]
@@ -47,9 +48,9 @@ def demo_without_weights(
 
 
 @pytest.mark.usefixtures("demo_without_weights")
-def test_readme_lines_run_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_the_docs_run_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
     (lines,) = re.findall(
-        r"```python\n(import factsweep\n.*?)```", (ROOT / "README.md").read_text(), re.S
+        r"```python\n(import factsweep\n.*?)```", (ROOT / "docs/python.md").read_text(), re.S
     )
     found: dict[str, Any] = {}
     exec(lines, found)
@@ -95,7 +96,7 @@ def test_answers_of_equal_prompts_are_the_same(loaded: factsweep.Results) -> Non
 
 
 def test_answers_of_an_unknown_relation_are_refused(loaded: factsweep.Results) -> None:
-    with pytest.raises(InputError, match=r"asked nothing of P1; it asked of P30, P36\."):
+    with pytest.raises(InputError, match=naming("P1", "P30", "P36")):
         loaded.answers("P1")
 
 
@@ -110,13 +111,13 @@ def test_load_elsewhere_is_told_where_the_artifacts_lie(
     loaded: factsweep.Results, tmp_path: Path
 ) -> None:
     moved = (tmp_path / "artifacts").rename(tmp_path / "moved")
-    with pytest.raises(InputError, match="is gone"):
+    with pytest.raises(InputError, match=naming("gone")):
         factsweep.load(loaded.folder).answers()
     assert factsweep.load(loaded.folder, moved).answers().height == 72
 
 
 def test_load_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no run\.json; give the folder of a finished run"):
+    with pytest.raises(InputError, match=naming("run.json", "give")):
         factsweep.load(tmp_path)
 
 

@@ -22,6 +22,7 @@ from factsweep.pipeline.results.blocks import Blocks
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages import remaining
 from factsweep.pipeline.storage.findings import listed
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -150,18 +151,18 @@ def test_estimate_in_the_place_of_a_full_run_is_refused(
 ) -> None:
     settings = small_settings(*GREEDY, "budget=40%", "run_name=full")
     estimating.report.folder(settings).put("run.json", b"{}")
-    with pytest.raises(InputError, match="give another run_name"):
+    with pytest.raises(InputError, match=naming("run_name")):
         estimate(settings)
 
 
 @pytest.mark.parametrize("text", ["0%", "101%", "many", "5kk"])
 def test_budget_that_is_none_is_refused(small_settings: Settings, text: str) -> None:
-    with pytest.raises(InputError, match="it must be a share of the prompts such as 1%"):
+    with pytest.raises(InputError, match=naming("1%")):
         small_settings(f"budget={text}")
 
 
 def test_run_of_the_api_with_a_budget_names_estimate() -> None:
-    with pytest.raises(InputError, match="this is what `estimate` takes"):
+    with pytest.raises(InputError, match=naming("`estimate`")):
         api.run("budget=1%")
 
 

@@ -30,6 +30,7 @@ from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.results import load as results_of
 from factsweep.pipeline.score import score
 from tests.chat_server import completion, serving
+from tests.messages import naming
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -167,7 +168,7 @@ def test_killed_in_the_middle_goes_on_and_gives_the_same_tables(
 ) -> None:
     whole = only(compute_here(settings("whole", "prompt=temporal")))
     killed, first, second = settings("killed", "prompt=temporal"), Dying(9), Dying(10**6)
-    with pytest.raises(RuntimeError, match="died"):
+    with pytest.raises(RuntimeError, match=naming("died")):
         compute_here(killed, first)
     again = only(compute_here(killed, second))
     n = whole.answers.read_all("preferences").height
@@ -205,7 +206,7 @@ def test_score_without_a_candidate_is_refused(
 ) -> None:
     branch = only(compute_here(settings("random", "prompt=random")))
     given(branch).sort("logprob").slice(1).write_parquet(tmp_path / "given.parquet")
-    with pytest.raises(InputError, match="has no row; give one for each candidate"):
+    with pytest.raises(InputError, match=naming("row", "give")):
         score(settings("refused", "prompt=random", f"answers={tmp_path}/given.parquet"))
 
 
@@ -244,7 +245,7 @@ def test_karr_is_measured_where_clozes_of_others_are_asked_for(
     assert math.isfinite(found["log_karr"])
     whole = branch.answers.read_all("preferences")
     first = settings("others-dying", *asked)
-    with pytest.raises(RuntimeError, match="died"):
+    with pytest.raises(RuntimeError, match=naming("died")):
         compute_here(first, Dying(whole.height + 4 + 5))  # in the middle of the chances
     again = only(compute_here(first))
     assert_frame_equal(again.metrics.read_all("metrics"), branch.metrics.read_all("metrics"))
@@ -268,7 +269,7 @@ def test_judge_over_http_counts_and_its_key_is_nowhere(
     asked = ["prompt=random", "decoding.baselines.beams=2", "metrics.judge_model=some-judge"]
     with serving(lambda _: (500, {"error": {"message": "no, sk-secret-4711"}})) as server:
         broken = settings("judged", *asked, f"metrics.judge_url={server.url}")
-        with pytest.raises(InputError, match=r"some-judge at http.* did not answer .*<key>"):
+        with pytest.raises(InputError, match=naming("some-judge", "<key>")):
             compute_here(broken)
     with serving(lambda _: (200, completion("correct"))) as server:
         plan = compute_here(settings("judged", *asked, f"metrics.judge_url={server.url}"))

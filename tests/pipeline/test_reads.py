@@ -21,6 +21,7 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.results.verify import verify
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.storage.damaged import set_aside
+from tests.messages import naming
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
 from tests.pipeline.here import make_here
@@ -164,7 +165,7 @@ def test_metrics_of_results_that_are_harmed_are_refused(
     damage.ANY[harm](path)
     assert main(VERBS["export"]) == 2
     assert f"{path} " in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"results/one/metrics\.parquet "):
+    with pytest.raises(InputError, match=naming("results/one/metrics.parquet")):
         _ = api.load("results/one").metrics
     assert any("metrics.parquet" in each for each in verify(plan.run).problems)
     assert numbers(plan).equals(right)
@@ -255,7 +256,7 @@ def test_what_is_damaged_again_and_again_ends_the_run(
         path.write_text("damaged")
 
     path.unlink()
-    with pytest.raises(InputError, match="has 7 bytes, not"):
+    with pytest.raises(InputError, match=naming("7 bytes")):
         measured(plan.run, spoil)
 
 

@@ -19,6 +19,7 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.run import run
+from tests.messages import naming
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -37,7 +38,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_ray")
 def test_run_answers_of_another_system_are_refused(small_settings: Settings) -> None:
-    with pytest.raises(InputError, match=r"measure a file with `factsweep score answers=…`"):
+    with pytest.raises(InputError, match=naming("`factsweep", "answers=…`")):
         run(small_settings("answers=mine.jsonl"))
 
 
@@ -64,7 +65,7 @@ def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
 def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "artifacts" / "prompts").write_text("a file where a folder should be")
-    with pytest.raises(InputError, match=r"artifacts/prompts/.* cannot be written"):
+    with pytest.raises(InputError, match=naming("artifacts/prompts/")):
         run(small_settings())
 
 
@@ -74,7 +75,7 @@ def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) 
     settings = small_settings("decoding.samples.n_prompts=0")
     greedy = planned(settings).branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations", b"a file where a folder should be")
-    with pytest.raises(InputError, match=r"generations/P3.* cannot be written"):
+    with pytest.raises(InputError, match=naming("generations/P3")):
         run(settings)
 
 
@@ -116,7 +117,7 @@ def test_run_inputs_removed_to_save_room_are_not_made_again(finished: Plan) -> N
 
 @pytest.mark.usefixtures("no_ray")
 def test_run_bad_model_fails_before_ray_is_started(small_settings: Settings) -> None:
-    with pytest.raises(InputError, match=r"model\.id=/nowhere is no folder"):
+    with pytest.raises(InputError, match=naming("model.id=/nowhere")):
         run(small_settings("model.id=/nowhere"))
 
 
@@ -126,7 +127,7 @@ def test_run_too_many_failed_prompts_writes_results_and_says_so(
 ) -> None:
     settings = small_settings("model.max_model_len=235", "decoding.max_failed_share=0.1")
     compute_here(settings)
-    with pytest.raises(DecodingError, match=r"of 72 prompts have no answer, more than .*=0\.1 "):
+    with pytest.raises(DecodingError, match=naming("72 prompts", "=0.1")):
         run(settings)
     assert (Path(settings.results) / settings.name / "metrics.parquet").is_file()
 
@@ -194,5 +195,5 @@ def test_start_pods_that_wait_for_nodes_are_waited_for(
     with pytest.raises(DecodingError, match=r"the cluster has 0\. Free some"):
         nodes.check({"all_shards": 3})
     now_s[0], loading[:] = 122, ["/engine.err"]  # it has come, and hangs
-    with pytest.raises(DecodingError, match="1 loading the model"):
+    with pytest.raises(DecodingError, match=naming("1 loading")):
         pods.check({"all_shards": 3})

@@ -22,6 +22,7 @@ from factsweep.pipeline.results.verify import verify
 from factsweep.pipeline.run import check_failed, run
 from factsweep.pipeline.score import score
 from factsweep.pipeline.stages.expand import with_text
+from tests.messages import naming
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -144,7 +145,7 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
     settings = scoring_settings("dies")
     first, second = (Dying(GPT2LMHeadModel.from_pretrained(model)) for _ in range(2))
     first.lives, first.seen, second.lives, second.seen = 128, [], 10**6, []
-    with pytest.raises(RuntimeError, match="died"):
+    with pytest.raises(RuntimeError, match=naming("died")):
         compute_here(settings, first)
     (again,) = compute_here(settings, second).branches
     n = branch.answers.read_all("scores").height + 4 * 11 * 3
@@ -196,7 +197,7 @@ def test_score_without_the_setting_of_several_is_refused(
     scoring_settings: Settings, branch: Branch, tmp_path: Path
 ) -> None:
     scores_of(branch).drop("setting").write_parquet(tmp_path / "scores.parquet")
-    with pytest.raises(InputError, match="column setting must be text, found nothing"):
+    with pytest.raises(InputError, match=naming("column setting")):
         score(scoring_settings("refused", f"answers={tmp_path}/scores.parquet"))
 
 
@@ -241,7 +242,7 @@ def test_scores_that_depend_on_their_order_end_the_run(
     (branch,) = strict.branches
     metrics = branch.metrics.read_all("metrics")
     if overall(metrics, "permutation_difference", "all") > 0:
-        with pytest.raises(DecodingError, match="scored in another order, differ by up to"):
+        with pytest.raises(DecodingError, match=naming("scored", "another")):
             check_failed(strict)
 
 
@@ -249,7 +250,7 @@ def test_score_file_without_answers_is_named(scoring_settings: Settings, tmp_pat
     columns = {"candidate_id": pl.String, "setting": pl.String, "logprob": pl.Float64}
     empty_file = tmp_path / "answers.parquet"
     pl.DataFrame(schema=columns | {"n_tokens": pl.Int64}).write_parquet(empty_file)
-    with pytest.raises(InputError, match=r"answers\.parquet has no answers; give one row for each"):
+    with pytest.raises(InputError, match=naming("answers.parquet", "give")):
         score(scoring_settings("nothing", f"answers={empty_file}"))
 
 
@@ -259,5 +260,5 @@ def test_score_setting_without_any_answer_says_so_in_one_sentence(
     metrics = type(done.branches[0].metrics)
     nothing = done.branches[0].metrics.read_all("metrics").clear()
     monkeypatch.setattr(metrics, "read_all", lambda *_: nothing)
-    with pytest.raises(DecodingError, match="all: no prompt has an answer, so there is"):
+    with pytest.raises(DecodingError, match=naming("prompt", "answer")):
         check_failed(done)

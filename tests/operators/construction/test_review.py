@@ -8,6 +8,7 @@ import pytest
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.construction.review import SHEET, review_sheet, reviewed
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 DIED = "[X] died in [Y]."
 OTHER = "Where did [X] die? [Y]."
@@ -72,18 +73,18 @@ def test_reviewed_all_yes_gives_the_paraphrases_back() -> None:
 
 def test_reviewed_undecided_row_is_named_as_a_spreadsheet_counts() -> None:
     csv = sheet("[X] passed away, [Y].", "[X] died in [Y], alas.").write_csv()
-    with pytest.raises(InputError, match=r"row 3: keep is ''; write yes or no for '\[X\] died in"):
+    with pytest.raises(InputError, match=naming("row 3", "''", "'[X]", "write")):
         reviewed(pl.read_csv(io.StringIO(csv)))
 
 
 def test_reviewed_kept_text_without_its_slots_is_refused() -> None:
     rows = sheet("[X] died.").with_columns(keep=pl.lit("yes"))
-    with pytest.raises(InputError, match=r"row 2: '\[X\] died.' must have .* correct it or"):
+    with pytest.raises(InputError, match=naming("row 2", "'[X] died.'")):
         reviewed(rows)
 
 
 def test_reviewed_missing_column_is_named() -> None:
-    with pytest.raises(InputError, match=r"column keep is missing"):
+    with pytest.raises(InputError, match=naming("column keep")):
         reviewed(sheet().drop("keep"))
 
 

@@ -9,6 +9,7 @@ from factsweep.operators.datasets import kamel, probelm
 from factsweep.operators.datasets.columns import guessed
 from factsweep.operators.datasets.myriadlama import COLUMNS, facts_from_rows
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 OTHER_NAMES = {
     "rel_uri": "predicate",
@@ -93,5 +94,5 @@ def test_fields_of_probelm_of_other_names_are_shown_side_by_side() -> None:
     row = {"id": 1, "subj": "a", "relation": "uses", "object": "b", "label": 1, "rank": 1}
     prompts = "uses, <subject> uses <object>., What does <subject> use? <object>, <object>"
     files = {"prompts.csv": prompts, "112023.json": json.dumps([[row]])}
-    with pytest.raises(InputError, match=r"field subject is missing; .*, subj to subject\.\n"):
+    with pytest.raises(InputError, match=naming("field subject")):
         probelm.facts_from_files(files)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts, Slice, checked, counts, sliced
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
 SOLID = {"P1": (["[X] lies in [Y]."], {"Q1": (["A", "B"], [["x"]]), "Q2": (["C"], [["y", "z"]])})}
@@ -84,12 +85,12 @@ def test_checked_template_of_unknown_relation_is_refused(
 ) -> None:
     facts = make_facts(SOLID)
     stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
-    with pytest.raises(InputError, match=r"template P1.000 names the unknown relation P9; add"):
+    with pytest.raises(InputError, match=naming("template P1.000", "relation P9", "add")):
         checked(replace(facts, templates=stray))
 
 
 def test_checked_no_pairs_is_refused(make_facts: Callable[..., Facts]) -> None:
-    with pytest.raises(InputError, match="no subject-relation pairs; give one"):
+    with pytest.raises(InputError, match=naming("subject-relation", "give")):
         checked(make_facts({}))
 
 
@@ -115,7 +116,7 @@ def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) 
 
 
 def test_sliced_unknown_relation_names_the_known_ones(mini: Facts) -> None:
-    with pytest.raises(InputError, match=r"benchmark.relations names P2; this set has P17, P19"):
+    with pytest.raises(InputError, match=naming("benchmark.relations", "P2", "P17", "P19")):
         sliced(mini, Slice(relations=("P17", "P2")))
 
 

@@ -20,6 +20,7 @@ from factsweep.operators.datasets.kamel import (
 )
 from factsweep.operators.datasets.told_apart import told_apart
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 QUESTIONS = "P36, What is the capital of [S]?\nP530,Who has ties with [S]?\n"
 TRAIN = {"index": [1, 2], "sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
@@ -211,27 +212,27 @@ def test_facts_row_that_is_no_json_object_is_named(content: str, problem: str) -
 
 @pytest.mark.parametrize("path", ["P36/valid.jsonl", "test.jsonl"])
 def test_facts_file_outside_the_layout_is_named_with_its_fix(path: str) -> None:
-    with pytest.raises(InputError, match=f"^{path} is none of .*; rename or remove it"):
+    with pytest.raises(InputError, match=naming(path, "rename")):
         facts_from_files({**files(), path: json.dumps(TEST)})
 
 
 def test_facts_missing_questions_are_named_with_their_place() -> None:
-    with pytest.raises(InputError, match=r"^question-templates.csv is missing; put it next to"):
+    with pytest.raises(InputError, match=naming("question-templates.csv", "put")):
         facts_from_files({"P36/test.jsonl": json.dumps(TEST)})
 
 
 def test_facts_relation_without_question_is_refused() -> None:
-    with pytest.raises(InputError, match="relation P36 has pairs but no templates; add one"):
+    with pytest.raises(InputError, match=naming("relation P36", "add")):
         facts_from_files(files(questions="P17, Where is [S]?"))
 
 
 def test_facts_relation_that_the_catalog_lacks_is_refused() -> None:
-    with pytest.raises(InputError, match=r"P36/test.jsonl.* does not name its relation P36; add"):
+    with pytest.raises(InputError, match=naming("P36/test.jsonl", "relation P36", "add")):
         facts_from_files(files(), {"P17": "country"})
 
 
 def test_facts_set_without_rows_is_refused() -> None:
-    with pytest.raises(InputError, match="no subject-relation pairs"):
+    with pytest.raises(InputError, match=naming("subject-relation")):
         facts_from_files({"question-templates.csv": QUESTIONS})
 
 
@@ -252,12 +253,12 @@ def test_facts_unfit_row_of_a_table_is_named(change: dict[str, Any], problem: st
 @pytest.mark.parametrize("column", ["relation_id", "split", "sub_label", "obj_label"])
 def test_facts_missing_column_is_named_with_what_rows_have(column: str) -> None:
     table = pl.DataFrame([{**TEST, "relation_id": "P36", "split": "test"}]).drop(column)
-    with pytest.raises(InputError, match=f"table 0: column {column} is missing; KAMEL rows have"):
+    with pytest.raises(InputError, match=naming("table 0", f"column {column}", "KAMEL")):
         facts_from_rows([table], {"P36": "[S]?"})
 
 
 def test_facts_unfit_question_of_a_mapping_is_named() -> None:
-    with pytest.raises(InputError, match=r"the question of P36: .* has no \[S\]"):
+    with pytest.raises(InputError, match=naming("P36", "[S]")):
         facts_from_rows([], {"P36": "Where?"})
 
 

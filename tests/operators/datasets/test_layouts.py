@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.datasets.myriadlama import contradictions, facts_from_rows, rows_from_facts
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 PAIR = ("rel_uri", "sub_uri")
 COLUMNS = pl.exclude("uuid")
@@ -131,13 +132,13 @@ def test_layout_text_that_is_no_list_names_the_row(rows: pl.DataFrame, text: str
     broken = texts.with_columns(
         obj_ents=pl.when(pl.int_range(pl.len()) == 3).then(pl.lit(text)).otherwise("obj_ents")
     )
-    with pytest.raises(InputError, match=r"row 3 \(counted from 0\): obj_ents is .*correct it"):
+    with pytest.raises(InputError, match=naming("row 3", "obj_ents")):
         facts_from_rows(broken.lazy())
 
 
 def test_layout_truth_value_of_another_word_is_refused(rows: pl.DataFrame) -> None:
     texts = as_texts(rows, python=True).with_columns(is_manual=pl.lit("perhaps"))
-    with pytest.raises(InputError, match="is_manual is 'perhaps'; write true or false"):
+    with pytest.raises(InputError, match=naming("is_manual", "'perhaps'", "write")):
         facts_from_rows(texts.lazy())
 
 

@@ -20,6 +20,7 @@ from factsweep.operators.datasets.probelm import (
     groups_from_files,
 )
 from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 PROMPTS = (
     "uses, <subject> uses <object>., Question: What uses <subject>? Answer: <object>., <object>"
@@ -151,7 +152,7 @@ def test_facts_unfit_file_is_refused_by_its_place(given: dict[str, str], message
 
 
 def test_facts_relation_that_the_entry_does_not_name_is_refused() -> None:
-    with pytest.raises(InputError, match="does not name its relation uses"):
+    with pytest.raises(InputError, match=naming("relation uses")):
         facts_from_files(files(), {"P98": "editor"})
 
 
@@ -178,5 +179,5 @@ def test_authors_files_have_the_groups_and_copies_that_were_counted(
 
 
 def test_candidates_facts_of_an_earlier_version_are_refused() -> None:
-    with pytest.raises(InputError, match="have no candidates; run again"):
+    with pytest.raises(InputError, match=naming("run again")):
         candidates(replace(facts_from_files(files()), further={}))

@@ -11,6 +11,7 @@ from factsweep.operators.datasets.sentences import counts, n_verbalised, probed,
 from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import clozes
+from tests.messages import naming
 
 
 def asked(element: str, sentence: str, gold: str, **more: Any) -> dict[str, Any]:
@@ -51,12 +52,12 @@ def test_probed_id_of_an_ambiguous_label_is_taken() -> None:
 
 
 def test_probed_fact_without_a_subject_is_named() -> None:
-    with pytest.raises(InputError, match="fact 7 has no sentence that leaves its object or"):
+    with pytest.raises(InputError, match=naming("fact 7")):
         probed(probing(*ROWS[1:]))
 
 
 def test_probed_missing_column_is_named() -> None:
-    with pytest.raises(InputError, match="column human_score is missing"):
+    with pytest.raises(InputError, match=naming("column human_score")):
         probed({"probing": probing()["probing"].drop("human_score")})
 
 

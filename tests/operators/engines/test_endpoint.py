@@ -17,6 +17,7 @@ from factsweep.operators.engines.protocol import Answer, Refused, Request, Sampl
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.label_trie import Name, Trie
 from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
+from tests.messages import naming
 
 KEY = "sk-of-the-endpoint-4711"
 GREEDY = Sampling(max_tokens=10, stop=("\n",))
@@ -345,7 +346,7 @@ def test_endpoint_that_is_not_there_ends_the_run() -> None:
     nowhere = ChatServer(well, url="http://127.0.0.1:9/v1")
     with engine(nowhere, give_up_s=1.0) as found:
         answers = found.answers(requests(2))
-        with pytest.raises(InputError, match=r"at http://127\.0\.0\.1:9/v1 did not answer"):
+        with pytest.raises(InputError, match=naming("http://127.0.0.1:9/v1")):
             next(answers)
 
 
@@ -423,7 +424,7 @@ def test_endpoint_without_scores_is_refused_after_two_tokens(says: Says, said: s
             else {**request, "prompt": "text"}
         )
 
-    with pytest.raises(InputError, match=r"gives no log-probabilities of given texts") as caught:
+    with pytest.raises(InputError, match=naming("log-probabilities")) as caught:
         scores(counted, 5)
     assert said in str(caught.value)
     assert str(caught.value).count(". ") == 0
@@ -470,7 +471,7 @@ def test_endpoint_preferences_sum_the_tokens_of_labels_and_endings() -> None:
     ],
 )
 def test_endpoint_without_preferences_is_refused_after_two_tokens(says: Says, said: str) -> None:
-    with pytest.raises(InputError, match="gives no log-probabilities of given tokens") as caught:
+    with pytest.raises(InputError, match=naming("log-probabilities")) as caught:
         preferred(says)
     assert said in str(caught.value)
 

@@ -16,6 +16,7 @@ from factsweep.operators.engines.openai_chat import OpenAIChat
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.judge import judge_prompt, verdict
 from tests.chat_server import HANG_UP, ChatServer, completion, serving
+from tests.messages import naming
 
 KEY = "sk-secret-0815"
 Says = Callable[[dict[str, Any]], tuple[int, Any]]
@@ -103,5 +104,5 @@ def test_judge_that_fails_ends_in_one_sentence_without_the_key(says: Says, reaso
 def test_judge_that_is_too_slow_ends_in_one_sentence() -> None:
     with serving(knows_rome) as server:
         server.pause_s = 1.0
-        with pytest.raises(InputError, match=r"some-judge at http.* did not answer .*timed out"):
+        with pytest.raises(InputError, match=naming("some-judge")):
             judge(server, timeout_s=0.05, max_retries=0)([("c", ["Rome"], "Rome")])

@@ -17,6 +17,7 @@ from factsweep.operators.engines.masked_lm import MaskedLM, MaskedRequest, Predi
 from factsweep.operators.matching.masked import matched
 from factsweep.operators.prompts.candidates import candidates, label_tokens
 from factsweep.operators.prompts.masked import Masked, encode, expand
+from tests.messages import naming
 
 CANDIDATES = [11, 7, 300, 7]
 
@@ -115,7 +116,7 @@ def test_predictions_no_candidates_is_an_empty_list(tiny_bert: Any) -> None:
 def test_predictions_two_masks_are_refused(tiny_bert: Any) -> None:
     mask = tiny_bert.tokenizer.mask_token_id
     engine = MaskedLM(tiny_bert.model, tiny_bert.tokenizer)
-    with pytest.raises(ValueError, match="request p has 2 masks"):
+    with pytest.raises(ValueError, match=naming("2 masks")):
         list(engine.predictions([MaskedRequest("p", [mask, mask], [])]))
 
 

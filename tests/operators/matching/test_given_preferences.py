@@ -7,6 +7,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.given_preferences import given_preferences
+from tests.messages import naming
 
 
 def given(logprobs: dict[str, float], **more: Any) -> pl.DataFrame:
@@ -77,11 +78,11 @@ def test_missing_or_unknown_candidate_is_refused(logprobs: dict[str, float], pro
 
 def test_candidate_that_stands_twice_is_refused() -> None:
     twice = pl.concat([given(ALL), given({"b": -1.0})])
-    with pytest.raises(InputError, match="entity b: it stands twice"):
+    with pytest.raises(InputError, match=naming("entity b")):
         given_preferences(twice, prompts(), sets(ranked=True), 100)
 
 
 def test_row_of_an_unknown_prompt_is_refused() -> None:
     other = given(ALL).with_columns(prompt_id=pl.lit("q"))
-    with pytest.raises(InputError, match="prompt q, entity d: it belongs to no prompt"):
+    with pytest.raises(InputError, match=naming("prompt q", "entity d")):
         given_preferences(other, prompts(), sets(ranked=True), 100)

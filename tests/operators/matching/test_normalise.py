@@ -5,6 +5,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import Normaliser
+from tests.messages import naming
 
 
 @pytest.fixture(scope="module")
@@ -44,5 +45,5 @@ def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser
 
 
 def test_normaliser_missing_pipeline_names_the_fix() -> None:
-    with pytest.raises(InputError, match="python -m spacy download xx_no_such_pipeline"):
+    with pytest.raises(InputError, match=naming("xx_no_such_pipeline")):
         Normaliser("xx_no_such_pipeline").normalise(pl.Series(["a"]))

@@ -13,6 +13,7 @@ from factsweep.operators.methods.distractors import METHOD, Options
 from factsweep.operators.methods.method import Evidence, Result
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.operators.schemas import conform, empty
+from tests.messages import naming
 
 FACTS = "tuvwxy"
 OPTIONS = Options(n_rounds=10, encoder=None, judge_url=None, judge_model=None)
@@ -232,7 +233,7 @@ def test_second_scoring_is_compared_candidate_by_candidate(answers: pl.DataFrame
 
 
 def test_half_a_judge_is_refused() -> None:
-    with pytest.raises(InputError, match=r"judge_url and metrics\.judge_model go together"):
+    with pytest.raises(InputError, match=naming("judge_url", "metrics.judge_model")):
         Options(n_rounds=10, encoder=None, judge_url="http://localhost/v1", judge_model=None)
     whole = Options(10, None, "http://localhost/v1", "some-model")
     assert whole.judge is not None

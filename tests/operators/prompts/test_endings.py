@@ -6,6 +6,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.endings import ending_tokens
+from tests.messages import naming
 
 
 def test_eos_is_one_token(tokenizer: Any) -> None:
@@ -32,5 +33,5 @@ def test_ending_without_eos_is_refused(tokenizer: Any) -> None:
     class WithoutEos:
         eos_token_id, name_or_path = None, "nameless"
 
-    with pytest.raises(InputError, match="nameless has no token for the end of a text"):
+    with pytest.raises(InputError, match=naming("nameless", "token")):
         ending_tokens(WithoutEos(), "eos")

@@ -13,6 +13,7 @@ from factsweep.operators.datasets.kamel import facts_from_rows
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.few_shot import STOP, FewShot, expand
 from factsweep.operators.schemas import SCHEMAS, conform
+from tests.messages import naming
 
 SPEAKERS = {
     "Barack Obama": ["English", "Indonesian"],
@@ -140,7 +141,7 @@ def test_expand_equal_texts_are_decoded_once() -> None:
 
 
 def test_expand_too_few_training_queries_name_relation_and_number() -> None:
-    with pytest.raises(InputError, match=r"3-shot needs 3 training .* P1412 has 2; ask with fewer"):
+    with pytest.raises(InputError, match=naming("3-shot", "3 training", "P1412", "ask")):
         list(expand(facts(n_train=2), FewShot(3), seed=0))
 
 

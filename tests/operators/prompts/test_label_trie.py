@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.label_trie import Behind, Labels, Name, Trie, cuts_at_blanks
 from factsweep.operators.prompts.tokens import encode
+from tests.messages import naming
 
 WORDS = [
     "Paris",
@@ -112,7 +113,7 @@ def test_labels_tokenizer_that_ends_texts_is_refused() -> None:
     reads.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 0)]
     )
-    with pytest.raises(InputError, match="set add_eos_token to false"):
+    with pytest.raises(InputError, match=naming("add_eos_token")):
         Labels(reads, named(["b"]))
 
 

@@ -20,6 +20,7 @@ from factsweep.operators.prompts.plausibility import (
     items,
 )
 from factsweep.operators.schemas import empty
+from tests.messages import naming
 
 TEMPLATES = {
     "cit": ("[X] has citizenship of [Y].", "Question: What is [X]? Answer: [Y]."),
@@ -144,7 +145,7 @@ def test_expand_relation_without_a_question_is_refused() -> None:
     facts = facts_of({"cit": [("A", ["x"])]})
     less = replace(facts, templates=facts.templates.head(1))
     assert texts(less, "completion") == ["Fill in the blank: A has citizenship of ____. Answer: x"]
-    with pytest.raises(InputError, match="cit has no question template"):
+    with pytest.raises(InputError, match=naming("question", "template")):
         items(less, "question", seed=0)
 
 

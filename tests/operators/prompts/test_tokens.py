@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode, too_long, visible, wants_bos
+from tests.messages import naming
 
 VOCABULARY = {"<unk>": 0, "<s>": 1, "a": 2, "b": 3, "ab": 4}
 TEXTS = st.lists(st.text(st.sampled_from("ab é東\n🎸"), max_size=20), max_size=6)
@@ -32,7 +33,7 @@ def test_encode_bos_tokenizer_puts_it_once() -> None:
 
 
 def test_encode_two_bos_are_refused() -> None:
-    with pytest.raises(InputError, match="starts with 2 BOS tokens instead of one; repair"):
+    with pytest.raises(InputError, match=naming("2 BOS", "repair")):
         encode(tiny("<s>"), ["<s> a b"])
 
 
@@ -66,12 +67,12 @@ def test_encode_chat_template_that_writes_bos_has_it_once() -> None:
 
 def test_encode_chat_template_that_writes_two_bos_is_refused() -> None:
     chat = "{{ bos_token }} {{ bos_token }} {{ messages[0]['content'] }}"
-    with pytest.raises(InputError, match="starts with 2 BOS tokens"):
+    with pytest.raises(InputError, match=naming("2 BOS")):
         encode(tiny("<s>", chat), ["a b"], chat_template=True)
 
 
 def test_encode_missing_chat_template_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no chat template; set model.chat_template=false"):
+    with pytest.raises(InputError, match=naming("model.chat_template=false", "set")):
         encode(tiny("<s>"), ["a"], chat_template=True)
 
 

@@ -9,6 +9,7 @@ from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need, tensor_parallel
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
+from tests.messages import naming
 
 MODEL: dict[str, Any] = {
     "name": "m",
@@ -48,14 +49,14 @@ def test_tensor_parallel_divides_the_heads() -> None:
 def test_tensor_parallel_divides_the_heads_of_keys() -> None:
     six = Need(80e9, 327_680, 48, 6)  # 4 of 6 heads of keys would have no GPU of their own
     assert tensor_parallel(MODEL, H100, six) == 2
-    with pytest.raises(InputError, match="8 GPUs"):
+    with pytest.raises(InputError, match=naming("8 GPUs")):
         tensor_parallel(MODEL, H100, six._replace(weights=141.1e9))
 
 
 def test_tensor_parallel_copies_a_head_of_keys_that_cannot_be_divided() -> None:
     whole = Need(100e9, 64e9 / fit._TOKENS, 32, 8)
     assert tensor_parallel(MODEL, H100, whole) == 4
-    with pytest.raises(InputError, match="8 GPUs"):  # one head: 64 GB of cache on every GPU
+    with pytest.raises(InputError, match=naming("8 GPUs")):  # one head: 64 GB of cache on every GPU
         tensor_parallel(MODEL, H100, whole._replace(key_heads=1))
 
 
@@ -75,7 +76,7 @@ def test_tensor_parallel_on_a_cpu_is_one() -> None:
 
 
 def test_tensor_parallel_eight_too_few_names_the_field_to_give() -> None:
-    with pytest.raises(InputError, match=r"give model\.pipeline_parallel"):
+    with pytest.raises(InputError, match=naming("model.pipeline_parallel")):
         tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128, 8))
 
 

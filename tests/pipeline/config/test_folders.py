@@ -12,6 +12,7 @@ from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.launchers import LAUNCHERS, order
 from factsweep.pipeline.nightly import night
 from factsweep.pipeline.nightly.schedule import Start, kubernetes
+from tests.messages import naming
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"
 
@@ -92,13 +93,13 @@ def test_own_folder_that_is_named_comes_before_the_one_here(
 
 def test_own_folder_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(folders.VARIABLE, "/nowhere")
-    with pytest.raises(InputError, match="--config-dir /nowhere is no folder"):
+    with pytest.raises(InputError, match=naming("--config-dir", "/nowhere")):
         load([])
 
 
 def test_own_folder_with_an_unknown_group_is_refused(hers: Path) -> None:
     (hers / "models").mkdir()
-    with pytest.raises(InputError, match=r"models is no group of configuration; .* model, nightly"):
+    with pytest.raises(InputError, match=naming("models", "group")):
         load([])
 
 
@@ -109,12 +110,12 @@ def test_own_folder_goes_along_with_a_command_for_shared_nodes(hers: Path) -> No
 @pytest.mark.parametrize("launcher", ["ray", "kuberay"])
 def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launcher: str) -> None:
     given = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
-    with pytest.raises(InputError, match=r"factsweep.d does not go along with the job; give"):
+    with pytest.raises(InputError, match=naming("factsweep.d", "give")):
         LAUNCHERS[launcher].rendered(load(given), given)
 
 
 def test_unit_of_a_nightly_names_the_own_folder(hers: Path) -> None:
     start = Start.here("demo", [])
     assert start.words == ("nightly", "demo", "--config-dir", str(hers))
-    with pytest.raises(InputError, match="on this machine, and no pod has it"):
+    with pytest.raises(InputError, match=naming("machine")):
         kubernetes(start, night.load("demo").unit)

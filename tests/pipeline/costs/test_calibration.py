@@ -14,6 +14,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs.calibration import calibrate, measured
+from tests.messages import naming
 
 Settings = Callable[..., Run]
 
@@ -78,5 +79,5 @@ def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
 
 def test_calibrate_a_replica_over_several_nodes_is_refused(small_settings: Settings) -> None:
     run = small_settings("model.pipeline_parallel=2")
-    with pytest.raises(InputError, match=r"pipeline_parallel=2 give cluster\.answers_per_s"):
+    with pytest.raises(InputError, match=naming("pipeline_parallel=2", "cluster.answers_per_s")):
         list(calibrate(run))

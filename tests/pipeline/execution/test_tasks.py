@@ -16,6 +16,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.tasks import Tasks, shares
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_all_aside
+from tests.messages import naming
 
 Parts = Callable[[Sequence[str]], None]
 
@@ -37,7 +38,7 @@ def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
     begun_anew(matched)
 
     another = partial(check_planned, {"pipeline": "another"}, matched)
-    with pytest.raises(InputError, match="differs from the machine that planned"):
+    with pytest.raises(InputError, match=naming("differs", "machine")):
         step.run(None, Tasks(another, fewest=0))
     assert not matched.is_complete()
 

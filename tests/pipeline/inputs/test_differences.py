@@ -9,6 +9,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.differences import differences
+from tests.messages import naming
 
 MINI = catalog.entry("myriadlama-mini")
 
@@ -57,7 +58,7 @@ def test_differences_promised_column_missing_is_named(rows: pl.DataFrame, tmp_pa
 
 
 def test_differences_unknown_count_names_it() -> None:
-    with pytest.raises(InputError, match="nope"):
+    with pytest.raises(InputError, match=naming("nope")):
         list(differences(replace(MINI, counts={"nope": 1})))
 
 

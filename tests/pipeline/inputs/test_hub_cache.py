@@ -8,6 +8,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs.hub_cache import own_files
+from tests.messages import naming
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG, WEIGHTS = b"{}", bytes(range(256)) * 40
@@ -43,7 +44,7 @@ def test_own_files_without_a_snapshot_are_none(snapshot: Path) -> None:
 def test_own_files_blob_changed_is_refused(snapshot: Path, name: str) -> None:
     path = snapshot / name
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(InputError, match=f"{name} is not what the hub gave of some/model; remove"):
+    with pytest.raises(InputError, match=naming(name, "some/model", "remove")):
         own_files("some/model", COMMIT)
 
 

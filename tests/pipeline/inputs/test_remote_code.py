@@ -10,6 +10,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import Model, load
 from factsweep.pipeline.inputs.models import resolve
+from tests.messages import naming
 
 TRUSTED = replace(load([]).model, trust_remote_code=True)
 FOREIGN = "other/repo--modeling.Own"
@@ -34,14 +35,14 @@ def test_resolve_code_of_another_repository_is_refused(
     model: Model, name: str, auto_map: object
 ) -> None:
     (Path(model.id) / name).write_text(json.dumps({"auto_map": auto_map}))
-    with pytest.raises(InputError, match=rf"{name} takes code from other/repo \({FOREIGN}\)"):
+    with pytest.raises(InputError, match=naming(name, "other/repo", FOREIGN)):
         resolve(model)
 
 
 def test_resolve_code_that_a_part_of_the_configuration_names_is_refused(model: Model) -> None:
     part = {"text_config": {"auto_map": {"AutoConfig": FOREIGN}}}
     (Path(model.id) / "config.json").write_text(json.dumps(part))
-    with pytest.raises(InputError, match="takes code from other/repo"):
+    with pytest.raises(InputError, match=naming("other/repo")):
         resolve(model)
 
 
@@ -75,7 +76,7 @@ def test_resolve_hub_only_code_of_the_same_repository_is_taken(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     hosted = replace(TRUSTED, source="hub", id="nobody/nothing", revision="main")
     if refused:
-        with pytest.raises(InputError, match=r"config\.json takes code from other/repo"):
+        with pytest.raises(InputError, match=naming("config.json", "other/repo")):
             resolve(hosted)
     else:
         assert resolve(hosted).revision == commit

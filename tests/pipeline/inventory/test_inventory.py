@@ -27,6 +27,7 @@ from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.causes import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
+from tests.messages import naming
 from tests.s3_server import serving
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -242,7 +243,7 @@ def test_prune_refuses_a_store_that_is_being_written(
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     with (
         lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
-        pytest.raises(ArtifactHeldError, match="is being written by process"),
+        pytest.raises(ArtifactHeldError, match=naming("being", "written")),
     ):
         [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert plan.is_complete()
@@ -257,9 +258,9 @@ def test_prune_leaves_what_is_needed_by_now(done: Callable[..., Plan]) -> None:
 
 def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None:
     plan = done()
-    with pytest.raises(InputError, match="has results; remove"):
+    with pytest.raises(InputError, match=naming("results", "remove")):
         forget(plan.store, plan.run.name)
-    with pytest.raises(InputError, match="knows no run nope"):
+    with pytest.raises(InputError, match=naming("run nope")):
         forget(plan.store, "nope")
 
 
@@ -389,5 +390,5 @@ def test_note_that_was_edited_stops_prune(done: Callable[..., Plan]) -> None:
     (name,) = plan.store.names("uses")
     content = json.loads(plan.store.get(f"uses/{name}"))
     plan.store.put(f"uses/{name}", json.dumps(content | {"artifacts": []}).encode())
-    with pytest.raises(InputError, match="is not what its checksum says"):
+    with pytest.raises(InputError, match=naming("checksum", "says")):
         inventory(plan.store, plan.run.results)

@@ -17,6 +17,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.launchers import kuberay
+from tests.messages import naming
 
 ROOT = Path(__file__).parents[3]
 Validator = jsonschema.Draft202012Validator
@@ -213,12 +214,12 @@ def test_rendered_secret_is_named_and_its_values_are_nowhere(
 
 
 def test_rendered_secret_among_the_variables_is_refused_and_not_repeated() -> None:
-    with pytest.raises(InputError, match="names HF_TOKEN, which looks like a secret") as error:
+    with pytest.raises(InputError, match=naming("HF_TOKEN")) as error:
         rendered("cluster.launch.env={HF_TOKEN: hf_planted}")
     assert "planted" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["artifacts", "results"])
 def test_rendered_local_folder_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=rf"^{name}=/data is a folder, which no pod can see; give"):
+    with pytest.raises(InputError, match=naming(f"{name}=/data", "give")):
         rendered(f"{name}=/data")

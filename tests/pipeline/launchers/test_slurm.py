@@ -22,6 +22,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.launchers import slurm
 from factsweep.pipeline.results.past import branches
+from tests.messages import naming
 
 # Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
 STAND_INS = {
@@ -69,7 +70,7 @@ def test_rendered_without_gpu_asks_for_none() -> None:
 
 
 def test_rendered_replica_larger_than_a_node_is_refused() -> None:
-    with pytest.raises(InputError, match=r"holds 4 GPUs, and a node has .*gpus_per_node=2; raise"):
+    with pytest.raises(InputError, match=naming("4 GPUs", "gpus_per_node=2", "raise")):
         rendered("model=llama3-70b", "cluster.launch.gpus_per_node=2")
 
 

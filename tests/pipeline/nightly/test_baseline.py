@@ -13,6 +13,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
+from tests.messages import naming
 
 Settings = Callable[..., Run]
 
@@ -46,14 +47,14 @@ def test_accept_keeps_those_before(results: str) -> None:
 
 
 def test_accept_unknown_run_names_those_there_are(results: str) -> None:
-    with pytest.raises(InputError, match=rf"has no run nothing; it has {RUN}\."):
+    with pytest.raises(InputError, match=naming(RUN)):
         baseline.accept("demo", "nothing", results)
 
 
 def test_accept_artifact_that_is_gone_is_refused(results: str, finished: Plan) -> None:
     branch = finished.branches[0]
     shutil.rmtree(Path(finished.run.artifacts, branch.matched.folder))
-    with pytest.raises(InputError, match=rf"{branch.matched.folder} is gone"):
+    with pytest.raises(InputError, match=naming(branch.matched.folder)):
         baseline.accept("demo", RUN, results)
     assert baseline.history("demo", results) == []
 
@@ -61,13 +62,13 @@ def test_accept_artifact_that_is_gone_is_refused(results: str, finished: Plan) -
 def test_accept_artifact_that_is_not_complete_is_refused(results: str, finished: Plan) -> None:
     branch = finished.branches[0]
     Path(finished.run.artifacts, branch.answers.folder, "manifest.json").unlink()
-    with pytest.raises(InputError, match=rf"{branch.answers.folder} of the run .* is not complete"):
+    with pytest.raises(InputError, match=naming(branch.answers.folder)):
         baseline.accept("demo", RUN, results)
 
 
 def test_accept_night_that_did_not_end_is_refused(results: str) -> None:
     shutil.move(f"{results}/{RUN}", f"{results}/demo-2026-11-21/{RUN}")
-    with pytest.raises(InputError, match=r"demo-2026-11-21 has no verdict\.json"):
+    with pytest.raises(InputError, match=naming("demo-2026-11-21", "verdict.json")):
         baseline.accept("demo", "demo-2026-11-21", results)
 
 

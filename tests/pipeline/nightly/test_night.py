@@ -23,6 +23,7 @@ from factsweep.pipeline.nightly import night as nightly
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import compared, settings
 from factsweep.pipeline.stages import facts
+from tests.messages import naming
 
 Nightly = Callable[..., str]
 Answers = Callable[..., str]
@@ -317,7 +318,7 @@ def test_conf_every_nightly_composes(name: str) -> None:
 
 
 def test_load_unknown_nightly_names_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"no nightly 'dem0'; conf/nightly/ has demo, llama3"):
+    with pytest.raises(InputError, match=naming("'dem0'", "conf/nightly/", "llama3", "conf")):
         nightly.load("dem0")
 
 

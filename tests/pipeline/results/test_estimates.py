@@ -16,6 +16,7 @@ from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import estimates, report
 from factsweep.pipeline.results.record import ESTIMATED, ESTIMATES
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -65,7 +66,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
 @pytest.mark.parametrize("name", ESTIMATED.values())
 def test_estimate_of_other_files_than_its_record_lists_is_damaged(results: Path, name: str) -> None:
     shutil.copy(results / "all" / name, results / "part" / name)
-    with pytest.raises(DamagedFileError, match=rf"{name} is not what estimate\.json says"):
+    with pytest.raises(DamagedFileError, match=naming(name, "estimate.json")):
         estimates.read(str(results), "part")
 
 
@@ -139,12 +140,12 @@ def test_verb_that_takes_full_runs_refuses_an_estimate_in_a_sentence(
 def test_score_with_a_budget_is_refused(small_settings: Settings) -> None:
     from factsweep.pipeline.run import measured
 
-    with pytest.raises(InputError, match="this is what `estimate` takes"):
+    with pytest.raises(InputError, match=naming("`estimate`")):
         measured(small_settings("budget=5%"), make_here)
 
 
 def test_load_of_an_estimate_says_what_it_is(results: Path) -> None:
-    with pytest.raises(InputError, match="estimates from a part of the prompts, and load takes"):
+    with pytest.raises(InputError, match=naming("estimates", "part")):
         api.load(results / "part")
 
 

@@ -16,6 +16,7 @@ from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.export import FORMATS, export
+from tests.messages import naming
 from tests.pipeline.here import rewrite
 
 Compute = Callable[..., Plan]
@@ -92,7 +93,7 @@ def test_export_lm_eval_has_the_numbers_at_the_harness_place(
 def test_export_lm_eval_of_a_run_without_a_start_says_so(results: Path, name: str) -> None:
     path = results / name / "run.json"
     rewrite(path, lambda record: record.pop("started"))
-    with pytest.raises(InputError, match="did not note when it began; run it again"):
+    with pytest.raises(InputError, match=naming("note", "when", "run")):
         export(name, str(results), "lm-eval", None)
 
 

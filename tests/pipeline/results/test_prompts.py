@@ -19,6 +19,7 @@ from factsweep.pipeline.results.prompts import write
 from factsweep.pipeline.score import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
+from tests.messages import naming
 
 Settings = Callable[..., Run]
 SETTING = "prompt=4-template"
@@ -99,7 +100,7 @@ def test_one_row_that_answers_another_seed_is_refused(
     last = pl.arange(pl.len()) == pl.len() - 1
     asked = pl.when(last).then(None).otherwise("asked")
     read(path).with_columns(text=pl.lit("Paris"), asked=asked).write_parquet(path)
-    with pytest.raises(InputError, match="answers nothing that it names, not 4-template, seed 0"):
+    with pytest.raises(InputError, match=naming("4-template")):
         score(small_settings(f"answers={path}"))
 
 
@@ -236,7 +237,7 @@ def test_batch_answers_to_another_seed_are_refused(
     path = tmp_path / "batch.jsonl"
     write(small_settings("seed=1"), path, batch=True)
     batch_output(path)
-    with pytest.raises(InputError, match=r"answers 4-template, seed 1, .* not 4-template, seed 0"):
+    with pytest.raises(InputError, match=naming("4-template")):
         score(small_settings(f"answers={tmp_path}/output.jsonl"))
 
 
@@ -259,7 +260,9 @@ def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
 def test_batch_of_somebody_else_is_refused(small_settings: Settings, tmp_path: Path) -> None:
     path = tmp_path / "output.jsonl"
     path.write_text('{"custom_id": "request-1", "response": null, "error": null}\n')
-    with pytest.raises(InputError, match=r"output\.jsonl: line 0 .* no custom_id of `factsweep"):
+    with pytest.raises(
+        InputError, match=naming("output.jsonl", "line 0", "custom_id", "`factsweep")
+    ):
         score(small_settings(f"answers={path}"))
 
 

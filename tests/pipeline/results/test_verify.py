@@ -13,6 +13,7 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.sampled import sampled
 from factsweep.pipeline.results.verify import verify, verify_store
 from factsweep.pipeline.storage.artifact import Artifact
+from tests.messages import naming
 from tests.pipeline.here import complete, make_here, overwrite
 
 Settings = Callable[..., Run]
@@ -152,7 +153,7 @@ def test_verify_repair_sets_aside_what_the_next_run_recomputes(
 
 
 def test_verify_of_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere holds no artifacts; say where they lie"):
+    with pytest.raises(InputError, match=naming("nowhere", "holds", "say")):
         verify_store(str(tmp_path / "nowhere"))
 
 

@@ -26,6 +26,7 @@ from factsweep.pipeline.stages import decode, remaining
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.work import Work
 from tests.chat_server import ChatServer, Said, serving
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 SERVED = "prompts answered by some-model"
@@ -151,7 +152,7 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
 
     says.odd = odd
     plan = planned(run)
-    with pytest.raises(InputError, match="no credit"):
+    with pytest.raises(InputError, match=naming("credit")):
         make_here(plan, engine)
     assert len(says.told) >= 20
     says.odd = lambda _: None
@@ -186,7 +187,7 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     n, longest = remaining.todo(item).height, remaining.todo(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
-    with pytest.raises(StoppedError, match="max_cost"):
+    with pytest.raises(StoppedError, match=naming("max_cost")):
         decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     told = len(says.told)
     assert 0 < told < n

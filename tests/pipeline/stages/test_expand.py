@@ -12,6 +12,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import expand, facts, sharding
 from factsweep.pipeline.storage.artifact import Artifact
+from tests.messages import naming
 
 Settings = Callable[..., Run]
 SIZES = [7, 100, 10_000]
@@ -53,7 +54,7 @@ def test_make_shard_that_cannot_be_written_ends_it_and_publishes_no_manifest(
     (branch,) = planned(small_settings()).branches
     branch.step(branch.facts).run()
     monkeypatch.setattr(Artifact, "write", full)
-    with pytest.raises(InputError, match="the disk is full"):
+    with pytest.raises(InputError, match=naming("disk", "full")):
         branch.step(branch.prompts).run()
     assert not branch.prompts.is_complete()
 

@@ -16,6 +16,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.facts import ReadFacts
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -63,7 +64,7 @@ def test_make_file_that_changed_since_the_plan_is_refused(
     run = small_settings(f"benchmark.path={tmp_path}/rows.parquet")
     artifact = planned(run).branches[0].facts
     small_rows[:-1].write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=r"rows\.parquet changed while it was read; run again"):
+    with pytest.raises(InputError, match=naming("rows.parquet", "run again")):
         reading(run.benchmark).make(artifact)
     assert not Path(artifact.store.where(artifact.folder)).exists()
 
@@ -89,7 +90,7 @@ def test_make_given_its_entry_looks_for_none(
 
 def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -> None:
     run = small_settings("benchmark.relations=[P36,P1]")
-    with pytest.raises(InputError, match=r"benchmark\.relations names P1; this set has P30, P36"):
+    with pytest.raises(InputError, match=naming("benchmark.relations", "P1", "P30", "P36")):
         reading(run.benchmark).make(planned(run).branches[0].facts)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from factsweep.pipeline.stages import idle
 from factsweep.pipeline.stages.idle import Clocked
+from tests.messages import naming
 
 
 class Clock:
@@ -75,7 +76,7 @@ def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
 def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
     engine = Clocked(Engine(clock))
     with ThreadPoolExecutor(1, "another") as another:
-        with pytest.raises(RuntimeError, match="in the thread another_0, which is not its own"):
+        with pytest.raises(RuntimeError, match=naming("thread another_0")):
             another.submit(list, engine.answers("abc")).result()
         answers = engine.answers("abc")
         assert next(answers) == "a"

@@ -29,6 +29,7 @@ from factsweep.pipeline.stages.work import Hardware, Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
 
 SHARD = "P1.0000"
 LABELS = {"Q1": ["Paris"], "Q2": ["Rome", "Roma"], "Q3": ["Oslo", "Oslo"], "Q4": ["Bern"]}
@@ -224,7 +225,7 @@ def test_preferences_killed_and_resumed_give_the_same_table(
     task = Prefer(prompts, "random", 100, "eos")
     expected = decoded(work(prompts, task), engine, reads)
     item, dying = work(prompts, task, name="killed"), Dying(model, reads, lives=2)
-    with pytest.raises(RuntimeError, match="died"):
+    with pytest.raises(RuntimeError, match=naming("died")):
         decoded(item, dying, reads)
     last = Dying(model, reads, lives=9)
     found = decoded(item, last, reads)
@@ -236,7 +237,7 @@ def test_preferences_answer_without_a_label_is_named(
     tmp_path: Path, engine: CandidatesLM, reads: Any
 ) -> None:
     prompts = published(tmp_path, {"f": ["Q2"], "g": ["Q4"]}, ranks=True)
-    with pytest.raises(InputError, match=r"the right answer Q1 has no label among .* f;"):
+    with pytest.raises(InputError, match=naming("Q1")):
         decoded(work(prompts, Prefer(prompts, "random", 9, "eos")), engine, reads)
 
 

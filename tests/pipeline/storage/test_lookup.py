@@ -10,6 +10,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import find, opened
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 
@@ -24,9 +25,7 @@ def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> Non
     artifact.begin()
     content = artifact.store.get(f"{artifact.folder}/recipe.json")
     artifact.store.put(f"{other.folder}/recipe.json", content)
-    with pytest.raises(
-        DamagedFileError, match=f"belongs elsewhere: it is {artifact.folder}/recipe.json"
-    ):
+    with pytest.raises(DamagedFileError, match=naming(f"{artifact.folder}/recipe.json")):
         opened(artifact.store, other.folder)
 
 
@@ -46,5 +45,5 @@ def test_find_folder_as_printed_is_found(artifact: Artifact) -> None:
 def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: int) -> None:
     artifact.begin()
     Artifact(artifact.store, replace(RECIPE, version=2)).begin()
-    with pytest.raises(InputError, match=rf"^{n} artifacts in .* start with '{prefix}'"):
+    with pytest.raises(InputError, match=naming(n, f"'{prefix}'")):
         find(artifact.store, prefix)

@@ -14,6 +14,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.storage import s3_client
 from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
 
 SECRET = "wJalrXUtnFEMI-planted-secret"
 N_AT_ONCE = 60  # each of which is tried twice: more retries than botocore's quota allows
@@ -96,7 +97,7 @@ def test_request_that_fails_once_after_an_outage_is_sent_again(
     Shelf.n_refused = 2 * N_AT_ONCE
 
     def asked(n: int) -> None:
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match=naming("read")):
             Store(f"{bucket}/{n}").get("one")
 
     with ThreadPoolExecutor(N_AT_ONCE) as pool:

@@ -7,6 +7,7 @@ import pytest
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.storage.sealed import seal, unseal
+from tests.messages import naming
 
 CONTENT = {"a": 1, "b": [1.5, "é", None], "c": {"d": True}}
 
@@ -46,10 +47,10 @@ def test_unseal_any_byte_changed_or_cut_is_refused_or_changes_nothing() -> None:
 
 def test_unseal_edited_value_is_refused() -> None:
     edited = {**json.loads(seal(CONTENT, "f.json")), "a": 2}
-    with pytest.raises(DamagedFileError, match="here is not what its checksum says"):
+    with pytest.raises(DamagedFileError, match=naming("checksum", "says")):
         unseal(json.dumps(edited).encode(), "f.json", "here")
 
 
 def test_unseal_content_of_another_file_is_refused() -> None:
-    with pytest.raises(DamagedFileError, match=r"here belongs elsewhere: it is g\.json"):
+    with pytest.raises(DamagedFileError, match=naming("g.json")):
         unseal(seal(CONTENT, "g.json"), "f.json", "here")

@@ -19,6 +19,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
 from factsweep.pipeline.storage import lease, s3, s3_client
 from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
 from tests.s3_server import Line, serving
 
 Settings = Callable[..., Run]
@@ -96,7 +97,7 @@ def test_put_new_credentials_and_endpoint_of_the_url_are_used(
 
 
 def test_put_new_missing_bucket_is_one_sentence(bucket: str) -> None:
-    with pytest.raises(InputError, match=r"s3://no-such-bucket/x/a cannot be written .*; check"):
+    with pytest.raises(InputError, match=naming("s3://no-such-bucket/x/a", "check")):
         Store("s3://no-such-bucket/x").put_new("a", b"1")
 
 
@@ -108,7 +109,7 @@ def test_lease_is_taken_over_and_its_holder_is_told(
     with lease.held(store, ["generations/f0"], wait=False) as ours:
         with lease.held(store, ["generations/f0"], wait=False) as theirs:
             theirs.leases["generations/f0"].check()
-        with pytest.raises(ArtifactHeldError, match="leases/generations/f0 was taken over by"):
+        with pytest.raises(ArtifactHeldError, match=naming("leases/generations/f0")):
             ours.leases["generations/f0"].check()
     assert store.names("writers") == []
 
@@ -139,7 +140,7 @@ def test_missing_file_and_missing_bucket_are_told_apart(bucket: str) -> None:
 
 
 def test_missing_bucket_is_one_sentence(bucket: str) -> None:
-    with pytest.raises(InputError, match="check the bucket"):
+    with pytest.raises(InputError, match=naming("check", "bucket")):
         Store("s3://no-such-bucket/x").put("a", b"1")
 
 
@@ -203,7 +204,7 @@ def test_bucket_of_amazon_tells_its_region(
 
 
 def test_unknown_option_of_the_url_is_refused(bucket: str) -> None:
-    with pytest.raises(InputError, match=r"s3://sweeps/x has the option regoin, which is none of "):
+    with pytest.raises(InputError, match=naming("s3://sweeps/x")):
         Store(f"{bucket}/x?regoin=eu-west-1").names("")
 
 

@@ -14,6 +14,7 @@ from factsweep.operators.metrics.distractors.preference import (
     knowledge_terms,
     numbers,
 )
+from tests.messages import naming
 
 SCHEMA = {
     **dict.fromkeys(("prompt_id", "relation_id", "pair_id"), pl.String),
@@ -93,5 +94,5 @@ def test_known_is_a_fact_whose_answer_beats_all_distractors() -> None:
 
 def test_terms_of_a_prompt_that_stands_twice_are_refused() -> None:
     twice = run(("p", [1]), ("p", [0]))
-    with pytest.raises(InputError, match="second run has a prompt_id twice"):
+    with pytest.raises(InputError, match=naming("prompt_id")):
         paired_preferences(run(("p", [1])), twice)

@@ -19,6 +19,7 @@ from factsweep.operators.metrics.comparing.paired_terms import (
     paired_terms,
 )
 from factsweep.operators.metrics.comparing.pairing import UNITS
+from tests.messages import naming
 
 Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5
@@ -214,5 +215,5 @@ def test_paired_terms_a_prompt_twice_is_refused() -> None:
             "correct": [True] * 2,
         }
     )
-    with pytest.raises(InputError, match="second run has a prompt_id twice"):
+    with pytest.raises(InputError, match=naming("prompt_id")):
         paired_terms(run.head(1), run, robust_share=1.0)

@@ -12,6 +12,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired_terms import PAIRED
 from factsweep.operators.metrics.comparing.verdict import VERDICTS, Bar, verdict, verdicts
+from tests.messages import naming
 
 BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30)
 BARS = st.builds(
@@ -189,7 +190,7 @@ def test_verdict_no_shared_prompts_is_not_enough_evidence() -> None:
 
 
 def test_verdict_a_metric_without_a_better_end_is_refused() -> None:
-    with pytest.raises(InputError, match="ovconf has no better direction"):
+    with pytest.raises(InputError, match=naming("ovconf", "better")):
         verdict(table(row(0.1, 0.0, 0.2, metric="ovconf")), BAR)
 
 

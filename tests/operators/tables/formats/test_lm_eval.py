@@ -13,6 +13,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
+from tests.messages import naming
 
 STARTED = datetime(2026, 11, 21, 18, 30, 15)
 ENDS = {"acc_at_1": True, "fluctuation_sd": False}
@@ -108,7 +109,7 @@ def test_harness_results_of_no_run_or_two_is_refused(models: list[str]) -> None:
     rows = pl.concat(
         [TABLE.head(0), *(TABLE.head(1).with_columns(model=pl.lit(each)) for each in models)]
     )
-    with pytest.raises(InputError, match="give those of one run"):
+    with pytest.raises(InputError, match=naming("give", "those")):
         harness_results(rows, RECORD, STARTED, ENDS)
 
 

@@ -12,6 +12,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.numbers import SHARE, of_metric
 from factsweep.operators.tables.shared.paper_table import Column, Place, Table, fill
 from factsweep.operators.tables.shared.published import PLACE, PUBLISHED
+from tests.messages import naming
 
 DEFAULTS: dict[str, Any] = {
     "model": "a",
@@ -156,7 +157,7 @@ def test_fill_benchmark_names_its_column() -> None:
 
 
 def test_fill_two_numbers_for_one_cell_are_refused() -> None:
-    with pytest.raises(InputError, match="two different numbers for acc_at_1"):
+    with pytest.raises(InputError, match=naming("acc_at_1")):
         fill(TABLE, metrics({}, {"value": 0.5}), benchmark="facts")
     assert fill(TABLE, metrics({}, {}), benchmark="facts").table["0"][0] == ".2500"
 
