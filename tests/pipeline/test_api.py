@@ -1,4 +1,4 @@
-"""Import factsweep: the lines of the README, and what they give."""
+"""Import factsweep: the lines of docs/python.md, and what they give."""
 
 import re
 from collections.abc import Callable

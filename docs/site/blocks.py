@@ -1,0 +1,180 @@
+"""Checks every code block of a page: `make docs` fails for one that could not be used as it stands.
+
+Of a block of commands each `factsweep` line is parsed and its overrides are composed, without
+running it, and each `make` line must name a target. Python compiles; YAML and JSON load.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.commands import command_line
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.compose import composed
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^( *)```(\w*)[ ]?([^\n]*)\n(.*?)^\1```$", re.M | re.S)
+UNFENCED = re.compile(r"^ {4}(?:\$ )?((?:factsweep|make) .*)", re.M)
+TARGET = re.compile(r"^([a-z-]+):", re.M)
+OWN = re.compile(r"(?:conf|factsweep\.d)/((?!data_catalog)\w+/[\w-]+\.yaml)$")
+PINNED = re.compile(r"> factsweep\.d/(model/[\w-]+\.yaml)$", re.M)
+ELLIPSIS = "…"  # in a command: and so on
+BASE = "llama3-8b"  # for a model that a command of the page saves
+
+
+def faults(markdown: str) -> Iterator[str]:
+    """What is wrong with the blocks of a page, one sentence each."""
+    blocks = [(found[2], found[3], textwrap.dedent(found[4])) for found in FENCE.finditer(markdown)]
+    with tempfile.TemporaryDirectory() as folder:
+        write_own(blocks, Path(folder))
+        os.environ[folders.VARIABLE] = folder
+        for language, _, text in blocks:
+            if language in CHECKS:
+                yield from CHECKS[language](text)
+            else:
+                yield f"a block of {language or 'no language'}; known are {', '.join(CHECKS)}"
+    for command in UNFENCED.findall(FENCE.sub("", markdown)):
+        yield f"{command}: a command that is in no ```bash block"
+
+
+def titled(markdown: str) -> str:
+    """The page, each block that is a file with the file's name as its title."""
+    return FENCE.sub(_titled, markdown)
+
+
+def _titled(block: re.Match[str]) -> str:
+    indent, language, file, text = block.groups()
+    title = f' title="{file}"' if file else ""
+    return f"{indent}```{language}{title}\n{text}{indent}```"
+
+
+def write_own(blocks: list[tuple[str, str, str]], folder: Path) -> None:
+    """The configuration that the blocks of a page write, so that its commands may name it."""
+    files = {found[1]: text for _, file, text in blocks if (found := OWN.match(file))}
+    for _, _, text in blocks:
+        files |= dict.fromkeys(PINNED.findall(text), f"defaults: [{BASE}, _self_]\n")
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def in_commands(text: str) -> Iterator[str]:
+    """The `factsweep` and `make` lines that could not be typed."""
+    for line in text.replace("\\\n", " ").splitlines():
+        try:
+            commands = list(split(line))
+        except ValueError as error:  # a quote that is not closed
+            yield f"{line}: {error}"
+            continue
+        for program, *words in commands:
+            if program == "make":
+                yield from in_make(words)
+            elif Path(program).name == "factsweep":
+                yield from in_factsweep(words)
+
+
+def in_console(text: str) -> Iterator[str]:
+    """The same of a block that shows output, too: commands follow a `$`."""
+    lines = text.replace("\\\n", " ").splitlines()
+    yield from in_commands("\n".join(each[2:] for each in lines if each.startswith("$ ")))
+
+
+def split(line: str) -> Iterator[list[str]]:
+    """The commands of a line of shell: program and words, without variables and redirections."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("|&;<>"):
+            if words:
+                yield words
+            words = []
+        elif words or not re.match(r"[A-Z_]+=", word):
+            words.append(word)
+
+
+def in_make(words: list[str]) -> Iterator[str]:
+    """The targets that the Makefile lacks."""
+    known = TARGET.findall((ROOT / "Makefile").read_text())
+    for word in words:
+        if "=" not in word and word not in known:
+            yield f"make {word}: the Makefile has no such target"
+
+
+def in_factsweep(words: list[str]) -> Iterator[str]:
+    """Why the command line does not take these words."""
+    said = io.StringIO()
+    words = [each for each in words if each != ELLIPSIS]
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            asked = command_line._parsed(words)
+            if asked.command.takes is not None and asked.command.takes.keys is None:
+                for overrides in each_of(asked.overrides, several=asked.verb == "prefetch"):
+                    composed(overrides)
+    except InputError as error:
+        yield f"factsweep {' '.join(words)}: {error}"
+    except SystemExit as stopped:
+        if stopped.code:
+            yield said.getvalue().strip()
+
+
+def each_of(overrides: list[str], *, several: bool) -> Iterator[list[str]]:
+    """The overrides; of a verb that takes several choices, `model=a,b`, once with each."""
+    lists = [each.partition("=")[2].split(",") if several else [] for each in overrides]
+    for n in range(max(map(len, lists), default=0) or 1):
+        yield [
+            f"{each.partition('=')[0]}={some[n % len(some)]}" if some else each
+            for each, some in zip(overrides, lists, strict=True)
+        ]
+
+
+def in_python(text: str) -> Iterator[str]:
+    """Why it does not compile."""
+    try:
+        compile(text, "block", "exec")
+    except SyntaxError as error:
+        yield f"line {error.lineno}: {error.msg}"
+
+
+def in_yaml(text: str) -> Iterator[str]:
+    """Why it cannot be loaded."""
+    try:
+        list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        yield str(error)
+
+
+def in_json(text: str) -> Iterator[str]:
+    """Why it cannot be loaded."""
+    try:
+        json.loads(text)
+    except ValueError as error:
+        yield str(error)
+
+
+def nothing(_text: str) -> Iterator[str]:
+    """Nothing: what is no code."""
+    yield from ()
+
+
+CHECKS: Mapping[str, Callable[[str], Iterator[str]]] = {
+    "bash": in_commands,
+    "sh": in_commands,  # of docs/adding.md, which a test runs
+    "console": in_console,
+    "python": in_python,
+    "yaml": in_yaml,
+    "json": in_json,
+    "diff": nothing,
+    "text": nothing,
+}
