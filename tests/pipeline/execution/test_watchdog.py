@@ -23,9 +23,9 @@ WORKS = """
 import time
 from factsweep.pipeline.execution.watchdog import Watchdog
 watchdog = Watchdog()
-with watchdog.on_guard(0.3):
-    for _ in range(8):
-        time.sleep(0.1)
+with watchdog.on_guard(5):  # a busy machine may not come to a beat for seconds
+    for _ in range(12):
+        time.sleep(0.5)
         watchdog.beat()
 watchdog.beat()
 time.sleep(0.5)
