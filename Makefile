@@ -26,7 +26,7 @@ OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
 NUMBERS := tests/operators/engines tests/operators/metrics tests/operators/methods $(wildcard tests/pipeline/test_*.py) \
 	tests/pipeline/launchers tests/pipeline/machine
 
-.PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format sweep plan status verify nightly chaos \
+.PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan status verify nightly chaos \
 	bench clean need-model
 
 help:  ## List the targets
@@ -69,6 +69,12 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+docs: setup  ## Build the documentation as a site, build/site/; links and code that lead nowhere fail it
+	@cmp -s requirements/docs.txt $(VENV)/.docs || { \
+		$(BIN)/python -m pip --disable-pip-version-check install -q --no-deps -r requirements/docs.txt \
+		&& cp requirements/docs.txt $(VENV)/.docs; }
+	@$(BIN)/python docs/site/build.py
+
 sweep: need-model setup  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK=…] [RUN=…] [CLUSTER=…] [ARGS=…] [DRY_RUN=1]
 	@$(BIN)/factsweep launch $(if $(DRY_RUN),--dry-run) $(sweep_arguments)
 
@@ -94,7 +100,7 @@ bench: setup  ## Measure speed and memory: every script in benchmarks/
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 clean:  ## Remove caches and build products; keep .venv, artifacts/ and results/
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis outputs
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache outputs
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 need-model:

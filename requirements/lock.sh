@@ -47,3 +47,10 @@ compile dev.txt --extra dev --extra cpu --extra demo --override left-out-cpu.txt
 grep -vxFf cpu.txt "$tmp/dev.txt" >"$tmp/only" && mv "$tmp/only" "$tmp/dev.txt"
 publish dev.txt 'For checks and tests, on top of cpu.txt or cuda.txt.' \
     'pip install --no-deps -r requirements/dev.txt'
+
+cat cpu.txt dev.txt >"$tmp/installed.txt"
+compile docs.txt --extra docs --extra dev --extra cpu --extra demo --override left-out-cpu.txt \
+    --constraint "$tmp/installed.txt" --find-links "$TORCH_LINKS" --no-emit-package torch
+grep -vxFf "$tmp/installed.txt" "$tmp/docs.txt" >"$tmp/only" && mv "$tmp/only" "$tmp/docs.txt"
+publish docs.txt 'For make docs alone, on top of cpu.txt or cuda.txt, and dev.txt.' \
+    'pip install --no-deps -r requirements/docs.txt'
