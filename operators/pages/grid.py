@@ -9,10 +9,10 @@ import polars as pl
 from factsweep.operators.tables.shared.numbers import SHARE
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
-# -.01 to +.02, .5 ± .1 (3 seeds).
+# -.01 to +.02, -.1 (-.3 to -.02), .5 ± .1 (3 seeds).
 _NUMBER = re.compile(
     r"[-+±–<]?[\d.,]*\d%?"
-    r"( ?[–(/][-+\d.,%–)/ ]*| to [-+\d.,]+|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
+    r"( ?[–(/][-+\d.,%–)/ ]*(to [-+\d.,%]+\))?| to [-+\d.,]+|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
 )
 
 

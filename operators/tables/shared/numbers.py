@@ -52,12 +52,15 @@ class Number:
     def interval(self, between: str = "–", *, signed: bool = False) -> pl.Expr:
         """The ends of an interval as one text, from ci_low and ci_high; null where one is null.
 
-        >>> row = pl.DataFrame({"ci_low": [0.1302], "ci_high": [0.1881]})
-        >>> row.select(SHARE.interval()).item()
-        '.1302–.1881'
+        Where an end is negative, " to " stands between them: a dash would look like its sign.
+
+        >>> rows = pl.DataFrame({"ci_low": [0.1302, -0.4161], "ci_high": [0.1881, -0.1053]})
+        >>> rows.select(SHARE.interval()).to_series().to_list()
+        ['.1302–.1881', '-.4161 to -.1053']
         """
-        ends = (self.column(pl.col(name), signed=signed) for name in ("ci_low", "ci_high"))
-        return pl.concat_str(*ends, separator=between)
+        ends = [self.column(pl.col(name), signed=signed) for name in ("ci_low", "ci_high")]
+        dashed, apart = (pl.concat_str(*ends, separator=each) for each in (between, " to "))
+        return pl.when(pl.min_horizontal("ci_low", "ci_high") < 0).then(apart).otherwise(dashed)
 
 
 def percent(digits: int) -> Number:
