@@ -12,7 +12,8 @@ from factsweep.operators.tables.shared.numbers import SHARE
 # -.01 to +.02, -.1 (-.3 to -.02), .5 ± .1 (3 seeds).
 _NUMBER = re.compile(
     r"[-+±–<]?[\d.,]*\d%?"
-    r"( ?[–(/][-+\d.,%–)/ ]*(to [-+\d.,%]+\))?| to [-+\d.,]+|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
+    r"( ?[–(/][-+\d.,%–)/ ]*(to [-+\d.,%]+\))?| to [-+\d.,]+"
+    r"|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
 )
 
 
