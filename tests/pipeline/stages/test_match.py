@@ -10,9 +10,17 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.damaged import set_aside
+from tests.pipeline.here import make_here
+from tests.pipeline.stages.parts import without
 
 Settings = Callable[..., Run]
-Compute = Callable[..., Plan]
+
+
+def matched(run: Run) -> Plan:
+    """A run that is matched, and not measured."""
+    plan = planned(run)
+    make_here(without(plan, "metrics"))
+    return plan
 
 
 def answered(branch: Branch) -> dict[str, str]:
@@ -30,8 +38,8 @@ def labels(branch: Branch) -> dict[str, list[str]]:
     return found
 
 
-def test_match_every_prompt_has_its_answer_and_verdict(finished: Plan) -> None:
-    (branch,) = finished.branches
+def test_match_every_prompt_has_its_answer_and_verdict(done: Plan) -> None:
+    (branch,) = done.branches
     texts, right = answered(branch), labels(branch)
     rows = branch.matched.read_all("answers").select("prompt_id", "pair_id", "correct")
     assert {prompt: correct for prompt, _, correct in rows.iter_rows()} == {
@@ -42,8 +50,8 @@ def test_match_every_prompt_has_its_answer_and_verdict(finished: Plan) -> None:
     assert 0 < rows["correct"].sum() < rows.height
 
 
-def test_match_identical_prompts_share_the_answer_not_the_verdict(finished: Plan) -> None:
-    (branch,) = finished.branches
+def test_match_identical_prompts_share_the_answer_not_the_verdict(done: Plan) -> None:
+    (branch,) = done.branches
     twice = branch.prompts.read_all("prompts").drop_nulls("same_as").select("prompt_id", "same_as")
     answers = branch.matched.read_all("answers").select("prompt_id", "pair_id", "key")
     joined = twice.join(answers, on="prompt_id").join(
@@ -54,32 +62,28 @@ def test_match_identical_prompts_share_the_answer_not_the_verdict(finished: Plan
     assert (joined["pair_id"] != joined["pair_id_right"]).all()
 
 
-def test_match_calibration_has_a_row_a_sampled_prompt(finished: Plan) -> None:
-    (branch,) = finished.branches
+def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
+    (branch,) = done.branches
     ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
     rows = branch.matched.read_all("calibration")
     assert set(rows["prompt_id"]) == set(ranked["prompt_id"])
     assert rows["confidence"].is_between(0, 1).all()
 
 
-def test_match_no_samples_leave_no_calibration(
-    small_settings: Settings, compute_here: Compute
-) -> None:
-    (branch,) = compute_here(small_settings("decoding.samples.n_prompts=0")).branches
+def test_match_no_samples_leave_no_calibration(small_settings: Settings) -> None:
+    (branch,) = matched(small_settings("decoding.samples.n_prompts=0")).branches
     assert branch.further == ()
     assert branch.matched.read_all("calibration").is_empty()
 
 
 @pytest.mark.parametrize("shards", [7, 1000])
 def test_match_any_shard_size_gives_the_same_answers(
-    finished: Plan, small_settings: Settings, compute_here: Compute, shards: int
+    done: Plan, small_settings: Settings, shards: int
 ) -> None:
-    elsewhere = f"artifacts={finished.run.artifacts}-{shards}"
-    run = small_settings(elsewhere, f"cluster.rows_per_shard={shards}")
-    (other,) = compute_here(run).branches
-    matched = finished.branches[0].matched
+    (other,) = matched(small_settings(f"cluster.rows_per_shard={shards}")).branches
     for table in ("answers", "calibration"):
-        assert other.matched.read_all(table).equals(matched.read_all(table))
+        expected = done.branches[0].matched.read_all(table)
+        assert other.matched.read_all(table).equals(expected)
 
 
 class Noted(Alone):
@@ -117,11 +121,3 @@ def test_run_makes_only_the_parts_that_are_not_published(
     nothing = Noted()
     step.run(None, nothing)
     assert nothing.parts == {}
-
-
-def test_recipe_another_normaliser_keeps_what_was_decoded(small_settings: Settings) -> None:
-    one, other = (
-        planned(small_settings(f"decoding.samples.n_prompts={n}")).branches[0] for n in (8, 9)
-    )
-    assert one.answers == other.answers
-    assert one.matched != other.matched

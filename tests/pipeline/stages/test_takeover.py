@@ -4,7 +4,7 @@ The decoding and its lease are the real ones; the engine is fake, and signs its 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,15 @@ from factsweep.pipeline.stages.work import Work
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
-from tests.pipeline.storage.explorer import Explorer, Memory, Witness, World, named
+from tests.pipeline.storage.explorer import (
+    Choice,
+    Explorer,
+    Memory,
+    Thread,
+    Witness,
+    World,
+    named,
+)
 
 
 class Signing(FakeEngine):
@@ -36,6 +44,13 @@ class Signing(FakeEngine):
             yield replace(answer, completions=tuple(signed))
 
 
+class FirstFirst(Explorer):
+    """The first driver begins: where the second does, all is the same with their names changed."""
+
+    def _choices(self, threads: list[Thread], path: Sequence[Choice]) -> Iterator[Choice]:
+        return (each for each in super()._choices(threads, path) if path or each.writer == 0)
+
+
 @pytest.fixture
 def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
     """A shard of eight prompts; one look without a change is enough to take a lease over."""
@@ -44,7 +59,10 @@ def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
         branch.answers.drop("manifest.json")
         for shard in branch.answers.shards("generations"):
             branch.answers.drop(f"generations/{shard}.parquet")
-    return next(each for each in work(finished) if each.table == "generations")
+    item = next(each for each in work(finished) if each.table == "generations")
+    rows = remaining.todo(item)
+    monkeypatch.setattr(decode, "todo", lambda _: rows)  # read once for all orders
+    return item
 
 
 def driven(item: Work, asked: object, store: Memory, number: int) -> None:
@@ -77,13 +95,14 @@ def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
         assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
         assert "killed" in outcomes or artifact.shards(item.chunks) == []
 
-    return Explorer(program, 2, kills, switches, lambda: Witness(folder), ended).explore().n_runs
+    found = FirstFirst(program, 2, kills, switches, lambda: Witness(folder), ended).explore()
+    return found.n_runs
 
 
 def test_decode_paused_at_any_step_of_a_takeover_is_answered_once(
     item: Work, finished: Plan
 ) -> None:
-    assert explored(item, finished, kills=0, switches=1) > 40
+    assert explored(item, finished, kills=0, switches=1) > 20
 
 
 @pytest.mark.timeout(900)
