@@ -87,7 +87,7 @@ status: need-model setup  ## Say how far that sweep is
 verify: need-model setup  ## Read every shard of that sweep: whole, complete, nothing twice
 	@$(BIN)/factsweep verify $(sweep_arguments)
 
-nightly: setup  ## Run a nightly of conf/nightly/ and hold it against its baseline: [NIGHTLY=demo]
+nightly: setup  ## Run a nightly of conf/nightly/ and compare it with its baseline: [NIGHTLY=demo]
 	@$(BIN)/factsweep nightly $(NIGHTLY)
 
 chaos: setup  ## Kill, pause and misdate processes, KILLS times; harm files, 1,000 times; compare the results

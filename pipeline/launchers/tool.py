@@ -7,7 +7,7 @@ from factsweep.operators.errors import InputError
 
 
 def handed(command: Sequence[str], text: str) -> str:
-    """What the command says to the text.
+    """Pipe the text to the command, and return its output.
 
     Raises:
         InputError: the command is not on this machine, or it refuses.

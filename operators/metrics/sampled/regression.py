@@ -30,7 +30,7 @@ def controlled_means(
 ) -> Means | None:
     """`stratified.means` of what is left of the scores, as `less_foreseen` has it.
 
-    Two further queries that came out otherwise are added to the variance (Agresti and Coull 1998),
+    Two further queries whose answer changed are added to the variance (Agresti and Coull 1998),
     so that a sample in which nothing changed has an interval, too.
     """
     left = less_foreseen(scores, earlier, names, seed=seed)

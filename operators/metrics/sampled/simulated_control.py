@@ -60,7 +60,7 @@ def two_models(sizes: Sizes, *, seed: int, alike: float, logits: Logits = ANY) -
 
 
 def later(made: Made, share: float, seed: int) -> Made:
-    """The answers of which a share came out otherwise; any of those that there are."""
+    """The answers of which a share has changed; any of those that there are."""
     rng = np.random.default_rng(seed)
     return Made(tuple(_changed(rng, each, share) for each in made.answers_of), made.n_names_of)
 
