@@ -28,8 +28,8 @@ def mcnemar(n_gained: int, n_lost: int) -> McNemar:
 
     If both runs know equally much, a fact that only one of them knows belongs to either with
     probability 1/2. `exact` is the binomial test on that; `mid_p` counts what is as likely as the
-    observed half, which keeps its level in practice and is less conservative (Fagerland, Lydersen and
-    Laake 2013). Both are 1 where no fact changed.
+    observed half, which keeps its level in practice and is less conservative (Fagerland, Lydersen
+    and Laake 2013). Both are 1 where no fact changed.
 
     >>> mcnemar(5, 0)
     McNemar(exact=0.0625, mid_p=0.03125)
