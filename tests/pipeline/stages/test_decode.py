@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import ArtifactHeldError, InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import tokenizer
@@ -24,9 +24,11 @@ from factsweep.pipeline.stages.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer, me
 from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
+from tests.pipeline.here import make_here
+from tests.pipeline.stages.parts import without
 
 Settings = Callable[..., Run]
-Compute = Callable[..., Plan]
 
 
 class Recording(FakeEngine):
@@ -315,7 +317,7 @@ class Overflowing(FakeEngine):
 
 def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: Plan) -> None:
     item = first(prepared, "canary")
-    with pytest.raises(InputError, match=r"says of prompt P\S+ what is no number \(NaN\)"):
+    with pytest.raises(InputError, match=naming("prompt P", "NaN", "model.dtype", "float32")):
         answer(prepared, item, Overflowing())
     (chunk,) = item.artifact.published(item.chunks)
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
@@ -338,28 +340,31 @@ def test_decode_open_shard_is_no_shard_yet(prepared: Plan) -> None:
     assert item in work(prepared)
 
 
-def test_decode_identical_prompts_are_asked_once(
-    small_settings: Settings, compute_here: Compute
-) -> None:
-    engine = Recording()
-    once = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
-    prompts = compute_here(small_settings(*once), engine).branches[0].prompts
-    rows = prompts.read_all("prompts")
+@pytest.fixture(scope="module")
+def recorded(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
+    """A run all of which is answered, and the engine that did it."""
+    folder, engine = tmp_path_factory.mktemp("recorded"), Recording()
+    plan = planned(load([*small, f"artifacts={folder}"]))
+    make_here(without(plan, "matched", "metrics"), engine)
+    return plan, engine
+
+
+def test_decode_identical_prompts_are_asked_once(recorded: tuple[Plan, Recording]) -> None:
+    plan, engine = recorded
+    rows = plan.branches[0].prompts.read_all("prompts")
+    greedy = [r for r in engine.requests if r.seed is None and not r.sampling.logprobs]
     asked = rows.filter(pl.col("same_as").is_null())
-    assert sorted(engine.ids()) == sorted(asked["prompt_id"])
-    texts = [tuple(request.token_ids) for request in engine.requests]
+    assert sorted(request.request_id for request in greedy) == sorted(asked["prompt_id"])
+    texts = [tuple(request.token_ids) for request in greedy]
     assert len(set(texts)) == len(texts) < rows.height
 
 
-def test_decode_logprobs_are_asked_of_the_canary_alone(
-    small_settings: Settings, compute_here: Compute
-) -> None:
-    engine = Recording()
-    plan = compute_here(small_settings("decoding.samples.n_prompts=0"), engine)
-    asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
-    ranked = plan.branches[0].prompts.read_all("ranked")
-    assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
+def test_decode_logprobs_are_asked_of_the_canary_alone(recorded: tuple[Plan, Recording]) -> None:
+    plan, engine = recorded
     (branch,) = plan.branches
+    asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
+    ranked = branch.prompts.read_all("ranked")
+    assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
     assert branch.answers.read_all("generations")["logprob"].is_null().all()
     assert branch.again is not None
     canary = branch.again.read_all("canary")
@@ -367,19 +372,16 @@ def test_decode_logprobs_are_asked_of_the_canary_alone(
     assert canary["logprob"].is_not_null().all()
 
 
-def test_decode_samples_are_of_the_lowest_ranks(finished: Plan) -> None:
-    (branch,) = finished.branches
+def test_decode_samples_are_of_the_lowest_ranks(done: Plan) -> None:
+    (branch,) = done.branches
     ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
     for block in branch.further:
         assert set(block.read_all("samples")["prompt_id"]) == set(ranked["prompt_id"])
         assert set(block.read_all("samples")["texts"].list.len()) == {25}
 
 
-def test_decode_each_block_has_a_seed_of_its_own(
-    small_settings: Settings, compute_here: Compute
-) -> None:
-    engine = Recording()
-    compute_here(small_settings(), engine)
+def test_decode_each_block_has_a_seed_of_its_own(recorded: tuple[Plan, Recording]) -> None:
+    _, engine = recorded
     seeds = [request.seed for request in engine.requests if request.seed is not None]
     assert len(set(seeds)) == len(seeds) == 8 * 4
     assert all(0 <= seed < 2**62 for seed in seeds)
@@ -407,34 +409,36 @@ TOKEN_CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("override", TOKEN_CHANGES)
 def test_recipe_whatever_changes_a_token_is_another(
-    small_settings: Settings, override: str
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
 ) -> None:
-    one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
-    for a, b in zip(one.answered(), other.answered(), strict=True):
-        assert a.fingerprint != b.fingerprint
+    for override in TOKEN_CHANGES:
+        with subtests.test(override):
+            (other,) = planned(small_settings(override)).branches
+            for a, b in zip(done.branches[0].answered(), other.answered(), strict=True):
+                assert a.fingerprint != b.fingerprint
 
 
-@pytest.mark.parametrize("change", ["temperature=0.7", "top_p=0.9", "n_prompts=9"])
 def test_recipe_sampling_changed_keeps_the_greedy_answers(
-    small_settings: Settings, change: str
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
 ) -> None:
-    settings = (small_settings(), small_settings(f"decoding.samples.{change}"))
-    one, other = (planned(run).branches[0] for run in settings)
-    assert one.answers == other.answers
-    assert {b.fingerprint for b in one.further}.isdisjoint(b.fingerprint for b in other.further)
+    (one,) = done.branches
+    for change in ("temperature=0.7", "top_p=0.9", "n_prompts=9"):
+        with subtests.test(change):
+            (other,) = planned(small_settings(f"decoding.samples.{change}")).branches
+            assert other.answers.fingerprint == one.answers.fingerprint
+            samples = [{block.fingerprint for block in each.further} for each in (one, other)]
+            assert samples[0].isdisjoint(samples[1])
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "model.name=x",
-        "model.replicas.max=2",
-        "cluster.rows_per_chunk=9",
-        "model.instruction_tuned=false",
-    ],
-)
-def test_recipe_what_changes_no_token_is_the_same(small_settings: Settings, override: str) -> None:
-    one, other = (planned(small_settings(*o)).branches[0] for o in ((), (override,)))
-    assert list(one.answered()) == list(other.answered())
+def test_recipe_what_changes_no_token_is_the_same(
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
+) -> None:
+    one = [each.fingerprint for each in done.branches[0].answered()]
+    for override in (
+        *("model.name=x", "model.replicas.max=2"),
+        *("cluster.rows_per_chunk=9", "model.instruction_tuned=false"),
+    ):
+        with subtests.test(override):
+            (other,) = planned(small_settings(override)).branches
+            assert [each.fingerprint for each in other.answered()] == one

@@ -70,7 +70,7 @@ def driven(item: Work, asked: object, store: Memory, number: int) -> None:
     writer = Writer(store, named(number))
     writer.beat()
     free = Artifact(store, item.artifact.recipe)
-    held = writer.take(free.folder, wait=True, clock=store)
+    held = writer.take(free.folder, wait=True, or_published=True, clock=store)
     if held is None:  # the other has published all of it
         writer.end()
         return
