@@ -40,7 +40,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, smollm2: Weights) -> Finished
         "benchmark.relations=[P30,P36]",
         "benchmark.pairs_per_relation=6",
         "decoding.samples.n_prompts=4",
-        "decoding.samples.n_answers=25",
+        "decoding.samples.n_answers=24",
         "metrics.n_draws=1000",
         "metrics.n_rounds=50",
         f"artifacts={folder}/artifacts",
