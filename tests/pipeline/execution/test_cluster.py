@@ -94,7 +94,7 @@ def test_load_weights_that_change_meanwhile_are_refused(
         (tmp_path / "model" / "model.safetensors").write_text("others")
 
     monkeypatch.setitem(ENGINES, "fake", replace(ENGINES["fake"], load=loading))
-    with pytest.raises(InputError, match=naming("those", "planned")):
+    with pytest.raises(InputError, match=naming("not those", "planned")):
         engine_of_run.load(run, weights)
 
 
@@ -131,7 +131,7 @@ def test_started_ray_that_starts_too_slowly_is_tried_twice(
 
     monkeypatch.setattr(ray, "init", init)
     with (
-        pytest.raises(InputError, match=naming("start", "(Exception")),
+        pytest.raises(InputError, match=naming("Ray", "Exception: The current node timed")),
         cluster.started(load(["decoding.engine=fake"])),
     ):
         pass
@@ -153,13 +153,13 @@ def test_started_no_ray_at_the_address_names_it(monkeypatch: pytest.MonkeyPatch)
 
 def test_started_too_few_gpus_says_how_many_are_missing(small_settings: Settings) -> None:
     run = small_settings("model.tensor_parallel=4", "decoding.engine=vllm", "cluster.device=cuda")
-    with pytest.raises(InputError, match=naming("1 replicas", "×", "4 GPUs", "=")):
+    with pytest.raises(InputError, match=naming("1 replicas", "4 GPUs", "has 0")):
         cluster._check_room(run, [0])
 
 
 def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings) -> None:
     run = small_settings("model.tensor_parallel=4", "cluster.device=cuda")
-    with pytest.raises(InputError, match=naming("cluster's", "2 +")):
+    with pytest.raises(InputError, match=naming("one node", "2 + 2")):
         cluster._check_room(run, [2, 2])
     spread = small_settings(
         *("model.tensor_parallel=2", "model.pipeline_parallel=2", "cluster.device=cuda")
@@ -214,7 +214,7 @@ def test_started_without_vllm_says_what_to_install(
     missing = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
     monkeypatch.setitem(ENGINES, "vllm", missing)
     with (
-        pytest.raises(InputError, match=naming("'factsweep[cpu]'")),
+        pytest.raises(InputError, match=naming("vllm is not installed", "factsweep[cpu]")),
         cluster.started(load(overrides)),
     ):
         pass

@@ -24,7 +24,7 @@ from factsweep.pipeline.stages import remaining
 from factsweep.pipeline.stages.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 
-WITHIN_S = 60.0
+WITHIN_S = 240.0
 
 
 class Handle:

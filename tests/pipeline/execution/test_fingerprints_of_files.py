@@ -50,21 +50,22 @@ def assert_others(before: dict[str, str], run: Run, first: str) -> None:
     assert {stage for stage in stages if after[stage] == before[stage]} == set(stages[:place])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("config.json", "generation_config.json", "model.safetensors", "modeling_own.py"),
-        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "further/vocab.txt"),
-    ],
-)
+MODEL_FILES = [
+    *("config.json", "generation_config.json", "model.safetensors", "modeling_own.py"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "further/vocab.txt"),
+]
+
+
 def test_fingerprints_file_of_the_model_changed_are_others(
-    run: Run, tmp_path: Path, name: str
+    run: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    path = tmp_path / "model" / name
-    path.parent.mkdir(exist_ok=True)
-    before = names(planned(run))
-    path.write_bytes((path.read_bytes() if path.exists() else b"") + b" ")
-    assert_others(before, run, "admitted")
+    for name in MODEL_FILES:
+        with subtests.test(name):
+            before = names(planned(run))
+            path = tmp_path / "model" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes((path.read_bytes() if path.exists() else b"") + b" ")
+            assert_others(before, run, "admitted")
 
 
 def test_fingerprints_commit_of_the_hub_changed_are_others(
@@ -92,9 +93,8 @@ def test_fingerprints_file_of_the_data_renamed_are_others(run: Run, tmp_path: Pa
     assert_others(before, run, "facts")
 
 
-@pytest.mark.parametrize("name", ["question-templates.csv", "P36/train.jsonl", "P36/dev.jsonl"])
 def test_fingerprints_file_of_a_layout_changed_are_others(
-    small: list[str], tmp_path: Path, name: str
+    small: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     facts = catalog.read(catalog.entry("kamel-mini"))
     for each, content in files_from_facts(facts).items():
@@ -102,10 +102,12 @@ def test_fingerprints_file_of_a_layout_changed_are_others(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     run = load([*small, "benchmark=kamel-mini", f"benchmark.path={tmp_path}/kamel"])
-    before = names(planned(run))
-    path = tmp_path / "kamel" / name
-    path.write_text(path.read_text().replace("a", "o"))
-    assert_others(before, run, "facts")
+    for name in ("question-templates.csv", "P36/train.jsonl", "P36/dev.jsonl"):
+        with subtests.test(name):
+            before = names(planned(run))
+            path = tmp_path / "kamel" / name
+            path.write_text(path.read_text().replace("a", "o"))
+            assert_others(before, run, "facts")
 
 
 @pytest.mark.parametrize(
@@ -125,17 +127,18 @@ def test_fingerprints_catalog_entry_changed_are_others(
     assert_others(before, run, "facts")
 
 
-@pytest.mark.parametrize(("library", "first"), LIBRARIES.items())
 def test_fingerprints_other_version_of_a_library_are_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch, library: str, first: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     before, installed = names(planned(run)), importlib.metadata.distribution
+    for library, first in LIBRARIES.items():
 
-    def other(name: str) -> object:
-        return SimpleNamespace(version="0.0") if name == library else installed(name)
+        def other(name: str, changed: str = library) -> object:
+            return SimpleNamespace(version="0.0") if name == changed else installed(name)
 
-    monkeypatch.setattr(importlib.metadata, "distribution", other)
-    assert_others(before, run, first)
+        monkeypatch.setattr(importlib.metadata, "distribution", other)
+        with subtests.test(library):
+            assert_others(before, run, first)
 
 
 def test_fingerprints_higher_version_of_a_reader_are_others(

@@ -24,7 +24,7 @@ def asking(within_s: int) -> "subprocess.Popen[bytes]":
 
 def test_is_asked_once_the_hook_has_run(folder: Path) -> None:
     assert not leaving.is_asked()
-    assert asking(60).wait(30) == 0
+    assert asking(60).wait(240) == 0
     assert leaving.is_asked()
 
 
@@ -40,7 +40,7 @@ def test_hook_waits_for_an_engine_at_work(folder: Path) -> None:
         while not leaving.is_asked():
             time.sleep(0.05)
         assert hook.poll() is None
-    assert hook.wait(30) == 0
+    assert hook.wait(240) == 0
 
 
 def test_engine_is_at_work_until_the_last_of_its_shards_is_published(folder: Path) -> None:
@@ -57,10 +57,10 @@ def test_hook_waits_for_no_engine_that_died(folder: Path) -> None:
     dead.wait()
     folder.mkdir()
     (folder / str(dead.pid)).touch()
-    assert asking(3600).wait(30) == 0
+    assert asking(3600).wait(240) == 0
 
 
 def test_hook_waits_no_longer_than_it_may(folder: Path) -> None:
     with leaving.at_work():
-        assert asking(1).wait(30) == 0
+        assert asking(1).wait(240) == 0
         assert (folder / str(os.getpid())).exists()

@@ -62,10 +62,10 @@ def test_metrics_are_at_the_endpoint_of_ray() -> None:
     (node,) = (each for each in ray.nodes() if each["Alive"])
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     wanted = {SHOWN[key].exported: float(value) for key, value in EXPECTED.items()}
-    end, found = time.monotonic() + 120, dict[str, float]()
+    end, found = time.monotonic() + 240, dict[str, float]()
     while found != wanted and time.monotonic() < end:
         time.sleep(1)
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=60) as page:
             found = shown(page.read().decode())
     assert found == wanted
 

@@ -59,48 +59,37 @@ def test_work_unprepared_run_has_none(small_settings: Settings) -> None:
     assert work(planned(small_settings())) == []
 
 
-def test_work_more_samples_reuse_the_blocks_there_are(
-    small_settings: Settings, compute_here: Compute
+def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
+    finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
-    (few,) = compute_here(small_settings("decoding.samples.n_answers=50")).branches
-    plan = planned(small_settings("decoding.samples.n_answers=100"))
-    (many,) = plan.branches
-    assert (many.answers, many.further[:2]) == (few.answers, few.further)
-    assert {(item.table, getattr(item.question.task, "block", None)) for item in work(plan)} == {
-        ("samples", 2),
-        ("samples", 3),
-    }
+    run = small_settings("decoding.samples.n_answers=150")
+    (few,), (many,) = finished.branches, planned(run).branches
+    assert (many.answers, many.further[:4]) == (few.answers, few.further)
+    assert {
+        (item.table, getattr(item.question.task, "block", None)) for item in work(planned(run))
+    } == {("samples", 4), ("samples", 5)}
+    before = files(finished)
+    assert compute_here(run).is_complete()
+    assert before.items() <= files(finished).items()
 
 
-def test_work_more_samples_change_no_file_that_is_there(
-    small_settings: Settings, compute_here: Compute
+def test_compute_second_model_reuses_facts_and_prompts(
+    finished: Plan,
+    small_settings: Settings,
+    compute_here: Compute,
+    make_model: Callable[[str], Path],
 ) -> None:
-    before = files(compute_here(small_settings("decoding.samples.n_answers=50")))
-    after = files(compute_here(small_settings("decoding.samples.n_answers=100")))
-    assert before.items() <= after.items()
-
-
-def test_planned_second_model_reuses_facts_and_prompts(
-    finished: Plan, small_settings: Settings, make_model: Callable[[str], Path]
-) -> None:
-    other = planned(small_settings(f"model.id={make_model('second')}", "model.name=second"))
-    (mine,), (theirs,) = finished.branches, other.branches
+    run, before = (
+        small_settings(f"model.id={make_model('second')}", "model.name=x"),
+        files(finished),
+    )
+    (mine,), (theirs,) = finished.branches, planned(run).branches
     assert (theirs.facts, theirs.prompts) == (mine.facts, mine.prompts)
     shared = {artifact.folder for artifact in mine.artifacts()}
     assert shared & {artifact.folder for artifact in theirs.artifacts()} == {
         mine.facts.folder,
         mine.prompts.folder,
     }
-
-
-def test_compute_second_model_writes_no_prompt_again(
-    finished: Plan,
-    small_settings: Settings,
-    compute_here: Compute,
-    make_model: Callable[[str], Path],
-) -> None:
-    before = files(finished)
-    run = small_settings(f"model.id={make_model('second')}", "model.name=second")
     assert compute_here(run).is_complete()
     assert before.items() <= files(finished).items()
 
@@ -155,7 +144,9 @@ def test_run_step_where_a_library_is_another_than_planned_is_refused(
     (branch,) = finished.branches
     set_all_aside(branch.matched)
     monkeypatch.setattr(match, "versions", lambda *names: dict.fromkeys(names, "0.0"))
-    with pytest.raises(InputError, match=naming("versions.pol")):
+    with pytest.raises(
+        InputError, match=naming("differs from the machine that planned", "versions.polars")
+    ):
         branch.step(branch.matched).run()
     assert branch.matched.published("answers") == []
 
