@@ -53,8 +53,9 @@ def main() -> int:
         if path.is_file() and path.suffix not in {".md", ".ipynb"}:
             shutil.copy(path, PAGES)
     shutil.copy(ROOT / "docs" / "site" / SHIM, PAGES)
-    build = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
-    done = subprocess.run([*build, "--config-file", CONFIGURATION], check=False)
+    zensical = str(Path(sys.executable).parent / "zensical")
+    build = [zensical, "build", "--strict", "--clean", "--config-file", str(CONFIGURATION)]
+    done = subprocess.run(build, check=False)
     if done.returncode == 0:
         without_network()
     return done.returncode
