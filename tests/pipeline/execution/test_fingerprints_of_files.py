@@ -30,12 +30,16 @@ LIBRARIES = {
 @pytest.fixture
 def run(small: list[str], small_rows: pl.DataFrame, tmp_path: Path) -> Run:
     """A run of a model and a data set that may be changed."""
-    model, rows = load(small).model.id, tmp_path / "data" / "rows.parquet"
-    shutil.copytree(model, tmp_path / "model")
+    run, rows = load(small), tmp_path / "data" / "rows.parquet"
+    shutil.copytree(run.model.id, tmp_path / "model")
     rows.parent.mkdir()
     small_rows.write_parquet(rows)
-    given = [f"model.id={tmp_path}/model", f"benchmark.path={rows.parent}", "decoding.engine=vllm"]
-    return load([*small, *given])
+    return replace(
+        run,
+        model=replace(run.model, id=str(tmp_path / "model")),
+        benchmark=replace(run.benchmark, path=str(rows.parent)),
+        decoding=replace(run.decoding, engine="vllm"),
+    )
 
 
 def names(plan: Plan) -> dict[str, str]:
@@ -182,9 +186,10 @@ def test_fingerprints_answers_of_another_system_changed_are_others(
 
 @pytest.mark.parametrize("benchmark", ["myriadlama-mini", "probelm-mini", "kamel-mini"])
 def test_fingerprints_of_the_fake_engine_are_its_own(small: list[str], benchmark: str) -> None:
-    given = [each for each in small if "path=" not in each and "engine" not in each]
+    given = [each for each in small if "path=" not in each]
+    run = load([*given, f"benchmark={benchmark}"])
     real, fake = (
-        planned(load([*given, f"benchmark={benchmark}", f"decoding.engine={engine}"]))
+        planned(replace(run, decoding=replace(run.decoding, engine=engine)))
         for engine in ("vllm", "fake")
     )
     written = [
