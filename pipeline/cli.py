@@ -14,7 +14,7 @@ from factsweep.pipeline.machine.ending import end
 
 _STOPPED = 130
 _AGAIN_S = 0.05
-_LATER = ("importlib", "omegaconf")  # packages whose work is not cut in two
+_LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,8 +43,8 @@ def command() -> NoReturn:
 def _interrupted(_signal: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; during an import, or while a configuration is read, a little later.
 
-    There it may be raised in a callback, which only prints it, or be taken for another error:
-    OmegaConf restores the flags of half a configuration and fails at that.
+    There it may be raised in a callback, which only prints it (pydantic compiles patterns in one),
+    or be taken for another error: OmegaConf restores the flags of half a configuration and fails.
     """
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(_LATER):

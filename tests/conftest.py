@@ -33,7 +33,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from factsweep.operators.datasets.facts import Facts, Slice
@@ -48,8 +48,9 @@ ROOT = Path(__file__).parent.parent
 
 # How many examples a law is tried on: few in `make test`, many in `make test-rest`, where they pay.
 # A busy machine would fail a law for its time; the time limit of a whole test is pytest's.
-settings.register_profile("few", deadline=None, max_examples=10)
-settings.register_profile("many", deadline=None, max_examples=100)
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("few", max_examples=10, **PATIENT)
+settings.register_profile("many", max_examples=100, **PATIENT)
 settings.load_profile("few")
 
 # What is loaded once for all who ask for it, so that they go to one worker: a word in their module.

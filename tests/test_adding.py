@@ -113,7 +113,7 @@ def run(command: str, folder: Path, tree: Path) -> str:
             **ours,
             "PATH": path,
             "PYTHONPATH": str(tree),
-            "PYTEST_ADDOPTS": "-p no:cacheprovider",
+            "PYTEST_ADDOPTS": "-p no:cacheprovider --hypothesis-profile=ci",
         },
         capture_output=True,
         text=True,

@@ -21,6 +21,7 @@ from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
 
+DRAWN = True
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 )
