@@ -1,12 +1,9 @@
 """How often an object store is asked: on a real S3 protocol, each request of which is counted.
 
-A request takes some tens of milliseconds, whatever it asks, so it is their number that counts:
-here 30 are added to each.
+A request takes some tens of milliseconds, whatever it asks, so it is their number that counts.
 """
 
-import logging
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,13 +23,13 @@ from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import decode, remaining
 from factsweep.pipeline.storage import lease
-from tests.s3_server import Line, bucket, serving
+from tests.s3_server import bucket, serving
 
 pytestmark = pytest.mark.slow
-DELAY_S = 0.03
-RELATIONS = [f"P{30 + i}" for i in range(41)]  # as many as MyriadLAMA has
-SETTINGS = ("zero-shot", "4-random", "4-relation", "4-template")
-N_SHARDS = 2 * len(RELATIONS)  # of a setting
+RELATIONS = [f"P{30 + i}" for i in range(21)]
+SETTINGS = ("zero-shot", "4-template")
+N_SHARDS = 2 * len(RELATIONS) * len(SETTINGS)
+FEW = 3 * N_SHARDS  # some hundred, and one for each shard; one more would be too many
 
 
 class Requests:
@@ -50,7 +47,7 @@ class Requests:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """41 relations of six pairs: 246 prompts a setting."""
+    """21 relations of six pairs: 126 prompts a setting."""
     path = tmp_path_factory.mktemp("many") / "rows.parquet"
     rows = [
         {
@@ -75,7 +72,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def half(
     rows: Path, small: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Run, Requests]]:
-    """A run of four settings on a far S3, half of whose shards are answered; what that is asked."""
+    """A run of two settings on S3, half of whose shards are answered; what that is asked."""
     folder = tmp_path_factory.mktemp("half")
     given = [
         *small,
@@ -94,7 +91,6 @@ def half(
             if path.is_file():
                 key = str(path.relative_to(local.artifacts))
                 client.put_object(Bucket="sweeps", Key=key, Body=path.read_bytes())
-        patch.setenv("AWS_ENDPOINT_URL", Line(server.url, DELAY_S).url)
         requests = Requests(log)
         requests.new()
         yield load([*given, f"artifacts={url}"]), requests
@@ -109,7 +105,7 @@ def answer_half(plan: Plan) -> None:
         for artifact in branch.answered():
             begin(branch, artifact)
     items = [each for each in work(plan) if each.table == "generations"]
-    assert len(items) >= N_SHARDS * len(SETTINGS)
+    assert len(items) >= N_SHARDS
     for item in items[::2]:
         decode.decode(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
 
@@ -117,22 +113,17 @@ def answer_half(plan: Plan) -> None:
 def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None:
     run, requests = half
     requests.new()
-    began = time.monotonic()
     plan = planned(run)
     settle(plan, {}, Counter())
     items = work(plan)
     left = remaining.left(items)
-    seconds, n = time.monotonic() - began, len(requests.new())
-    logging.getLogger("factsweep").info(
-        "%d settings: %d requests, %.1f s", len(SETTINGS), n, seconds
-    )
-    assert len(items) >= N_SHARDS * len(SETTINGS) // 2
-    assert n < 200 * len(SETTINGS)
-    assert left[::50] == [remaining.n_left(each) for each in items[::50]]
+    assert len(requests.new()) < FEW
+    assert len(items) >= N_SHARDS // 2
+    assert left[::20] == [remaining.n_left(each) for each in items[::20]]
     assert sum(left) > 6 * len(RELATIONS) * len(SETTINGS) // 2
     requests.new()
     forecast(run)
-    assert len(requests.new()) < 200 * len(SETTINGS)
+    assert len(requests.new()) < FEW
 
 
 def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Requests]) -> None:
