@@ -67,14 +67,28 @@ temp=$(mktemp -d "/tmp/fs-$SLURM_JOB_ID-XXXXXX")  # short: the paths of sockets 
 export RAY_TMPDIR=$temp           # nobody else may look into it; Ray opens its own folder to all
 export FACTSWEEP_LEAVING=$temp/leaving
 if [[ $interface ]]; then set -- "$@" --node-ip-address="$(address "$interface")"; fi
-ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 "$@" &
-ray=$!
-trap "eval \"\$leave\"; kill -TERM $ray" TERM
-code=0
-wait "$ray" || code=$?
-while kill -0 "$ray" 2>/dev/null; do
+again=3                           # tries of the head; the others try while it is there
+asked=
+trap "asked=yes; eval \"\$leave\"; kill -TERM \"\$ray\"" TERM
+while true; do
+    ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 "$@" &
+    ray=$!
     code=0
     wait "$ray" || code=$?
+    while kill -0 "$ray" 2>/dev/null; do
+        code=0
+        wait "$ray" || code=$?
+    done
+    # On a slow node Ray gives up after some forty seconds.
+    if [[ $asked || $code == 0 ]]; then break; fi
+    if [[ " $* " == *" --head "* ]]; then
+        again=$((again - 1))
+        if ((again == 0)); then break; fi
+    elif ! timeout 60 ray health-check --address "$RAY_ADDRESS" >/dev/null 2>&1; then
+        break
+    fi
+    echo "factsweep: Ray ended with code $code on $(hostname); it is started again." >&2
+    sleep 2
 done
 mkdir -p "$logs" && cp -r "$temp"/r/session_latest/logs/. "$logs"
 rm -rf "$temp"
@@ -88,12 +102,17 @@ ray_start() {  # ray_start NODE RAY_OPTION…
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 ray_start "${nodes[0]}" --head --node-ip-address="$ip" --port="$port" --ray-client-server-port="$client_port" \
     --include-dashboard=false
+head=$!
 until timeout 60 ray health-check --address "$RAY_ADDRESS" 2>/dev/null; do
-    kill -0 $!  # else Ray did not start
+    if ! kill -0 "$head" 2>/dev/null; then
+        echo "factsweep: Ray did not start on ${nodes[0]}; see $logs. The job goes back into the queue." >&2
+        requeue=yes
+        exit 1
+    fi
     sleep 1
 done
 for name in "${nodes[@]:1}"; do ray_start "$name" --address="$RAY_ADDRESS"; done
-timeout 120 python - "${#nodes[@]}" <<'PYTHON' || echo "factsweep: not all nodes are there yet; the sweep begins without them." >&2
+timeout 300 python - "${#nodes[@]}" <<'PYTHON' || echo "factsweep: not all nodes are there yet; the sweep begins without them." >&2
 import logging, sys, time
 import ray
 

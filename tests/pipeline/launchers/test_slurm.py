@@ -34,7 +34,17 @@ STAND_INS = {
         if [[ $1 == requeue ]]; then echo "requeue $2" >>"$LOG"; else tr , "\\n" <<<"$3"; fi""",
     # Signals steps: what was started by "srun", and waits for its Ray.
     "scancel": 'echo "scancel $*" >>"$LOG"; pkill -TERM -P "$PPID" -f session_latest',
-    "sbatch": 'cat >"$LOG.job"; echo "Submitted batch job 7"',
+    # The job finds the stand-ins before the tools of its own environment.
+    "sbatch": """
+        sed "s#^sweep()#export PATH=${0%/*}:\\$PATH; &#" >"$LOG.job"; echo "Submitted batch job 7"
+    """,
+    # The second node is slow at first, and Ray there gives up.
+    "ray": f"""
+        if [[ $* == start* && $* != *--head* ]] && mkdir "$LOG.slow" 2>/dev/null; then
+            echo "Exception: No node info found for head node" >&2; exit 1
+        fi
+        exec {Path(sys.executable).parent}/ray "$@"
+    """,
 }
 HOST = subprocess.run(
     ["hostname", "-I"], capture_output=True, text=True, check=True
@@ -142,6 +152,7 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     assert lines(tools)[-1].startswith("requeue ")
     assert 20 < len(lines(answered)) < 140
 
+    assert Path(f"{tools}.slow").exists()  # and yet both nodes answered, below
     with job(tools) as second:
         assert second.wait(LIMIT_S) == 0
     assert [line.split()[0] for line in lines(tools)].count("requeue") == 1
