@@ -38,9 +38,9 @@ def test_tensor_parallel_2_answers_every_prompt(tiny_llama: Path, tmp_path: Path
         [
             *("model.source=path", f"model.id={tiny_llama}", "model.name=tiny-llama"),
             *("model.gguf_file=null", "model.tensor_parallel=2", "model.max_model_len=512"),
-            *("benchmark.relations=[P36]", "benchmark.pairs_per_relation=6", "prompt=zero-shot"),
+            *("benchmark.relations=[P36]", "benchmark.pairs_per_relation=2", "prompt=zero-shot"),
             *("decoding=greedy", "decoding.canary_prompts=0", "cluster.device=cpu"),
-            *("metrics.n_draws=100", "metrics.n_rounds=10"),
+            *("metrics.n_draws=5", "metrics.n_rounds=2"),
             *(f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"),
         ]
     )
