@@ -109,6 +109,7 @@ def accept(tmp_path: Path) -> Callable[[str, str], int]:
 Act = Callable[..., int]
 
 
+@pytest.mark.slow
 def test_nightly_accepted_night_that_was_run_again_otherwise_is_no_baseline(
     written: Nightly,
     answers: Answers,
@@ -165,6 +166,7 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     assert night(given, right, 4) == 0
 
 
+@pytest.mark.slow
 def test_nightly_of_several_runs_the_worst_decides(
     written: Nightly,
     answers: Answers,
@@ -204,6 +206,7 @@ def test_nightly_few_facts_exit_4_with_or_without_damage(
     assert night(given, answers(5, damaged), 2) == 4
 
 
+@pytest.mark.slow
 def test_nightly_other_relations_than_the_baseline_is_not_judged(
     tmp_path: Path,
     written: Nightly,

@@ -80,6 +80,7 @@ def said(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Nigh
     return said
 
 
+@pytest.mark.slow
 def test_nightly_of_a_part_is_judged_with_the_baseline_as_its_control(
     said: Night, engine: Knowing, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def test_settings_of_other_relations_are_not_compared(
     assert "4-relation" not in compared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "prompt"),
     [

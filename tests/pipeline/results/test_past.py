@@ -75,6 +75,7 @@ def test_branches_no_runs_says_so(tmp_path: Path) -> None:
         past.branches(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_report_seeds_of_a_setting_are_one_row(
     results: Path,
     small_settings: Settings,
