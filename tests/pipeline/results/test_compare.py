@@ -10,44 +10,64 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.verdict import Bar, verdicts
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import Comparison, compared, settings
 from factsweep.pipeline.score import score
 from tests.messages import naming
 
-Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
+Add = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def common(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What all runs of this module share, a store as well: what two need is made once."""
+    store = tmp_path_factory.mktemp("compared") / "artifacts"
+    return [*small, f"artifacts={store}", "cluster.rows_per_shard=99", "cluster.rows_per_chunk=99"]
 
 
 @pytest.fixture(scope="module")
 def results_once(
-    small: list[str],
+    common: list[str],
+    plain: None,
     compute_here: Compute,
     make_model: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """Runs of two models that answer alike, and answers from elsewhere that are wrong on P36."""
-    folder = tmp_path_factory.mktemp("compared")
-    common = [*small, f"artifacts={folder}/artifacts", f"results={folder}/results"]
-    first = compute_here(load([*common, "run_name=first"]))
+    folder = tmp_path_factory.mktemp("results")
+    here = [*common, f"results={folder}"]
+    first = compute_here(load([*here, "run_name=first"]))
     report.write(first, {"total": 0})
     twin = [f"model.id={make_model('twin')}", "model.name=twin", "run_name=twin"]
-    report.write(compute_here(load([*common, *twin])), {"total": 0})
+    report.write(compute_here(load([*here, *twin])), {"total": 0})
     answers = first.branches[0].answers.read_all("generations").select("prompt_id", "text")
     damaged = pl.col("prompt_id").str.starts_with("P36.")
+    given = tmp_path_factory.mktemp("given") / "damaged.parquet"
     answers.with_columns(text=pl.when(damaged).then(pl.lit("-")).otherwise("text")).write_parquet(
-        folder / "damaged.parquet"
+        given
     )
-    score(load([*common, f"answers={folder}/damaged.parquet", "run_name=damaged"]))
-    return folder / "results"
+    score(load([*here, f"answers={given}", "run_name=damaged"]))
+    return folder
 
 
 @pytest.fixture
 def results(results_once: Path, tmp_path: Path) -> Path:
     """Those runs, in a folder that more may be added to."""
     return shutil.copytree(results_once, tmp_path / "results")
+
+
+@pytest.fixture
+def add(results: Path, common: list[str], compute_here: Compute) -> Add:
+    """Adds the results of another run, of that name and with those overrides."""
+
+    def add(name: str, *overrides: str) -> None:
+        run = load([*common, f"results={results}", f"run_name={name}", *overrides])
+        report.write(compute_here(run), {"total": 0})
+
+    return add
 
 
 @pytest.fixture
@@ -80,10 +100,9 @@ def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: C
 
 
 def test_compared_other_facts_are_refused_and_marked_anyway(
-    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+    results: Path, given: Comparison, add: Add
 ) -> None:
-    fewer = small_settings("benchmark.pairs_per_relation=5", "run_name=fewer")
-    report.write(compute_here(fewer), {"total": 0})
+    add("fewer", "benchmark.pairs_per_relation=5")
     with pytest.raises(InputError, match=naming("slice.pairs_per_relation")):
         list(compared("first", "fewer", str(results), given, anyway=False))
     (found,) = compared("first", "fewer", str(results), given, anyway=True)
@@ -95,11 +114,9 @@ def test_compared_other_facts_are_refused_and_marked_anyway(
 
 
 def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
-    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+    results: Path, add: Add
 ) -> None:
-    report.write(
-        compute_here(small_settings("benchmark.relations=[P30]", "run_name=p30")), {"total": 0}
-    )
+    add("p30", "benchmark.relations=[P30]")
     few = settings({"min_facts": 1, "n_rounds": 20})
     (found,) = compared("first", "p30", str(results), few, anyway=True)
     (row,) = found.report.tables["paired"].to_dicts()
@@ -110,17 +127,11 @@ def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
 
 
 def test_compared_ids_of_other_words_are_not_paired(
-    results: Path,
-    given: Comparison,
-    small_settings: Settings,
-    small_rows: pl.DataFrame,
-    compute_here: Compute,
-    tmp_path: Path,
+    results: Path, given: Comparison, add: Add, small_rows: pl.DataFrame, tmp_path: Path
 ) -> None:
     named = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
     small_rows.with_columns(named).write_parquet(tmp_path / "rows.parquet")
-    other = small_settings(f"benchmark.path={tmp_path}/rows.parquet", "run_name=other")
-    report.write(compute_here(other), {"total": 0})
+    add("other", f"benchmark.path={tmp_path}/rows.parquet")
     (found,) = compared("first", "other", str(results), given, anyway=True)
     (row,) = found.report.tables["paired"].to_dicts()
     # P36 has 9 names of 7 pairs, each in 4 templates, one of which now has other words.
@@ -128,25 +139,19 @@ def test_compared_ids_of_other_words_are_not_paired(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "asked", "unit"),
+    ("override", "asked", "unit"),
     [
-        (["prompt=zero-shot"], "setting.shots: 4 → 0", "prompt"),
-        (["seed=1"], "seed: 0 → 1", "prompt"),
-        (["prompt.scope=prompt"], 'setting.scope: "shared" → "prompt"', "prompt"),
-        (["prompt.style=question"], 'setting.style: "mask" → "question"', "prompt"),
-        (["prompt.templates=manual"], 'setting.templates: "all" → "manual"', "fact"),
+        ("prompt=zero-shot", "setting.shots: 4 → 0", "prompt"),
+        ("seed=1", "seed: 0 → 1", "prompt"),
+        ("prompt.scope=prompt", 'setting.scope: "shared" → "prompt"', "prompt"),
+        ("prompt.style=question", 'setting.style: "mask" → "question"', "prompt"),
+        ("prompt.templates=manual", 'setting.templates: "all" → "manual"', "fact"),
     ],
 )
 def test_compared_ways_to_ask_are_paired_by_what_they_share(
-    results: Path,
-    given: Comparison,
-    small_settings: Settings,
-    compute_here: Compute,
-    overrides: list[str],
-    asked: str,
-    unit: str,
+    results: Path, given: Comparison, add: Add, override: str, asked: str, unit: str
 ) -> None:
-    report.write(compute_here(small_settings(*overrides, "run_name=other")), {"total": 0})
+    add("other", override)
     (found,) = compared("first", "other", str(results), given, anyway=False)
     assert f"prompts {asked}" in found.pair.asked
     assert found.departures == ()
@@ -160,10 +165,9 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
 
 
 def test_compared_by_prompt_takes_nothing_that_only_one_run_asked(
-    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+    results: Path, given: Comparison, add: Add
 ) -> None:
-    manual = small_settings("prompt.templates=manual", "run_name=manual")
-    report.write(compute_here(manual), {"total": 0})
+    add("manual", "prompt.templates=manual")
     (found,) = compared("first", "manual", str(results), given, anyway=False, unit="prompt")
     (row,) = found.report.tables["paired"].to_dicts()
     assert (row["by"], row["prompts"], row["first prompts"]) == ("prompt", 36, 36)
@@ -206,10 +210,9 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
 
 
 def test_compared_two_settings_of_one_run_are_named_after_the_colon(
-    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+    results: Path, given: Comparison, add: Add
 ) -> None:
-    two = small_settings("sweep.prompts=[zero-shot,4-template]", "run_name=two")
-    report.write(compute_here(two), {"total": 0})
+    add("two", "sweep.prompts=[zero-shot,4-template]")
     (found,) = compared("two:zero-shot", "two:4-template", str(results), given, anyway=False)
     assert found.pair.names == ("zero-shot", "4-template")
     assert found.paired.startswith("72 prompts of 13 facts, paired by fact, template and name")
@@ -222,18 +225,12 @@ def test_compared_two_settings_of_one_run_are_named_after_the_colon(
 
 
 def test_compared_nothing_in_common_says_what_each_has_and_what_to_type(
-    results: Path, given: Comparison, small_settings: Settings, compute_here: Compute
+    results: Path, given: Comparison, add: Add
 ) -> None:
-    for name, prompts in {"two": "zero-shot,4-relation", "one": "4-template"}.items():
-        run = small_settings(f"sweep.prompts=[{prompts}]", f"run_name={name}")
-        report.write(compute_here(run), {"total": 0})
-    sentence = (
-        "one and two have no setting in common: 4-template and zero-shot, 4-relation; "
-        "name one of each: one:4-template two:zero-shot."
-    )
-    with pytest.raises(InputError) as raised:
-        list(compared("one", "two", str(results), given, anyway=False))
-    assert str(raised.value) == sentence
+    add("two", "sweep.prompts=[zero-shot,4-relation]")
+    has = naming("zero-shot, 4-relation", "first:4-template two:zero-shot")
+    with pytest.raises(InputError, match=has):
+        list(compared("first", "two", str(results), given, anyway=False))
 
 
 @pytest.mark.parametrize(
