@@ -11,7 +11,7 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory import outdated as versions
@@ -47,6 +47,26 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(scope="module")
+def _both_once(
+    _finished_once: Path,
+    small: list[str],
+    compute_here: Compute,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("both") / "artifacts"
+    shutil.copytree(_finished_once, folder)
+    compute_here(load([*small, f"artifacts={folder}", *OTHER]))
+    return folder
+
+
+@pytest.fixture
+def both(_both_once: Path, small_settings: Settings, tmp_path: Path) -> tuple[Plan, Plan]:
+    """The small run and one of another seed when both are done, in a copy."""
+    shutil.copytree(_both_once, tmp_path / "artifacts", dirs_exist_ok=True)
+    return planned(small_settings()), planned(small_settings(*OTHER))
+
+
 @pytest.fixture
 def root(
     request: pytest.FixtureRequest,
@@ -56,7 +76,7 @@ def root(
 ) -> str:
     """Where artifacts are: a folder, in which those of the small run are, or an empty bucket."""
     if getattr(request, "param", "folder") == "folder":
-        shutil.copytree(_finished_once, tmp_path / "artifacts")
+        shutil.copytree(_finished_once, tmp_path / "artifacts", dirs_exist_ok=True)
         return str(tmp_path / "artifacts")
     url = request.getfixturevalue("server")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -106,6 +126,7 @@ def results(plan: Plan) -> Path:
     return Path(plan.run.results) / plan.run.name
 
 
+@pytest.mark.usefixtures("both")
 def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
     one, two = done(), done(*OTHER)
     items = {item.folder: item for item in inventory(one.store, one.run.results)}
@@ -120,6 +141,7 @@ def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None
 
 
 @BOTH
+@pytest.mark.usefixtures("both")
 def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
     one, two = done(), done(*OTHER)
     shutil.rmtree(results(two))
@@ -316,26 +338,22 @@ def test_verify_of_a_pruned_store_finds_nothing_wrong(
     assert capsys.readouterr().out == "0 shards read, 0 problems\n"
 
 
-def test_causes_go_down_to_the_field(
-    small_settings: Settings, finished: Plan, compute_here: Compute
-) -> None:
-    other = compute_here(small_settings("seed=1"))
-    left, right = (plan.branches[0].metrics.recipe for plan in (finished, other))
-    found = causes(left, right, Recipes(finished.store))
+def test_causes_go_down_to_the_field(both: tuple[Plan, Plan]) -> None:
+    left, right = (plan.branches[0].metrics.recipe for plan in both)
+    recipes = Recipes(both[0].store)
+    found = causes(left, right, recipes)
     assert "fields.seed: 0 → 1" in found
     assert "prompts: fields.seed: 0 → 1" in found
     assert not any("inputs." in line for line in found)
-    assert causes(left, left, Recipes(finished.store)) == []
+    assert causes(left, left, recipes) == []
 
 
-def test_causes_of_a_lost_recipe_are_its_fingerprints(
-    small_settings: Settings, finished: Plan, compute_here: Compute
-) -> None:
-    other = compute_here(small_settings("seed=1"))
-    shutil.rmtree(other.store.where(other.branches[0].admitted.folder))
-    left, right = (plan.branches[0].answers.recipe for plan in (finished, other))
-    found = causes(left, right, Recipes(finished.store))
-    names = [plan.branches[0].admitted.fingerprint for plan in (finished, other)]
+def test_causes_of_a_lost_recipe_are_its_fingerprints(both: tuple[Plan, Plan]) -> None:
+    store = both[1].store
+    shutil.rmtree(store.where(both[1].branches[0].admitted.folder))
+    left, right = (plan.branches[0].answers.recipe for plan in both)
+    found = causes(left, right, Recipes(store))
+    names = [plan.branches[0].admitted.fingerprint for plan in both]
     assert f"inputs.admitted: {names[0]} → {names[1]}" in found
 
 

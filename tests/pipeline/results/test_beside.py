@@ -51,7 +51,8 @@ class Place:
 
     def settings(self, *given: str) -> Run:
         where = (f"{name}={self.folder}/{name}" for name in ("artifacts", "results"))
-        return load([*self.small, *where, *given])
+        few = ("cluster.rows_per_shard=99", "cluster.rows_per_chunk=99")
+        return load([*self.small, *where, *few, *given])
 
     def matched(self, *given: str) -> pl.DataFrame:
         """The matched answers to all prompts, which are asked unless they were."""
