@@ -1,6 +1,8 @@
 """A run with a budget while it goes on: numbers, tables and page after every block of it."""
 
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +12,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.sampling.blocks import budgets
 from factsweep.pipeline import estimate as estimating
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.pool import block_by_block, largest_first
 from factsweep.pipeline.execution.sampled import sampled
@@ -26,15 +28,17 @@ from tests.pipeline.here import make_here
 Settings = Callable[..., Run]
 
 FEW = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "budget=100%")
+CUT = (*FEW, "cluster.rows_per_chunk=1")
 N_PROMPTS = 72
 
 
-@pytest.fixture
-def begun(small_settings: Settings) -> Callable[[int], Plan]:
-    """The plan of a budget whose engine dies after so many answers."""
+@pytest.fixture(scope="module")
+def begun_once(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The artifacts of a budget whose engine dies after so many answers."""
 
-    def begin(n_answers: int) -> Plan:
-        plan = sampled(planned(small_settings(*FEW, "cluster.rows_per_chunk=1")))
+    @cache
+    def begin(n_answers: int) -> Path:
+        folder = tmp_path_factory.mktemp("begun") / "artifacts"
         left = [n_answers]
 
         def die(_: str) -> None:
@@ -42,11 +46,25 @@ def begun(small_settings: Settings) -> Callable[[int], Plan]:
             if left[0] < 0:
                 raise RuntimeError
 
+        plan = sampled(planned(load([*small, *CUT, f"artifacts={folder}"])))
         with pytest.raises(RuntimeError):
             make_here(plan, FakeEngine(witness=die))
-        return plan
+        return folder
 
     return begin
+
+
+@pytest.fixture
+def begun(
+    begun_once: Callable[[int], Path], small_settings: Settings, tmp_path: Path
+) -> Callable[[int], Plan]:
+    """The plan of such a budget, in a copy."""
+
+    def begun(n_answers: int) -> Plan:
+        shutil.copytree(begun_once(n_answers), tmp_path / "artifacts")
+        return sampled(planned(small_settings(*CUT)))
+
+    return begun
 
 
 def test_blocks_of_a_budget_are_handed_out_one_after_the_other(small_settings: Settings) -> None:

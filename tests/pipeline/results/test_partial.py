@@ -121,7 +121,9 @@ def test_nothing_is_measured_again_where_nothing_was_added(
 def test_settings_of_other_relations_are_not_compared(
     small_settings: Settings, measured: list[list[PastBranch]]
 ) -> None:
-    plan = planned(small_settings("sweep.prompts=[zero-shot,4-relation,4-template]"))
+    greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    prompts = "sweep.prompts=[zero-shot,4-relation,4-template]"
+    plan = planned(small_settings(prompts, *greedy))
     make_here(plan)
     undone(plan.branches[1].metrics)
     undone(plan.branches[1].answers, "generations", "P36.0001")

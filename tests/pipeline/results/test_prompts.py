@@ -1,6 +1,7 @@
 """prompts: written out for any system, answered, and scored; other answers are refused."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,29 @@ import factsweep
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.results.prompts import write
 from factsweep.pipeline.score import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 
+pytestmark = pytest.mark.usefixtures("plain")
 Settings = Callable[..., Run]
 SETTING = "prompt=4-template"
+
+
+@pytest.fixture(scope="module")
+def store(_finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifacts of this module: the finished run, and what is made beside it, once."""
+    return shutil.copytree(_finished_once, tmp_path_factory.mktemp("prompts") / "artifacts")
+
+
+@pytest.fixture
+def small_settings(small: list[str], store: Path, tmp_path: Path) -> Settings:
+    folders = [f"artifacts={store}", f"results={tmp_path}/results"]
+    return lambda *overrides: load([*small, *folders, *overrides])
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -53,21 +67,23 @@ def test_prompts_have_ids_texts_and_what_they_are(
 
 
 def test_prompts_need_no_model(small_settings: Settings, tmp_path: Path) -> None:
-    settings = small_settings("model.id=/nowhere", "model.dtype=float32")
+    empty = f"artifacts={tmp_path}/artifacts"
+    settings = small_settings("model.id=/nowhere", "model.dtype=float32", empty)
     assert write(settings, tmp_path / "p.jsonl") == 70
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_answers_to_the_prompts_give_the_runs_own_numbers(
-    finished: Plan, small_settings: Settings, tmp_path: Path, suffix: str
+    small_settings: Settings, tmp_path: Path, suffix: str
 ) -> None:
+    (branch,) = planned(small_settings()).branches
     path, answered = tmp_path / f"prompts.{suffix}", tmp_path / f"answers.{suffix}"
     write(small_settings(), path)
-    own = finished.branches[0].answers.read_all("generations").select("prompt_id", "text")
+    own = branch.answers.read_all("generations").select("prompt_id", "text")
     rows = read(path).join(own, on="prompt_id")
     rows.write_ndjson(answered) if suffix == "jsonl" else rows.write_parquet(answered)
     found = score(small_settings(f"answers={answered}"))
-    expected = finished.branches[0].metrics.read_all("metrics")
+    expected = branch.metrics.read_all("metrics")
     sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate"])
     assert_frame_equal(found, expected.filter(~sampled))
 

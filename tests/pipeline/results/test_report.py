@@ -1,6 +1,8 @@
 """report: the results of a run, for people and for programs."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,27 +10,40 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.record import ESTIMATES, replaced
 from factsweep.pipeline.run import run
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 
 
-@pytest.fixture
-def results(finished: Plan) -> Path:
-    run(finished.run)
-    return Path(finished.run.results) / finished.run.name
+@pytest.fixture(scope="module")
+def done(small: list[str], _finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """The small run when its results are written, while a secret is in the environment."""
+    folder = tmp_path_factory.mktemp("reported")
+    shutil.copytree(_finished_once, folder / "artifacts")
+    settings = load([*small, f"artifacts={folder}/artifacts", f"results={folder}/results"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", "hf_notforanyone")
+        run(settings)
+    return planned(settings)
 
 
-def test_report_metrics_are_those_of_the_artifacts(finished: Plan, results: Path) -> None:
+@pytest.fixture(scope="module")
+def results(done: Plan) -> Path:
+    """Those results, which no test changes."""
+    return Path(done.run.results) / done.run.name
+
+
+def test_report_metrics_are_those_of_the_artifacts(done: Plan, results: Path) -> None:
     written = pl.read_parquet(results / "metrics.parquet")
-    assert written.equals(finished.branches[0].metrics.read_all("metrics"))
+    assert written.equals(done.branches[0].metrics.read_all("metrics"))
 
 
 def test_report_tables_are_markdown_and_csv_of_the_same_rows(results: Path) -> None:
@@ -39,19 +54,17 @@ def test_report_tables_are_markdown_and_csv_of_the_same_rows(results: Path) -> N
         assert cells == [tuple("–" if v is None else v for v in row) for row in rows]
 
 
-def test_report_record_says_what_was_run(finished: Plan, results: Path) -> None:
+def test_report_record_says_what_was_run(done: Plan, results: Path) -> None:
     record = json.loads((results / "run.json").read_text())
-    assert record["model_revision"] == finished.weights.revision
+    assert record["model_revision"] == done.weights.revision
     assert record["run"]["model"]["name"] == "tiny"
     assert record["versions"].keys() >= {"python", "ray", "polars", "transformers"}
-    folders = [artifact.folder for artifact in finished.branches[0].artifacts()]
+    folders = [artifact.folder for artifact in done.branches[0].artifacts()]
     assert record["artifacts"] == {"4-template": folders}
 
 
-def test_report_record_holds_no_secret(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_notforanyone")
-    run(finished.run)
-    for path in Path(finished.run.results).rglob("*"):
+def test_report_record_holds_no_secret(results: Path) -> None:
+    for path in results.rglob("*"):
         assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
 
 
@@ -87,20 +100,17 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
 
 
 def test_replaced_results_of_another_run_are_announced_with_what_differs(
-    finished: Plan, results: Path, small_settings: Settings
+    done: Plan, results: Path, small: list[str], tmp_path: Path
 ) -> None:
-    store = report.folder(finished.run)
-    assert replaced(store, finished) is None
-    said = replaced(store, planned(small_settings("seed=1", "prompt=zero-shot")))
-    assert said is not None
-    assert '(seed: 0 → 1; settings: "4-template" → "zero-shot") and will be replaced' in said
-    said = replaced(store, planned(small_settings(f"run_name={finished.run.name}", "seed=1")))
-    assert said == (
-        f"the results in {results} are of another run (seed: 0 → 1) and will be replaced; "
-        "to keep them, stop and give another run_name=…"
-    )
-    (results / "run.json").write_text("{}")
-    assert replaced(store, finished) is None
+    store = report.folder(done.run)
+    assert replaced(store, done) is None
+    common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]
+    said = replaced(store, planned(load([*common, "prompt=zero-shot"])))
+    assert '(seed: 0 → 1; settings: "4-template" → "zero-shot")' in str(said)
+    said = replaced(store, planned(load([*common, f"run_name={done.run.name}"])))
+    assert re.search(naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(said))
+    (tmp_path / "run.json").write_text("{}")
+    assert replaced(Store(str(tmp_path)), done) is None
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:
