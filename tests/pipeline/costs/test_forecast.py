@@ -23,6 +23,7 @@ from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
+GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
 TIGHT = "model.max_model_len=235"
 SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template"]
 
@@ -42,45 +43,35 @@ def test_forecast_writes_nothing(small_settings: Settings, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("prompt", SETTINGS)
-def test_forecast_counts_are_those_of_the_run(
+def test_forecast_prompts_and_tokens_are_those_of_the_run(
     small_settings: Settings, compute_here: Compute, prompt: str
 ) -> None:
-    run = small_settings(f"prompt={prompt}")
+    run = small_settings(f"prompt={prompt}", *GREEDY)
     expected = figures(run)
-    (branch,) = compute_here(run).branches
-    prompts = branch.prompts.read_all("prompts")
+    plan = compute_here(run)
+    (branch,) = plan.branches
+    prompts = texts(branch.prompts)
     metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1").drop_nulls("slice")
     assert expected.prompts == {"P30": 36, "P36": 36}
     assert [f"relation={r}" for r in expected.prompts] == metrics["slice"].to_list()
     assert list(expected.prompts.values()) == metrics["n"].to_list()
     assert expected.duplicates == prompts["same_as"].count()
     assert expected.shards == len(branch.prompts.shards("prompts"))
-
-
-@pytest.mark.parametrize("prompt", SETTINGS)
-def test_forecast_tokens_equal_a_naive_count(
-    small_settings: Settings, compute_here: Compute, prompt: str
-) -> None:
-    run = small_settings(f"prompt={prompt}")
-    plan = compute_here(run)
-    decoded = texts(plan.branches[0].prompts).filter(pl.col("same_as").is_null())
+    decoded = prompts.filter(pl.col("same_as").is_null())["text"]
     encode = tokenizer(plan.weights)
-    assert figures(run).tokens == sum(len(encode(text).input_ids) for text in decoded["text"])
+    assert expected.tokens == sum(len(encode(text).input_ids) for text in decoded)
+    assert figures(run).tokens == expected.tokens
 
 
-def test_forecast_tokens_are_those_that_engines_counted(
-    small_settings: Settings, compute_here: Compute
-) -> None:
-    run = small_settings()
-    greedy = compute_here(run).branches[0].answers
-    footers = greedy.counts("generations").values()
-    assert figures(run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
+def test_forecast_tokens_are_those_that_engines_counted(finished: Plan) -> None:
+    footers = finished.branches[0].answers.counts("generations").values()
+    assert figures(finished.run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
 
 
 def test_forecast_shared_prefix_is_counted_from_prompt_to_prompt(
     small_settings: Settings, compute_here: Compute
 ) -> None:
-    run = small_settings("benchmark.relations=[P30]")
+    run = small_settings("benchmark.relations=[P30]", *GREEDY)
     found = texts(compute_here(run).branches[0].prompts)["text"].to_list()
     pairs = pairwise(found)
     assert figures(run).shared_tokens == sum(common_prefix(*pair) for pair in pairs)
@@ -99,7 +90,7 @@ def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> No
 
 
 @pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
-def test_forecast_left_before_is_what_the_run_decodes(
+def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
     small_settings: Settings, compute_here: Compute, overrides: list[str]
 ) -> None:
     run = small_settings(*overrides)
@@ -110,16 +101,7 @@ def test_forecast_left_before_is_what_the_run_decodes(
     assert before.left["canary"] == branch.again.read_all("canary").height
     sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
     assert before.left["samples"] == sum(sampled)
-
-
-@pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
-def test_forecast_finished_run_leaves_nothing(
-    small_settings: Settings, compute_here: Compute, overrides: list[str]
-) -> None:
-    run = small_settings(*overrides)
-    compute_here(run)
-    after = figures(run)
-    assert set(after.left.values()) == {0}
+    assert set(figures(run).left.values()) == {0}
 
 
 def test_forecast_more_samples_leave_the_new_blocks(
@@ -130,8 +112,7 @@ def test_forecast_more_samples_leave_the_new_blocks(
 
 
 def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
-    greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
-    part, more = (small_settings(*greedy, f"budget={share}%") for share in (40, 80))
+    part, more = (small_settings(*GREEDY, f"budget={share}%") for share in (40, 80))
     before = figures(part)
     plan = sampled(planned(part))
     make_here(plan)
