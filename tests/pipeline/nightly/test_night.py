@@ -25,6 +25,7 @@ from factsweep.pipeline.results.compare import compared, settings
 from factsweep.pipeline.stages import facts
 from tests.messages import naming
 
+pytestmark = pytest.mark.usefixtures("plain")
 Nightly = Callable[..., str]
 Answers = Callable[..., str]
 
