@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from _simulation import Made
 from numpy.typing import NDArray
-
-from factsweep.operators.metrics.sampled.simulation import Made
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -3,7 +3,7 @@
 Draws samples of a full run's answers and prints how far Acc@1 and the fluctuation's SD are from the
 full run's (the root of the mean squared error), for
 
-    ours              operators/sampling and operators/metrics/sampled
+    ours              operators/estimates
     uniform           prompts drawn at random from all, and the mean of their answers
     whole templates   one template for all facts, drawn at random; a larger budget asks a second
     PromptEval        a Rasch model per relation (Polo et al. 2024), `_peers.py`
@@ -28,11 +28,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from _peers import Guess, prompt_eval, relations, uniform, whole_templates
+from _simulation import LIKE, Logits, Made, Sizes, made_up, truth
 
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.means import mean_of_facts
 from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.sampled.fluctuation import fluctuation_sd
-from factsweep.operators.metrics.sampled.means import mean_of_facts
-from factsweep.operators.metrics.sampled.simulation import LIKE, Logits, Made, Sizes, made_up, truth
 from factsweep.operators.tables.shared.canvas import canvas
 from factsweep.operators.tables.shared.series import SERIES
 from factsweep.pipeline.results import past

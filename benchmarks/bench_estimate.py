@@ -1,6 +1,6 @@
 """How often the intervals of estimates cover the full run, and how wide they are.
 
-Makes up all answers of a model to a set (`operators/metrics/sampled/simulation.py`), so that the
+Makes up all answers of a model to a set (`benchmarks/_simulation.py`), so that the
 numbers of the full run are known; draws samples of its prompts, and estimates from each. Prints one
 row per metric and share of the prompts. A 95 % interval should cover in 93 to 97 % of the samples.
 With `--run` the answers are those of full runs of yours: folders of results, or Parquet files of
@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Protocol
 
 import polars as pl
-
-from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.sampled.full_run import FullRun
-from factsweep.operators.metrics.sampled.simulated_control import (
+from _full_run import FullRun
+from _simulated_control import (
     CONTROLLED,
     gains,
     later,
     two_models,
 )
-from factsweep.operators.metrics.sampled.simulation import (
+from _simulation import (
     LIKE,
     Logits,
     Made,
@@ -37,6 +35,8 @@ from factsweep.operators.metrics.sampled.simulation import (
     coverage,
     made_up,
 )
+
+from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import canvas
 from factsweep.operators.tables.shared.series import SERIES
 from factsweep.pipeline.results import past

@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.estimates.bootstrap import estimate, resampled_sums, weight_blocks
+from factsweep.operators.metrics.shared.bootstrap import estimate, resampled_sums, weight_blocks
 from factsweep.operators.seeds import generator
 
 _ALPHA, _BETA = 0.4, 0.8

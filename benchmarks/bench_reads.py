@@ -24,7 +24,7 @@ from bench_metrics import make_matched, publish
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.results.verify import verify_store
+from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.storage.artifact import Artifact
 
 MOST = 0.05

@@ -99,7 +99,7 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
         InputError: something that was given is wrong.
     """
     from factsweep.pipeline.config.settings import load as settings
-    from factsweep.pipeline.estimate import estimate as compute
+    from factsweep.pipeline.estimates.estimate import estimate as compute
 
     return compute(settings(written(*overrides, **fields))).estimates
 

@@ -22,9 +22,11 @@ from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.execution.repair import repair, settle
 from factsweep.pipeline.execution.tally import tally_actor
+from factsweep.pipeline.live import journal, pulse
+from factsweep.pipeline.live.measuring import Measures, Measuring
+from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.meter import Meter
-from factsweep.pipeline.results import journal, past, pulse, record, report
-from factsweep.pipeline.results.live import LivePage
+from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.served import differences
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage import lease, uses
@@ -144,8 +146,8 @@ def _completed(
     return known
 
 
-def compute(plan: Plan) -> None:
-    """Make every artifact of the plan that is missing."""
+def compute(plan: Plan, measures: type[Measures] = Measuring) -> None:
+    """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     waiting = pulse.Waiting(plan.run)
@@ -154,15 +156,15 @@ def compute(plan: Plan) -> None:
     ) as writer:
         pulse.write(plan.run, "running", {})
         with cluster.started(plan.run, offline=plan.weights.offline):
-            _follow(plan, writer)
+            _follow(plan, writer, LivePage(plan, measures))
 
 
-def _follow(plan: Plan, writer: lease.Writer) -> None:
+def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
     """Start the tasks and show how they get on."""
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat, live, metrics = pulse.Beat(plan.run), LivePage(plan), Metrics(plan.run.name)
+        beat, metrics = pulse.Beat(plan.run), Metrics(plan.run.name)
         counts: dict[str, float] = {}
         if live.where:
             bar.say(f"what is done so far: {live.where}")

@@ -17,14 +17,14 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "adding.md").read_text()
 COPIED = ("conf", "data_catalog", "docs", "factsweep", "operators", "pipeline", "pyproject.toml")
-FIXTURES = ("tests/operators/metrics/conftest.py", "tests/operators/metrics/estimates")
+FIXTURES = ("tests/operators/conftest.py", "tests/operators/metrics/shared")
 CACHES = {"__pycache__", ".hypothesis"}
 
 SHOW = """
 import polars as pl
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.belief.belief import belief
-from factsweep.operators.metrics.estimates.metric import higher_is_better
+from factsweep.operators.metrics.shared.metric import higher_is_better
 from factsweep.operators.pages.glossary import terms_of
 from factsweep.operators.tables.belief.belief import headline
 answers = pl.DataFrame({

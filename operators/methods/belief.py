@@ -10,6 +10,10 @@ from polars import selectors
 from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts, sliced, with_right_labels
+from factsweep.operators.estimates.paired import paired
+from factsweep.operators.estimates.repeats import Drawn, Repeat, with_repeats
+from factsweep.operators.estimates.table import controls_of, estimates, scored, templates
+from factsweep.operators.estimates.variance import variance
 from factsweep.operators.matching.lemmas import correct, key, words
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods.method import (
@@ -41,10 +45,6 @@ from factsweep.operators.metrics.comparing.paired_terms import (
     paired_terms,
 )
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
-from factsweep.operators.metrics.sampled.paired import paired
-from factsweep.operators.metrics.sampled.repeats import Drawn, Repeat, with_repeats
-from factsweep.operators.metrics.sampled.table import controls_of, estimates, scored, templates
-from factsweep.operators.metrics.sampled.variance import variance
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.tables.belief.belief import SHOWN, card, headline

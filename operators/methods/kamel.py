@@ -7,6 +7,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.kamel import sliced
+from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.methods.method import (
     Ask,
     Digest,
@@ -22,7 +23,6 @@ from factsweep.operators.methods.method import (
 )
 from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.precision_recall import precision_recall
-from factsweep.operators.metrics.sampled.queries import kamel_estimates
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables.kamel import kamel as tables
 from factsweep.operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure

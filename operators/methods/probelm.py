@@ -7,6 +7,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, sliced
 from factsweep.operators.datasets.probelm import candidates
+from factsweep.operators.estimates.queries import probelm_estimates
 from factsweep.operators.methods.ability import SCORE
 from factsweep.operators.methods.method import (
     Ask,
@@ -23,7 +24,6 @@ from factsweep.operators.methods.method import (
 )
 from factsweep.operators.metrics.noise.permutation import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
-from factsweep.operators.metrics.sampled.queries import probelm_estimates
 from factsweep.operators.prompts.plausibility import Plausibility, expand
 from factsweep.operators.tables.probelm import probelm as tables
 from factsweep.operators.tables.probelm.probelm_figure import frames_figure

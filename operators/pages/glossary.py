@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.shared.metric import Metric
 
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "best at 0", None: ""}
 _ARROWS = {"higher": "↑", "lower": "↓", "zero": "→0", None: ""}

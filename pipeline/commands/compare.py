@@ -10,7 +10,7 @@ from factsweep.pipeline.commands.shown import shown
 if TYPE_CHECKING:
     from factsweep.operators.methods.method import Report
     from factsweep.operators.metrics.comparing.verdict import Verdict
-    from factsweep.pipeline.results.compare import Comparison
+    from factsweep.pipeline.reports.compare import Comparison
     from factsweep.pipeline.results.pairs import Pair
 
 _N_NAMED = 10
@@ -48,8 +48,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _compare(asked: argparse.Namespace) -> int:
     from factsweep.operators import names
-    from factsweep.pipeline.results import compare_estimates
-    from factsweep.pipeline.results.compare import settings
+    from factsweep.pipeline.reports import compare_estimates
+    from factsweep.pipeline.reports.compare import settings
 
     runs = asked.first, asked.second
     for name in runs:
@@ -78,7 +78,7 @@ class _Said(NamedTuple):
 
 
 def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
-    from factsweep.pipeline.results.compare import compared
+    from factsweep.pipeline.reports.compare import compared
 
     runs = asked.first, asked.second
     for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
@@ -96,7 +96,7 @@ def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> 
 def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
     """Compare runs of which one asked a part of its prompts, or both."""
     from factsweep.operators.errors import InputError
-    from factsweep.pipeline.results.compare_estimates import compared
+    from factsweep.pipeline.reports.compare_estimates import compared
 
     if asked.by is not None:
         raise InputError(
@@ -159,7 +159,7 @@ def _keys() -> list[str]:
     """What decides a comparison (conf/comparison/), and where things lie."""
     from dataclasses import fields
 
-    from factsweep.pipeline.results.compare import Comparison
+    from factsweep.pipeline.reports.compare import Comparison
 
     return [*(each.name for each in fields(Comparison)), *PLACES]
 

@@ -27,7 +27,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.results.export import export
+    from factsweep.pipeline.reports.export import export
 
     print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

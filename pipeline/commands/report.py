@@ -21,11 +21,11 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _report(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import measures
-    from factsweep.pipeline.results.report import write_past
+    from factsweep.pipeline.reports.report import report
 
     results = places(asked)["results"]
     out = asked.out or f"{results}/report"
     with measures(asked.parser, asked.encoder) as (parse, encode):
-        for line in write_past(asked.runs, results, out, parse=parse, encode=encode):
+        for line in report(asked.runs, results, out, parse=parse, encode=encode):
             print(line)
     return 0

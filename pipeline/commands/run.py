@@ -90,7 +90,7 @@ def execute(asked: argparse.Namespace) -> int:
 def _estimate(settings: "Run") -> int:
     """Estimate from a part of the prompts, and print what the full run would give."""
     from factsweep.operators.tables.runs.estimates import written
-    from factsweep.pipeline.estimate import estimate
+    from factsweep.pipeline.estimates.estimate import estimate
 
     found = estimate(settings)
     print(shown(f"\n{written(found.estimates, found.variance)}"))
@@ -145,7 +145,7 @@ def _status(asked: argparse.Namespace) -> int:
 def _watch(overrides: Sequence[str]) -> int:
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.machine.meter import Meter
-    from factsweep.pipeline.results.watch import watch
+    from factsweep.pipeline.reports.watch import watch
 
     settings = load(overrides)
     try:
@@ -157,7 +157,7 @@ def _watch(overrides: Sequence[str]) -> int:
 
 def _verify(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.results.verify import verify, verify_store
+    from factsweep.pipeline.inventory.verify import verify, verify_store
 
     if asked.all:
         found = verify_store(places(asked)["artifacts"], repair=asked.repair)

@@ -18,11 +18,11 @@ from factsweep.pipeline.config.settings import Model, Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.execution import cluster
-from factsweep.pipeline.execution.budget import paid
+from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.execution.plan import Branch, Plan, warnings
 from factsweep.pipeline.execution.progress import clock
-from factsweep.pipeline.execution.sampled import asked, n_unanswered
+from factsweep.pipeline.execution.purse import paid
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage

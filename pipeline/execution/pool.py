@@ -22,10 +22,10 @@ from factsweep.operators.errors import DecodingError, FactsweepError, StoppedErr
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution import cause, engine, leaving
-from factsweep.pipeline.execution.budget import TallyPurse, paid
 from factsweep.pipeline.execution.cluster import placement
 from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.purse import TallyPurse, paid
 from factsweep.pipeline.execution.watchdog import Watchdog
 from factsweep.pipeline.execution.work import begin, finish, leased, work
 from factsweep.pipeline.inputs import models

@@ -7,8 +7,8 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution import progress
+from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Step
-from factsweep.pipeline.execution.sampled import asked, n_unanswered
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import listed

@@ -25,12 +25,13 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.estimate import estimate
-from factsweep.pipeline.nightly import baseline, part
+from factsweep.pipeline.estimates import night as asked_in_part
+from factsweep.pipeline.estimates.estimate import estimate
+from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.nightly.baseline import Baseline
-from factsweep.pipeline.results import compare_estimates
-from factsweep.pipeline.results.compare import Compared, Comparison, compared
-from factsweep.pipeline.results.compare import settings as comparison_settings
+from factsweep.pipeline.reports import compare_estimates
+from factsweep.pipeline.reports.compare import Compared, Comparison, compared
+from factsweep.pipeline.reports.compare import settings as comparison_settings
 from factsweep.pipeline.results.pairs import Pair, relations
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.run import run as compute
@@ -159,7 +160,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        part.check(run)
+        asked_in_part.check(run)
         if any(folded(other.name) == folded(folder) for other in found.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         found[measured] = _named(run, given, folder, str(day))
@@ -219,7 +220,7 @@ def _measure(run: Run, accepted: Sequence[Baseline]) -> None:
         estimate(run)
     else:
         before = baseline.settings(accepted[0], against, run.results)
-        estimate(part.controlled(run, against, before))
+        estimate(asked_in_part.controlled(run, against, before))
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
     if against is None:
         return None
     before = baseline.settings(accepted[0], against, run.results)
-    return _Pair(run, part.settings(run), against, before)
+    return _Pair(run, asked_in_part.settings(run), against, before)
 
 
 def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:
@@ -261,8 +262,8 @@ def _unheld(run: Run) -> Iterator[Judged]:
     """The verdict on a run where no baseline is accepted."""
     measured = baseline.measured(run.model.name, run.benchmark.name)
     reason = f"no baseline of {measured} is accepted yet"
-    reason += part.NO_BASELINE if run.budget is not None else ""
-    for setting, mark in part.marks(run).items():
+    reason += asked_in_part.NO_BASELINE if run.budget is not None else ""
+    for setting, mark in asked_in_part.marks(run).items():
         yield Judged(run.name, setting, "not enough evidence", reason, estimate=mark)
 
 
@@ -274,7 +275,7 @@ def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Jud
         shared = set()
     if shared:
         yield from _estimated(pair, comparison) if estimated else _whole(pair, given, comparison)
-    for setting, mark in part.marks(run).items():
+    for setting, mark in asked_in_part.marks(run).items():
         if setting not in shared:
             outcome: Outcome = "not enough evidence"
             yield Judged(run.name, setting, outcome, reason, pair.against, estimate=mark)
@@ -289,7 +290,7 @@ def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judg
 
 def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
     """The verdicts on estimates of the settings that both measured."""
-    marks = part.marks(pair.run)
+    marks = asked_in_part.marks(pair.run)
     for found in compare_estimates.compared(*pair.names, comparison, anyway=True):
         setting = found.pair.title
         where = _write(pair, setting, found.report)

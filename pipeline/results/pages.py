@@ -12,7 +12,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import PREFER, SCORE
 from factsweep.operators.methods.method import Digest, Report, Result
-from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.pages import fact_browser, headline, page
 from factsweep.operators.pages.drawing import Drawing, drawing
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked

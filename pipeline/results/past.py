@@ -177,3 +177,11 @@ def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact
         further=tuple(each for each in found if each.stage in further),
         record=content,
     )
+
+
+def by_setting(branches: Iterable[PastBranch]) -> dict[str, list[PastBranch]]:
+    """The seeds of each setting of each model, in order."""
+    found: dict[str, list[PastBranch]] = {}
+    for branch in branches:
+        found.setdefault(str(branch), []).append(branch)
+    return {name: sorted(each, key=lambda one: one.seed) for name, each in found.items()}

@@ -1,4 +1,4 @@
-"""report: metrics → results/, for people and for programs.
+"""What a run writes: metrics → results/, for people and for programs.
 
 <run name>/metrics.parquet   every number of a run, tidy
            tables/           those of the benchmark's method, and cost: as Markdown, CSV and LaTeX
@@ -6,10 +6,6 @@
            run.json          configuration, versions, commits, hardware, durations, cost
            index.html        all of it on one page that opens from disk
            export/           what `export` writes; removed when a later run measures something else
-report/<benchmark>/          the same tables, figures and page of several runs together; those
-                             over other facts are apart
-report/estimates/            what runs with a budget have estimated, apart from full numbers
-       index.html            a list of these pages; those of an earlier report are removed
 """
 
 import hashlib
@@ -27,12 +23,9 @@ from factsweep.operators.cost import PREDICTED, SPENT, predict
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, Result
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse
-from factsweep.operators.metrics.estimates.seeds import mean_over_seeds, over_seeds
-from factsweep.operators.pages.page import Entry, index
+from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs.cost import cost_table
-from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.tables.shared.answers import Answers
 from factsweep.operators.tables.shared.asking import Asking
 from factsweep.operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
@@ -41,7 +34,7 @@ from factsweep.pipeline.costs.rates import place
 from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
-from factsweep.pipeline.results import estimates, past
+from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import (
@@ -55,15 +48,13 @@ from factsweep.pipeline.results.record import (
     recorded,
     taken,
 )
-from factsweep.pipeline.results.together import by_setting, together
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
+from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"
-_ESTIMATES = "estimates"  # the folder of those in a report
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
 _WEIGHTED = ("bins",)
 _LOG = logging.getLogger("factsweep")
@@ -161,75 +152,6 @@ def _taken(
     return taken(plan, started.isoformat(timespec="seconds"), took, predicted)
 
 
-def write_past(
-    names: Sequence[str],
-    results: str,
-    out: str,
-    *,
-    parse: Parse | None = None,
-    encode: Encode | None = None,
-) -> Iterator[str]:
-    """Write past runs' tables, figures and pages together; yields where, and what was left out.
-
-    Tables and figures are one folder per benchmark and part of its facts, with a page; an index
-    lists the pages (`together`). `parse` and `encode` measure how different the templates are,
-    which takes a while.
-
-    Raises:
-        InputError: no such runs, or one that is not whole.
-    """
-    asked = [
-        each for each in names or estimates.known(results) if estimates.is_estimate(results, each)
-    ]
-    full = [each for each in names or past.known(results) if each not in asked]
-    parts = together(past.branches(results, full)) if full or not asked else []
-    entries: list[Entry] = []
-    folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
-    drop_reports(Store(out), besides=folders, files=[PAGE])
-    for each in parts:
-        store = Store(f"{out.rstrip('/')}/{each.folder}")
-        result = replace(measured(each.branches), parse=parse, encode=encode)
-        report = shown(each.branches[0], result)
-        write_report(store, report)
-        store.put(PAGE, results_page(each.branches, result, report, each.notes))
-        runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
-        entries.append(Entry(f"{each.folder}/{PAGE}", each.folder, runs))
-        yield (
-            f"{store.where(PAGE)}: {len(report.tables)} tables, {len(report.figures)} figures "
-            f"of {runs}"
-        )
-        yield from (f"  {note}" for note in each.notes)
-    if asked:
-        entries.append(_write_estimates(asked, results, out))
-        yield f"{Store(out).where(entries[-1].link)}: estimates of {entries[-1].lead}"
-    whole = Store(out)
-    whole.put(PAGE, index("Results by benchmark", entries).encode())
-    yield whole.where(PAGE)
-    yield from _write_pages(full, results)
-
-
-def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
-    """Write the estimates of runs together, in a folder of their own; no full number is there."""
-    found = [estimates.read(results, name) for name in names]
-    table = estimates_table(pl.concat(each.found.estimates for each in found), whose=True)
-    store = Store(f"{out.rstrip('/')}/{_ESTIMATES}")
-    write_report(store, Report({_ESTIMATES: table}))
-    store.put(PAGE, estimates.page_of(found).encode())
-    title = "Estimates from a part of the prompts"
-    return Entry(f"{_ESTIMATES}/{PAGE}", title, ", ".join(sorted(names)))
-
-
-def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
-    """Write the page of each run that has none, as it was made before there were pages."""
-    for name in names:
-        store = Store(f"{results.rstrip('/')}/{name}")
-        if store.exists(PAGE):
-            continue
-        branches = past.branches(results, [name])
-        store.put(PAGE, results_page(branches, measured(branches), reported(branches)))
-        yield store.where(PAGE)
-
-
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
     return _with_cost(shown(branches[0], measured(branches)), branches[0].record)
@@ -255,11 +177,6 @@ def _with_cost(report: Report, record: past.Record) -> Report:
     return replace(report, tables={**report.tables, "cost": table}, titles=titles)
 
 
-def _trusted(branch: PastBranch) -> str:
-    trusted = branch.record["run"]["model"].get("trust_remote_code")
-    return " (model.trust_remote_code=true)" if trusted else ""
-
-
 def measured(branches: Sequence[PastBranch]) -> Result:
     """What was measured; several seeds of a setting are one row of each table."""
     method = METHODS[branches[0].method]
@@ -268,7 +185,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
         if billions is not None
     ]
-    seeds = list(by_setting(branches).values())
+    seeds = list(past.by_setting(branches).values())
     costs = [[_cost_row(_runtime(branch)) for branch in each] for each in seeds]
     return Result(
         facts_stage.load(branches[0].artifacts["facts"]),

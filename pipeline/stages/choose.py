@@ -12,8 +12,8 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.sampling import choice
-from factsweep.operators.sampling.choice import Relation
+from factsweep.operators.estimates.choosing import choice
+from factsweep.operators.estimates.choosing.choice import Relation
 from factsweep.pipeline.config.budget import Budget
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.artifact import Artifact

@@ -26,6 +26,7 @@ from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.reports import report as several
 from factsweep.pipeline.results import report
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages.stage import Alone
@@ -241,11 +242,12 @@ def _all_that_is_read(_branch: object, result: Result) -> Report:
 def plain() -> Iterator[None]:
     """Results without pages and figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "shown", _all_that_is_read)
-        patch.setattr(report, "results_page", lambda *_: b"page")
-        patch.setattr(report, "index", lambda *_: "index")
+        for each in (report, several):
+            patch.setattr(each, "shown", _all_that_is_read)
+            patch.setattr(each, "results_page", lambda *_: b"page")
+        patch.setattr(several, "index", lambda *_: "index")
+        patch.setattr(several, "write_report", lambda store, found: None)
         patch.setattr(report, "report_files", lambda found: _table_files(found).items())
-        patch.setattr(report, "write_report", lambda store, found: None)
         yield
 
 

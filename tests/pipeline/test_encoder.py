@@ -16,9 +16,9 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.candidates import candidates, label_tokens
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.inventory.verify import verify
+from factsweep.pipeline.live.measuring import Measuring
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.partial import Measuring
-from factsweep.pipeline.results.verify import verify
 from factsweep.pipeline.run import run
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
@@ -209,7 +209,7 @@ def test_partial_page_of_an_encoder_lacks_relations_without_priors(
         (tmp_path / "artifacts" / artifact.folder / "manifest.json").unlink()
     shard = priors.published("priors")[0]
     priors.store.drop(f"{priors.folder}/priors/{shard}.parquet")
-    found = Measuring(planned(plan.run)).partial()
+    found = Measuring(planned(plan.run)).so_far()
     n = len(priors.published("priors"))
     assert found.notes == (f"{branch.title}: {n} of {n + 1} relations.",)
     assert found.page is not None

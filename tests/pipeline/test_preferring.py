@@ -23,10 +23,10 @@ from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.reports.compare import compared
+from factsweep.pipeline.reports.compare import settings as comparison_settings
+from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import compared
-from factsweep.pipeline.results.compare import settings as comparison_settings
-from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.results import load as results_of
 from factsweep.pipeline.score import score
 from tests.chat_server import completion, serving

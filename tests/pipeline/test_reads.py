@@ -18,7 +18,7 @@ from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.results.verify import verify
+from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.storage.damaged import set_aside
 from tests.messages import naming

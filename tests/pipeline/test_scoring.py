@@ -17,8 +17,8 @@ from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.verify import verify
 from factsweep.pipeline.run import check_failed, run
 from factsweep.pipeline.score import score
 from factsweep.pipeline.stages.expand import with_text

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.terms import pair_terms, ratio
 
 
 def acc_at_1(answers: pl.DataFrame) -> float | None:

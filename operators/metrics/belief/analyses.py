@@ -10,7 +10,7 @@ from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphra
 from factsweep.operators.metrics.belief.ovconf_by_length import ovconf_by_length
 from factsweep.operators.metrics.belief.subject_template import subject_template
 from factsweep.operators.metrics.belief.template_spread import template_spread
-from factsweep.operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.shared.rows import ROWS
 
 Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]
 

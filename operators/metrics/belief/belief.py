@@ -29,8 +29,8 @@ from factsweep.operators.metrics.belief.intervals import (
 )
 from factsweep.operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
-from factsweep.operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
-from factsweep.operators.metrics.estimates.rows import ROWS, Counts, Row, counted, ratio_rows
+from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
+from factsweep.operators.metrics.shared.rows import ROWS, Counts, Row, counted, ratio_rows
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
 METRICS = (

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import Counts, Row, counted, plain_rows, table
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Counts, Row, counted, plain_rows, table
 
 MULTI = "prompts=multi"
 

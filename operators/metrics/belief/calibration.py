@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.terms import pair_terms, ratio
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.terms import pair_terms, ratio
 
 By = Literal["match", "equality"]
 _PAIR = ("relation_id", "pair_id")

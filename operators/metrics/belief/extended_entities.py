@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.rows import Counts, ratio_rows, table
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import Counts, ratio_rows, table
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 EACH = "unit=alias"
 _UNITS = {None: ("n_gaining", "n_units"), EACH: ("n_gains", "n_aliases")}

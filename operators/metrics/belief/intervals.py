@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
 from factsweep.operators.metrics.belief.coverage import template_hits
-from factsweep.operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.shared.bootstrap import (
     CELLS_PER_BLOCK,
     UNDEFINED,
     Bootstrapped,

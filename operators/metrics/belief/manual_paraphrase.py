@@ -4,7 +4,7 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.consist import By, match_counts, share_of_matches
 from factsweep.operators.metrics.belief.template_spread import template_accuracy
-from factsweep.operators.metrics.estimates.rows import counted, plain_rows, ratio_rows, table
+from factsweep.operators.metrics.shared.rows import counted, plain_rows, ratio_rows, table
 
 
 def manual_paraphrase(

@@ -3,8 +3,8 @@
 import polars as pl
 
 from factsweep.operators.metrics.belief.calibration import ovconf_terms
-from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.estimates.rows import Row, table
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.rows import Row, table
 
 
 def ovconf_by_length(

@@ -4,8 +4,8 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.template_spread import spread_sums
-from factsweep.operators.metrics.estimates.rows import counted, plain_rows, ratio_rows, table
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import counted, plain_rows, ratio_rows, table
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 _NAME = ("relation_id", "pair_id", "subject_index")
 

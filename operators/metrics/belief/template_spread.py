@@ -3,7 +3,7 @@
 import polars as pl
 from polars import selectors
 
-from factsweep.operators.metrics.estimates.rows import counted, plain_rows, table
+from factsweep.operators.metrics.shared.rows import counted, plain_rows, table
 
 _TEMPLATE = ("relation_id", "template_id")
 

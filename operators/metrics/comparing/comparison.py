@@ -10,7 +10,7 @@ from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_conf
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
-from factsweep.operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
     FloatArray,
     IntArray,
@@ -18,7 +18,7 @@ from factsweep.operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
-from factsweep.operators.metrics.estimates.design_effect import design_effect
+from factsweep.operators.metrics.shared.design_effect import design_effect
 from factsweep.operators.seeds import generator
 
 COMPARISON = pl.Schema(

@@ -14,7 +14,7 @@ from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import template_hits
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
-from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.shared.metric import Metric
 
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
 METRICS = (*belief.METRICS, COVERAGE_ROBUST)

@@ -13,7 +13,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
-from factsweep.operators.metrics.estimates.metric import higher_is_better
+from factsweep.operators.metrics.shared.metric import higher_is_better
 
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.metrics.distractors.configurations import of_facts
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import Row, table
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.seeds import keys
 
 N_FOLDS = 3

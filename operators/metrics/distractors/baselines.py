@@ -6,10 +6,10 @@ import polars as pl
 
 from factsweep.operators.metrics.distractors.configurations import N_GRID
 from factsweep.operators.metrics.distractors.preference import NUMBERS
-from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import Row, counted, table
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Row, counted, table
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 _WIDTH = "width="
 # The numbers of next tokens that stand in the metrics table.

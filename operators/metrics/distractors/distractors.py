@@ -13,9 +13,9 @@ from factsweep.operators.metrics.distractors.preference import (
     with_n,
 )
 from factsweep.operators.metrics.distractors.slices import parts
-from factsweep.operators.metrics.estimates.bootstrap import Estimate, bootstrap_ratio
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import Counts, Row, counted, table
+from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Counts, Row, counted, table
 
 _SAYS = {
     "min": "share of clozes in which the right answer beats all of the first {n} distractors",

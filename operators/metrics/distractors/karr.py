@@ -12,10 +12,10 @@ formula. How we differ: docs/metrics.md.
 import polars as pl
 
 from factsweep.operators.metrics.distractors.configurations import VALUES, values
-from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import counted, table
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import counted, table
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 KNOWN_ABOVE = 22
 KARR = Metric(

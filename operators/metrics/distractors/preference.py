@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 Aggregation = Literal["min", "avg"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("min", "avg")

@@ -8,7 +8,6 @@ import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE, is_literal
 from factsweep.operators.matching.answer_set import Matching
-from factsweep.operators.metrics.estimates.rows import ROWS, Row, counted_pairs
 from factsweep.operators.metrics.kamel.macro import (
     F1,
     F1_RELATION_MEAN,
@@ -25,6 +24,7 @@ from factsweep.operators.metrics.kamel.year_error import (
     year_error,
     year_errors,
 )
+from factsweep.operators.metrics.shared.rows import ROWS, Row, counted_pairs
 
 # In the order of their columns.
 METRICS = (

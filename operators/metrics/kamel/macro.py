@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     Bootstrapped,
     FloatArray,
     estimate,
     resampled_sums,
 )
-from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.shared.metric import Metric
 
 
 class Macro(NamedTuple):

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.shared.metric import Metric
 
 
 def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE
-from factsweep.operators.metrics.estimates.bootstrap import (
+from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     Bootstrapped,
     FloatArray,
@@ -14,8 +14,8 @@ from factsweep.operators.metrics.estimates.bootstrap import (
     estimate,
     weight_blocks,
 )
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.terms import pair_terms
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.terms import pair_terms
 from factsweep.operators.seeds import generator
 
 _FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none

@@ -6,8 +6,8 @@ the batch, so that no difference between two runs below this rate says anything 
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import ROWS
 
 
 def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:

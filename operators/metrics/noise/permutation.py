@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.rows import Row, table
+from factsweep.operators.metrics.shared.rows import Row, table
 
 
 def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:

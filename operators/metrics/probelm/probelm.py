@@ -5,10 +5,6 @@ from typing import NamedTuple, get_args
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.estimates.metric import Metric
-from factsweep.operators.metrics.estimates.rows import ROWS, Row, counted_pairs
-from factsweep.operators.metrics.estimates.terms import pair_terms
 from factsweep.operators.metrics.probelm.ranking import (
     COLUMNS_OF,
     GROUP_SCORES,
@@ -19,6 +15,10 @@ from factsweep.operators.metrics.probelm.ranking import (
     group_scores,
     random_group_scores,
 )
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import ROWS, Row, counted_pairs
+from factsweep.operators.metrics.shared.terms import pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 PROBELM = pl.Schema([("setting", pl.String()), *ROWS.items()])

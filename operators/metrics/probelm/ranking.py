@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.estimates.metric import Metric
+from factsweep.operators.metrics.shared.metric import Metric
 
 Score = Literal["text_perplexity", "answer_sum", "answer_mean"]
 RANKING = (

@@ -10,7 +10,7 @@ from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired_terms import METRICS, paired_terms
 from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
-from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.answers import Answers
 from factsweep.operators.tables.shared.asking import Asking
 from factsweep.operators.tables.shared.differences import interval, number, p_holm

@@ -11,7 +11,7 @@ import polars as pl
 from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
-from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id

@@ -11,10 +11,10 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
-from factsweep.operators.metrics.estimates.metric import headings
 from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id

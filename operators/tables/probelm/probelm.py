@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.estimates.metric import headings
 from factsweep.operators.metrics.probelm.correlation import correlations
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent

@@ -9,7 +9,7 @@ import polars as pl
 from factsweep.operators.metrics.belief.knowledge_state import STATES
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
-from factsweep.operators.metrics.estimates.metric import headings
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.canvas import canvas
 from factsweep.operators.tables.shared.differences import interval, number, p_holm
 from factsweep.operators.tables.shared.numbers import COUNT, decimal

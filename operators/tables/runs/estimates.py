@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from factsweep.operators.estimates.fluctuations.maximum import TEMPLATE_CHOSEN
+from factsweep.operators.estimates.variance import advice
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
-from factsweep.operators.metrics.estimates.metric import headings
 from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm.probelm import METRICS as PROBELM
-from factsweep.operators.metrics.sampled.maximum import TEMPLATE_CHOSEN
-from factsweep.operators.metrics.sampled.variance import advice
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 
@@ -91,7 +91,7 @@ def title(rows: pl.DataFrame) -> str:
 
 
 def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per source of variance; columns in: `operators.metrics.sampled.variance.VARIANCE`.
+    """One row per source of variance; columns in: `operators.estimates.variance.VARIANCE`.
 
     Each column but the first two has the shares of a sum; a dash where the sum is 0, and in a row
     that is not known.

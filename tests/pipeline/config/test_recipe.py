@@ -11,7 +11,7 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Part, declarations, in_recipe
 from factsweep.pipeline.config.settings import Config, Run, load
 from factsweep.pipeline.nightly.night import Nightly
-from factsweep.pipeline.results.compare import Comparison
+from factsweep.pipeline.reports.compare import Comparison
 from tests.messages import naming
 
 APART = {"comparison": Comparison, "nightly": Nightly}  # no run is composed of these

@@ -19,7 +19,7 @@ from factsweep.pipeline.config.settings import Config, Run, choices, load
 from factsweep.pipeline.config.suggestion import first_of
 from factsweep.pipeline.config.typed import fields_of, limits
 from factsweep.pipeline.nightly.night import Nightly
-from factsweep.pipeline.results.compare import Comparison
+from factsweep.pipeline.reports.compare import Comparison
 from tests.messages import naming
 
 # Those that a run is composed of; `compare` and `nightly` read theirs by themselves.

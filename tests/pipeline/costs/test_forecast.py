@@ -11,8 +11,8 @@ import pytest
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, forecast, lines
+from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.sampled import sampled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import remaining

@@ -6,8 +6,8 @@ import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.sampled import sampled
 from factsweep.pipeline.execution.status import status
 from tests.pipeline.here import make_here
 

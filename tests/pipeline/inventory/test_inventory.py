@@ -19,9 +19,9 @@ from factsweep.pipeline.inventory.inventory import inventory
 from factsweep.pipeline.inventory.needs import needs
 from factsweep.pipeline.inventory.outdated import outdated
 from factsweep.pipeline.inventory.prune import forget, removed, unneeded
+from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.verify import verify_store
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact

@@ -20,8 +20,8 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import Run, choices, load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.nightly import night as nightly
+from factsweep.pipeline.reports.compare import compared, settings
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import compared, settings
 from factsweep.pipeline.stages import facts
 from tests.messages import naming
 

@@ -13,9 +13,9 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Request
 from factsweep.operators.errors import InputError
-from factsweep.pipeline import estimate as estimating
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.nightly import night as nightly
 from factsweep.pipeline.results import report
@@ -55,7 +55,7 @@ def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) 
         return report.write(plan, {"total": 0})
 
     monkeypatch.setattr(nightly, "compute", whole)
-    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan, engine))
+    monkeypatch.setattr(estimating, "compute", lambda plan, _measures: make_here(plan, engine))
     return engine
 
 

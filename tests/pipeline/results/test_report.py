@@ -12,8 +12,8 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.record import ESTIMATES, replaced
 from factsweep.pipeline.run import run
 from factsweep.pipeline.storage.store import Store

@@ -16,8 +16,8 @@ from factsweep.operators.engines.prices import Purse
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.pipeline.config.settings import Run, Samples, load
 from factsweep.pipeline.execution import engine as engines
-from factsweep.pipeline.execution.budget import paid
 from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.purse import paid
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report

@@ -11,7 +11,7 @@ from factsweep.operators.metrics.belief.calibration import auroc, brier, ece, ov
 from factsweep.operators.metrics.belief.consist import consist
 from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
 from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
-from factsweep.operators.metrics.estimates.rows import ROWS
+from factsweep.operators.metrics.shared.rows import ROWS
 
 Tables = st.SearchStrategy[pl.DataFrame]
 GREEDY = {

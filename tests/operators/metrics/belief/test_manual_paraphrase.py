@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from factsweep.operators.metrics.belief.consist import consist_terms
 from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphrase
 from factsweep.operators.metrics.belief.template_spread import template_accuracy
-from factsweep.operators.metrics.estimates.terms import ratio
+from factsweep.operators.metrics.shared.terms import ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 TEMPLATES = pl.DataFrame(

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.kamel import DATE
-from factsweep.operators.metrics.estimates.bootstrap import UNDEFINED
 from factsweep.operators.metrics.kamel.year_error import (
     weighted_medians,
     year,
     year_error,
     year_errors,
 )
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED
 
 
 def one_year(text: str) -> int | None:

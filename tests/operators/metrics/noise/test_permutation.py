@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.estimates.rows import ROWS
 from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.shared.rows import ROWS
 
 LOGPROB = st.one_of(
     st.none(), st.floats(-500, 0), st.sampled_from([math.nan, -math.inf]), st.just(-1.0)

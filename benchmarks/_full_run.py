@@ -1,0 +1,91 @@
+"""Samples of a full run's own answers: how often the intervals of estimates cover its numbers.
+
+All that `factsweep run budget=…` does after its prompts are answered is done to answers that are
+there: the same choice of prompts (`operators/estimates/choosing/choice.py`), the same estimates
+(`table.py`).
+"""
+
+from functools import cached_property
+
+import polars as pl
+from _simulation import counted
+
+from factsweep.operators.estimates.choosing.choice import Relation, chosen, crossed, relation
+from factsweep.operators.estimates.crossed import Estimated
+from factsweep.operators.estimates.table import estimates, of_full_run, scored
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.consist import consist
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+
+_PLACE = ("pair_id", "template_id", "subject_index")
+
+
+class FullRun:
+    """All matched answers of a run, of which samples are drawn.
+
+    `answers` has relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct;
+    `prompts` (relation_id, pair_id, template_id, subject_index) what was asked, answered or not;
+    null: what has an answer.
+    """
+
+    def __init__(self, answers: pl.DataFrame, prompts: pl.DataFrame | None = None) -> None:
+        """Number nothing yet: samples are read as the command line reads them."""
+        ids = pl.col("relation_id", "pair_id", "template_id").cast(pl.String)
+        place = pl.col("subject_index").cast(pl.UInt16)
+        self.answers = answers.with_columns(ids, place)
+        self._asked = self.answers if prompts is None else prompts.with_columns(ids, place)
+
+    @cached_property
+    def relations(self) -> dict[str, Relation]:
+        """What is asked of each relation."""
+        parts = self._asked.sort("relation_id").group_by("relation_id", maintain_order=True)
+        return {str(name): relation(rows.select(_PLACE)) for (name,), rows in parts}
+
+    @cached_property
+    def pairs(self) -> pl.DataFrame:
+        """What the full run asks of each pair, as the table `crossed` has it."""
+        return crossed(self.relations)
+
+    def sampled(self, share: float, seed: int) -> pl.DataFrame:
+        """The answers to a sample of the prompts, in the order in which a run has them."""
+        asked = chosen(self.relations, share=share, n_prompts=None, seed=seed)
+        places = pl.concat(
+            rows.select(_PLACE).with_columns(relation_id=pl.lit(name))
+            for name, rows in asked.items()
+        )
+        return self.answers.join(places, on=["relation_id", *_PLACE], how="semi")
+
+    def estimated(
+        self, share: float, seed: int, *, n_rounds: int = 1000, n_draws: int = 50_000
+    ) -> pl.DataFrame:
+        """What a run with this budget and seed writes: the table ESTIMATES."""
+        found = scored(self.pairs, self.sampled(share, seed))
+        return estimates(found, seed=seed, n_rounds=n_rounds, n_draws=n_draws)
+
+    def coverage(self, share: float, *, n_samples: int, seed: int = 0) -> pl.DataFrame:
+        """How often the intervals of samples cover the run's numbers, of the schema COVERAGE.
+
+        `seed` is the run's, by which it draws templates for the fluctuation.
+        """
+        return counted(
+            self.truth(seed), [self._found(share, each, seed) for each in range(n_samples)], share
+        )
+
+    def _found(self, share: float, sample: int, seed: int) -> dict[str, Estimated]:
+        return of_full_run(scored(self.pairs, self.sampled(share, sample)), seed=seed)
+
+    def truth(self, seed: int, *, n_draws: int = 50_000) -> dict[str, float]:
+        """The run's own numbers, those that it has; those of the fluctuation by a seed's draws."""
+        drawn = fluctuation(self.answers, draw="template", n_draws=n_draws, seed=seed)
+        known = {
+            "acc_at_1": acc_at_1(self.answers),
+            "one_word_ratio": one_word_ratio(self.answers),
+            "consist": consist(self.answers),
+            "fluctuation_sd": drawn.sd,
+            "fluctuation_range": drawn.range,
+            "coverage_maximum": coverage_maximum(self.answers),
+            "coverage_oracle": coverage_oracle(self.answers),
+        }
+        return {name: value for name, value in known.items() if value is not None}

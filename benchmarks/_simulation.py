@@ -1,0 +1,370 @@
+"""Samples of whole answer tables, real or made up: how often the intervals cover the full run.
+
+Shown by `benchmarks/bench_estimate.py`, and tested at a small size.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from factsweep.operators.estimates.agreement import consist
+from factsweep.operators.estimates.choosing.budget import allotted
+from factsweep.operators.estimates.choosing.laps import square
+from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, IntArray
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.fluctuations.fluctuation_range import (
+    drawn_templates,
+    fluctuation_range,
+)
+from factsweep.operators.estimates.fluctuations.maximum import choice, chosen, maximum
+from factsweep.operators.estimates.fluctuations.oracle import oracle
+from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
+
+N_ANSWERS = 12  # that a made-up model gives, the right one first
+_N_DRAWS = 50_000  # of the fluctuation
+_SEED = 1  # of what estimates draw
+_CLOSE = 1e-12
+ONE_WORD = 3  # those of the first answers that are one word
+
+COVERAGE = pl.Schema(
+    {
+        "metric": pl.String,
+        "share": pl.Float64,
+        "truth": pl.Float64,
+        "n": pl.Int64,
+        "covered": pl.Float64,
+        "half_width": pl.Float64,
+        "sd": pl.Float64,
+        "bias_in_sd": pl.Float64,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """All answers of a full run: for each relation facts × templates × names, as numbers.
+
+    Two answers of the same number match, 0 is right, and those below 3 are one word. `n_names`
+    says how many names each fact has; answers behind them mean nothing.
+    """
+
+    answers_of: tuple[IntArray, ...]
+    n_names_of: tuple[IntArray, ...]
+
+    @cached_property
+    def n_names(self) -> IntArray:
+        """The names of each fact of all relations."""
+        return np.concatenate(self.n_names_of)
+
+    @cached_property
+    def n_templates(self) -> IntArray:
+        """The templates of each relation."""
+        return np.array([each.shape[1] for each in self.answers_of])
+
+    @cached_property
+    def relation(self) -> IntArray:
+        """The relation of each fact."""
+        return np.repeat(np.arange(len(self.n_names_of)), [len(n) for n in self.n_names_of])
+
+    @cached_property
+    def n_prompts(self) -> IntArray:
+        """The prompts of each fact."""
+        return self.n_names * self.n_templates[self.relation]
+
+    @cached_property
+    def by_fact(self) -> tuple[FloatArray, ...]:
+        """The share of right names of each fact in each template, for each relation."""
+        each = zip(self.answers_of, self.n_names_of, strict=True)
+        return tuple(_right(*tables).sum(2) / tables[1][:, None] for tables in each)
+
+    @cached_property
+    def accuracies(self) -> tuple[FloatArray, ...]:
+        """The accuracy of each relation's templates in the full run."""
+        return tuple(each.mean(0) for each in self.by_fact)
+
+    @property
+    def relation_ids(self) -> list[str]:
+        """The relations' names: their numbers."""
+        return [str(number) for number in range(len(self.answers_of))]
+
+    def sampled(self, share: float, seed: int) -> tuple[Crossed, IntArray]:
+        """A sample of the prompts, and its answers."""
+        squares = [
+            square(names, int(n), seed=seed, relation_id=str(number))
+            for number, (names, n) in enumerate(zip(self.n_names_of, self.n_templates, strict=True))
+        ]
+        place = np.concatenate([each.place_in_relation for each in squares])
+        budget = round(share * int(self.n_prompts.sum()))
+        laps = allotted(budget, self.n_prompts, self.relation, place, seed=seed)
+        starts = np.searchsorted(self.relation, np.arange(len(squares) + 1))
+        parts: list[tuple[IntArray, ...]] = []
+        for number, each in enumerate(squares):
+            own = laps[starts[number] : starts[number + 1]]
+            fact = np.repeat(np.arange(len(own)), own)
+            lap = np.arange(len(fact)) - np.repeat(np.cumsum(own) - own, own)
+            asked = each.at(fact, lap)
+            said = self.answers_of[number][fact, asked.template, asked.name]
+            parts.append((fact + starts[number], asked.template, asked.name, said))
+        fact, template, name, said = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Crossed(self.relation, self.n_names, self.n_templates, fact, template, name), said
+
+    def answers(self) -> pl.DataFrame:
+        """All of them, as matched answers of a run."""
+        sample, said = self.sampled(1.0, 0)
+        relation = sample.cell_relation
+        return pl.DataFrame(
+            {
+                "relation_id": [f"P{r}" for r in relation],
+                "pair_id": [f"t{f:06d}" for f in sample.fact],
+                "template_id": [
+                    f"P{r}.{t:03d}" for r, t in zip(relation, sample.template, strict=True)
+                ],
+                "subject_index": sample.name,
+                "key": [f"\x1f{each}\x1f" for each in said],
+                "n_lemmas": np.where(said < ONE_WORD, 1, 2),
+                "correct": said == 0,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Logits:
+    """What the chance of a right answer is made of: normal effects, by their standard deviation."""
+
+    mean: float = -0.5
+    relation: float = 0.8
+    fact: float = 3.0
+    template: float = 1.0
+    fact_template: float = 1.0
+    name: float = 0.7
+
+
+ANY = Logits()
+
+# Models with about the Acc@1, the fluctuation's SD and the oracle that the paper prints of
+# Llama3-8B (BELIEF, Tables 3 and 7); the maximum is higher in zero-shot, where templates are not
+# normal.
+LIKE = {
+    "zero-shot": Logits(-2.4, relation=0.8, fact=4.0, template=3.0, fact_template=0.3, name=0.3),
+    "4-template": Logits(7.0, relation=2.0, fact=11.0, template=0.45, fact_template=0.8, name=0.6),
+}
+
+
+class Sizes(NamedTuple):
+    """How large a made-up set is: `made_up` says what is meant."""
+
+    n_relations: int
+    n_facts: int
+    n_templates: int
+    most_names: int
+
+
+def made_up(
+    *,
+    n_relations: int,
+    n_facts: int,
+    n_templates: int,
+    most_names: int,
+    seed: int,
+    logits: Logits = ANY,
+) -> Made:
+    """Answers of a made-up model: right with a chance that is logistic in all that they depend on.
+
+    A wrong answer is the fact's favourite one, or one of nine. `n_facts` is the mean number of a
+    relation's facts, which are .4 to 1.6 times as many.
+    """
+    sizes = Sizes(n_relations, n_facts, n_templates, most_names)
+    relations = [
+        drawn_answers(rng, logit, n) for rng, logit, n in drawn_relations(sizes, seed, logits)
+    ]
+    return Made(*zip(*relations, strict=True))
+
+
+def drawn_relations(
+    sizes: Sizes, seed: int, logits: Logits
+) -> Iterator[tuple[np.random.Generator, FloatArray, IntArray]]:
+    """For each relation what answers are drawn with, their log-odds, and the facts' names."""
+    rng = np.random.default_rng(seed)
+    for _ in range(sizes.n_relations):
+        n_facts = int(sizes.n_facts * rng.uniform(0.4, 1.6)) + 2
+        n_names = rng.integers(1, sizes.most_names + 1, n_facts)
+        yield (
+            rng,
+            drawn_logit(rng, (n_facts, sizes.n_templates, int(n_names.max())), logits),
+            n_names,
+        )
+
+
+def drawn_logit(rng: np.random.Generator, shape: tuple[int, ...], of: Logits) -> FloatArray:
+    """The log-odds of a right answer to each prompt of a relation."""
+    n_facts, n_templates, _ = shape
+    logit = rng.normal(of.mean, of.relation) + rng.normal(0, of.fact, (n_facts, 1, 1))
+    logit = logit + rng.normal(0, of.template, (1, n_templates, 1))
+    logit = logit + rng.normal(0, of.fact_template, (*shape[:2], 1))
+    return np.asarray(logit + rng.normal(0, of.name, (n_facts, 1, shape[2])))
+
+
+def drawn_answers(
+    rng: np.random.Generator, logit: FloatArray, n_names: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The answers of a relation to prompts with these log-odds of a right one, and its names."""
+    shape = logit.shape
+    is_right = rng.random(shape) < expit(logit)
+    is_favourite = rng.random(shape) < rng.beta(1, 1.5, (shape[0], 1, 1))
+    wrong = np.where(is_favourite, 1, rng.integers(2, N_ANSWERS, shape))
+    return np.where(is_right, 0, wrong).astype(np.int8), n_names
+
+
+def truth(made: Made, *, n_draws: int = 50_000) -> dict[str, float]:
+    """What the full run gives, from the whole tables; `n_draws` are the fluctuation's.
+
+    What `template_chosen` should be depends on the sample: here it is the error of it, which is 0.
+    """
+    each = [_whole(*tables) for tables in zip(made.answers_of, made.n_names_of, strict=True)]
+    n_facts = np.array([len(names) for names in made.n_names_of])
+    share = n_facts / n_facts.sum()
+
+    def mean(values: list[float]) -> float:
+        return float(share @ values)
+
+    names = share**2 @ [whole.of_names for whole in each]
+    spread = share**2 @ [whole.by_template.var() for whole in each] + names
+    rng = np.random.default_rng(0)
+    drawn = np.sqrt(names) * rng.standard_normal(n_draws)
+    for number, (weight, whole) in enumerate(zip(share, each, strict=True)):
+        templates = drawn_templates(len(whole.by_template), n_draws, _SEED, str(number))
+        drawn += weight * whole.by_template[templates]
+    one_word = sum(whole.n_one_word for whole in each)
+    return {
+        "acc_at_1": mean([float(whole.by_template.mean()) for whole in each]),
+        "one_word_ratio": one_word / float(made.n_prompts.sum()),
+        "consist": mean([whole.consist for whole in each]),
+        "fluctuation_sd": float(np.sqrt(spread)),
+        "fluctuation_range": float(np.ptp(drawn)),
+        "coverage_maximum": mean([whole.best for whole in each]),
+        "template_chosen": 0.0,
+        "coverage_oracle": mean([whole.ever for whole in each]),
+    }
+
+
+class Whole(NamedTuple):
+    """A relation's numbers in the full run; `of_names` is what the draw of names adds."""
+
+    by_template: FloatArray
+    of_names: float
+    n_one_word: int
+    consist: float
+    best: float
+    ever: float
+
+
+def _right(answers: IntArray, n_names: IntArray) -> NDArray[np.bool_]:
+    there = (np.arange(answers.shape[2]) < n_names[:, None])[:, None, :]
+    right: NDArray[np.bool_] = (answers == 0) & there
+    return right
+
+
+def _whole(answers: IntArray, n_names: IntArray) -> Whole:
+    n_facts, n_templates, most = answers.shape
+    there = (np.arange(most) < n_names[:, None])[:, None, :]
+    right = _right(answers, n_names)
+    share = right.sum(2) / n_names[:, None]
+    counts = [((answers == each) & there).sum((1, 2)) for each in range(int(answers.max()) + 1)]
+    n = n_names * n_templates
+    matching = sum(c * (c - 1.0) for c in counts) / (n * (n - 1.0))
+    return Whole(
+        share.mean(0),
+        float((share * (1 - share)).sum(0).mean() / n_facts**2),
+        int(((answers < ONE_WORD) & there).sum()),
+        float(np.mean(matching)),
+        float(right.any(2).mean(0).max()),
+        float(right.any((1, 2)).mean()),
+    )
+
+
+def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimated]:
+    """All estimates of a sample."""
+    correct = (said == 0).astype(np.float64)
+    keys = sample.fact * (int(said.max()) + 1) + said
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    return {
+        "acc_at_1": mean_of_facts(sample, correct),
+        "one_word_ratio": mean_of_prompts(sample, (said < ONE_WORD).astype(np.float64)),
+        "consist": consist(sample, (count[group] - 1).astype(np.float64)),
+        "fluctuation_sd": fluctuation_sd(sample, correct),
+        "fluctuation_range": fluctuation_range(
+            sample, correct, made.relation_ids, n_draws=_N_DRAWS, seed=_SEED
+        ),
+        "coverage_maximum": maximum(sample, correct, seed=_SEED),
+        "template_chosen": _error_of_choice(made, sample, correct),
+        "coverage_oracle": oracle(sample, correct, seed=_SEED),
+    }
+
+
+def _error_of_choice(made: Made, sample: Crossed, correct: FloatArray) -> Estimated:
+    """The estimate of what the sample's choice gives, minus what it gives in the full run."""
+    found = chosen(sample, correct, seed=_SEED)
+    choices = choice(sample, correct, seed=_SEED)
+    if choices is None or found.value is None:
+        return found
+    share = np.bincount(made.relation) / len(made.relation)
+    starts = np.searchsorted(made.relation, np.arange(1, len(share)))
+    known = 0.0
+    for weight, first, of, best in zip(
+        share, np.split(choices.first, starts), made.by_fact, choices.templates, strict=True
+    ):
+        judged = of[~first, best[0]].mean() + of[first, best[1]].mean()
+        known += weight * float(judged) / 2
+    value, low, high = (None if end is None else end - known for end in found[:3])
+    return Estimated(value, low, high)
+
+
+def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
+    """How often the intervals of samples cover the full run, of the schema COVERAGE.
+
+    `n` counts samples with an interval; `sd` is the standard deviation of the values, and
+    `bias_in_sd` their mean error, over that.
+    """
+    found = [estimated(made, *made.sampled(share, seed)) for seed in range(n_samples)]
+    return counted(truth(made), found, share)
+
+
+def counted(
+    known: Mapping[str, float], found: Sequence[Mapping[str, Estimated]], share: float
+) -> pl.DataFrame:
+    """How often what samples of a share found covers what is known, of the schema COVERAGE."""
+    rows = [
+        (name, share, value, *_covered([each[name] for each in found], value))
+        for name, value in known.items()
+    ]
+    return pl.DataFrame(rows, schema=COVERAGE, orient="row")
+
+
+def _covered(
+    found: list[Estimated], value: float
+) -> tuple[int, float | None, float | None, float | None, float | None]:
+    """How many have an interval, how often it covers, half its width; SD and bias of the values."""
+    intervals = np.array(list(_intervals(found)), dtype=np.float64).reshape(-1, 3)
+    if not len(intervals):
+        return 0, None, None, None, None
+    middle, low, high = intervals.T
+    covered = float(((low - _CLOSE <= value) & (value <= high + _CLOSE)).mean())
+    half = float((high - low).mean() / 2)
+    if np.isnan(middle).all():
+        return len(intervals), covered, half, None, None
+    sd = float(middle.std())
+    bias = float(middle.mean() - value) / sd if sd > _CLOSE else 0.0
+    return len(intervals), covered, half, sd, bias
+
+
+def _intervals(found: list[Estimated]) -> Iterator[tuple[float, float, float]]:
+    """The value (NaN where there is a bracket alone) and the ends of each interval."""
+    for value, low, high, _ in found:
+        if low is not None and high is not None:
+            yield np.nan if value is None else value, low, high

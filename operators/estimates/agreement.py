@@ -1,0 +1,142 @@
+"""Consist from a sample: the share of pairs of a fact's prompts whose answers match."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from factsweep.operators.estimates.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    exactly,
+)
+from factsweep.operators.estimates.means import between_facts
+from factsweep.operators.estimates.shares import share_interval
+from factsweep.operators.matching.lemmas import contains
+from factsweep.operators.metrics.belief.consist import By
+
+TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
+
+ALONE = "no fact has two prompts"
+
+
+class Moments(NamedTuple):
+    """Per fact: c of a pair of prompts, and the products of two pairs that share one, or none."""
+
+    pair: FloatArray
+    shared: FloatArray
+    disjoint: FloatArray
+
+
+def consist(sample: Crossed, matches: FloatArray) -> Estimated:
+    """Estimate Consist from how many of the fact's other sampled answers each answer matches.
+
+    A fact's share of matching pairs among n sampled prompts is an unbiased estimate of that among
+    all N (a U-statistic; Hoeffding 1948). Its variance about that is exact for a simple random
+    sample without replacement. With m = n(n − 1)/2 pairs, M = N(N − 1)/2, and the means C of a
+    pair, A of the product of two pairs that share a prompt, B of two that do not,
+
+        C (1/m − 1/M) + A (2(n − 2)/m − 2(N − 2)/M)
+          + B ((n − 2)(n − 3)/2m − (N − 2)(N − 3)/2M)
+
+    All pairs of pairs of the sample give A and B without bias, from four prompts on; facts with
+    fewer take the mean of their relation's, or of all.
+    """
+    n, size = sample.n_asked.astype(np.float64), sample.n_prompts.astype(np.float64)
+    counts = size >= 2
+    if not counts.any():
+        return Estimated(None, None, None, ALONE)
+    weights = counts / counts.sum()
+    moments = moments_of(sample, matches)
+    here = sample.sampled_weights(weights)
+    value = float(here @ np.nan_to_num(moments.pair))
+    if sample.is_all:
+        return exactly(value)
+    enough = n >= 4
+    asked = sample.is_asked & counts
+    within = (
+        variance_of_share(moments, n, size, enough)[asked] if enough.any() else value * (1 - value)
+    )
+    variance = float((here[asked] ** 2 * within).sum())
+    degrees = float(enough.sum() if enough.any() else asked.sum())
+    if not sample.is_asked.all():
+        more, degrees = between_facts(sample, np.nan_to_num(moments.pair), weights)
+        if not degrees:
+            return Estimated(value, None, None, TOO_FEW)
+        variance = variance * float(sample.is_asked.mean()) + more
+    return share_interval(value, variance, degrees, n=float(asked.sum()), left=sample.left)
+
+
+def moments_of(sample: Crossed, matches: FloatArray) -> Moments:
+    """Count the matching pairs of each fact, and the pairs of these."""
+    hits = np.bincount(sample.fact, matches, sample.n_facts) / 2
+    shared = np.bincount(sample.fact, matches * (matches - 1), sample.n_facts) / 2
+    disjoint = (hits**2 - hits - 2 * shared) / 2
+    return over_pairs(sample.n_asked.astype(np.float64), hits, shared, disjoint)
+
+
+def over_pairs(
+    n: FloatArray, hits: FloatArray, shared: FloatArray, disjoint: FloatArray
+) -> Moments:
+    """The means of sums over the pairs of each fact's n prompts, and over the pairs of these."""
+    pairs = n * (n - 1) / 2
+    return Moments(
+        _over(hits, pairs),
+        _over(shared, pairs * (n - 2)),
+        _over(disjoint, pairs * (n - 2) * (n - 3) / 4),
+    )
+
+
+def _over(sums: FloatArray, counts: FloatArray) -> FloatArray:
+    shares: FloatArray = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return shares
+
+
+def variance_of_share(
+    moments: Moments, n: FloatArray, size: FloatArray, enough: NDArray[np.bool_]
+) -> FloatArray:
+    """The variance of each fact's share of matches, with C, A, B of the facts that have all."""
+    found = np.stack(moments)
+    common = found[:, enough].mean(axis=1)
+    own = np.where(enough, found, common[:, None])
+    # Of facts that were not asked there is none.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        m, whole = n * (n - 1) / 2, size * (size - 1) / 2
+        pair = 1 / m - 1 / whole
+        shared = 2 * (n - 2) / m - 2 * (size - 2) / whole
+        disjoint = (n - 2) * (n - 3) / (2 * m) - (size - 2) * (size - 3) / (2 * whole)
+        variance = (np.stack([pair, shared, disjoint]) * own).sum(axis=0)
+    known: FloatArray = np.nan_to_num(variance)
+    return known
+
+
+def n_matching(
+    answers: pl.DataFrame, *, by: By = "match", keys: Sequence[str] = ("key",)
+) -> pl.Series:
+    r"""How many other answers of the pair each answer matches, as `consist` has it: f64.
+
+    Of several `keys` (of several runs' answers to a prompt) all have to match.
+
+    >>> n_matching(pl.DataFrame({
+    ...     "pair_id": ["t"] * 4, "key": ["\x1fa\x1f", "\x1fa\x1f", "\x1fa\x1fb\x1f", None]
+    ... })).to_list()
+    [2.0, 2.0, 2.0, 0.0]
+    """
+    rows = answers.select("pair_id", pl.col(keys).cast(pl.String))
+    distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).len("n")
+    same = distinct.with_columns(found=pl.col("n").cast(pl.Int64) - 1)
+    found = [same.select("pair_id", *keys, "found")]
+    if by == "match":
+        others = distinct.join(distinct, on="pair_id", suffix="_other")
+        both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
+        others = others.filter(pl.any_horizontal(a != b for a, b in both))
+        hits = others.filter(
+            pl.all_horizontal((a == b) | contains(a, b) | contains(b, a) for a, b in both)
+        )
+        found.append(hits.select("pair_id", *keys, found=pl.col("n_other").cast(pl.Int64)))
+    sums = pl.concat(found).group_by("pair_id", *keys).agg(pl.sum("found"))
+    joined = rows.join(sums, on=["pair_id", *keys], how="left", maintain_order="left")
+    return joined["found"].fill_null(0).cast(pl.Float64)

@@ -1,0 +1,118 @@
+"""The prompts of a budget, from those of a setting."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.choosing.blocks import budgets
+from factsweep.operators.estimates.choosing.budget import allotted, in_proportion
+from factsweep.operators.estimates.choosing.laps import Square, square
+from factsweep.operators.seeds import generator
+
+_PLACE = ("pair_id", "template_id", "subject_index")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What a relation's prompts are crossed of: pairs (pair_id, n_names) and template_ids, sorted.
+
+    `is_crossed` says whether each pair has each template under each of its names.
+    """
+
+    pairs: pl.DataFrame
+    templates: pl.Series
+    is_crossed: bool
+
+
+def relation(prompts: pl.DataFrame) -> Relation:
+    """Read the facts, names and templates off a relation's prompts."""
+    pairs = prompts.group_by("pair_id").agg(n_names=pl.col("subject_index").n_unique())
+    pairs = pairs.with_columns(pl.col("n_names").cast(pl.Int64)).sort("pair_id")
+    templates = prompts["template_id"].unique().sort()
+    whole = int(pairs["n_names"].sum()) * len(templates)
+    last = prompts["subject_index"].max()
+    fits = last is None or int(str(last)) < int(pairs["n_names"].to_numpy().max())
+    return Relation(pairs, templates, whole == prompts.height and fits)
+
+
+def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
+    """What the full run asks of each pair: pair_id, n_names, relation_id, n_templates."""
+    return pl.concat(
+        each.pairs.with_columns(
+            relation_id=pl.lit(name), n_templates=pl.lit(len(each.templates), pl.Int64)
+        )
+        for name, each in relations.items()
+    )
+
+
+def chosen(
+    relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
+) -> dict[str, pl.DataFrame]:
+    """The (pair_id, template_id, subject_index, block) of each relation that are within a budget.
+
+    The budget is a share of all prompts, or a number of them. A larger one contains a smaller one.
+    `block` numbers the part of it that asks a prompt first (`blocks.py`).
+    """
+    squares = {
+        name: square(
+            each.pairs["n_names"].to_numpy(), len(each.templates), seed=seed, relation_id=name
+        )
+        for name, each in relations.items()
+    }
+    sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
+    size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
+    place = np.concatenate([s.place_in_relation for s in squares.values()])
+    budget = n_prompts if share is None else round(share * int(size.sum()))
+    steps = budgets(min(int(budget or 0), int(size.sum())))
+    laps = np.stack([allotted(each, size, number, place, seed=seed) for each in steps])
+    own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1], axis=1)
+    return {
+        name: _asked(relations[name], squares[name], n)
+        for name, n in zip(relations, own, strict=True)
+    }
+
+
+def whole_pairs(
+    prompts: Mapping[str, pl.DataFrame], *, share: float | None, n_prompts: int | None, seed: int
+) -> dict[str, pl.DataFrame]:
+    """The (pair_id, block) of each relation within a budget, where pairs are asked as a whole.
+
+    `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
+    in proportion, their pairs in random order. A larger budget contains a smaller one.
+    """
+    tables = list(prompts.values())
+    size = np.concatenate([each["n"].to_numpy() for each in tables]).astype(np.int64)
+    number = np.repeat(np.arange(len(tables)), [each.height for each in tables])
+    orders = [
+        generator(seed, "pairs", name).permutation(each.height) for name, each in prompts.items()
+    ]
+    order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
+    budget = n_prompts if share is None else round(share * int(size.sum()))
+    steps = budgets(min(int(budget or 0), int(size.sum())))
+    block = np.zeros(len(size), np.int64)
+    block[order] = np.searchsorted(steps, np.cumsum(size[order]))
+    own = np.split(block, np.cumsum([each.height for each in tables])[:-1])
+    return {
+        name: each.select("pair_id", block=pl.Series(mine, dtype=pl.UInt8)).filter(
+            pl.col("block") < len(steps)
+        )
+        for (name, each), mine in zip(prompts.items(), own, strict=True)
+    }
+
+
+def _asked(of: Relation, order: Square, laps: np.ndarray) -> pl.DataFrame:
+    """What facts are asked in their first laps; `laps` (blocks × facts) says after each block."""
+    n = laps[-1]
+    fact = np.repeat(np.arange(len(n)), n)
+    lap = np.arange(len(fact)) - np.repeat(np.cumsum(n) - n, n)
+    asked = order.at(fact, lap)
+    return pl.DataFrame(
+        {
+            "pair_id": of.pairs["pair_id"].gather(fact),
+            "template_id": of.templates.gather(asked.template),
+            "subject_index": pl.Series(asked.name, dtype=pl.UInt16),
+            "block": pl.Series((lap >= laps[:, fact]).sum(0), dtype=pl.UInt8),
+        }
+    ).select(*_PLACE, "block")

@@ -1,0 +1,1 @@
+"""Sharper estimates with an earlier run, whose answers to all prompts are known."""

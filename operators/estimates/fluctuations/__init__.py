@@ -1,0 +1,1 @@
+"""The spread of templates' accuracies, and the best one, from a sample of prompts."""

@@ -1,0 +1,106 @@
+"""The fluctuation's standard deviation, with the noise of sampling taken out."""
+
+import numpy as np
+
+from factsweep.operators.estimates.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    half_width,
+    summed,
+)
+from factsweep.operators.estimates.fluctuations.components import (
+    APART,
+    Components,
+    compared,
+    own_noise,
+)
+from factsweep.operators.estimates.shares import UNSEEN
+
+ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
+
+_UNSURE = 0.2
+
+
+def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
+    """Estimate the standard deviation of accuracy over draws of a template per relation.
+
+    In the full run a draw takes one template per relation, then a name per fact. Over all draws the
+    variance of accuracy is Σ_r w_r² · (V_r + Σ_f v_f / F_r²): w_r the relation's share of facts,
+    V_r the variance of its templates' accuracies, v_f that of a fact's names within a template.
+    The fitted effects of a sample vary more, by their noise: V_r is what is left when that is taken
+    out. It is the noise about the full run's accuracies, so a part of it goes as a template's
+    prompts are asked up. The interval is that of the sum, from the variance of a quadratic form of
+    normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
+    """
+    found = compared(sample, values)
+    if found is None:
+        return Estimated(None, None, None, APART)
+    names = of_names(sample, values, found)
+    facts = np.bincount(sample.relation)
+    total, variance = 0.0, 0.0
+    for relation, share in enumerate(facts / facts.sum()):
+        between, error = _between(sample, found, relation)
+        total += share**2 * (between + names[relation])
+        variance += share**4 * error
+    half = half_width(variance, found.degrees)
+    low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
+    return Estimated(float(value), float(low), float(high))
+
+
+def told_apart(sample: Crossed, values: FloatArray) -> float | None:
+    """The half-width of the SD's interval, in SDs; null above .2: extremes of noise say nothing."""
+    sd, low, high, _ = fluctuation_sd(sample, values)
+    if not sd or low is None or high is None:
+        return None
+    half = (high - low) / 2 / sd
+    return half if half <= _UNSURE else None
+
+
+def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
+    """The variance between a relation's templates (divisor T), and the variance of its error."""
+    effects = found.fits.each[relation].effects
+    n = len(effects)
+    error = own_noise(sample, found, relation)
+    # Below 0 by chance: what counts is the sum over relations.
+    between = float((effects**2).sum() - np.trace(error)) / n
+    wider = error + _unseen(sample, found, relation)
+    least = 2 * (wider**2).sum()
+    # The effects have their own noise in them, which adds 4 tr(M²) to the first term.
+    spread = max(least, 4 * effects @ wider @ effects - least)
+    return between, float(spread) / n**2
+
+
+def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
+    """The noise of the events that were not seen, as many in all as of a share (`shares.py`)."""
+    more: FloatArray = found.fits.each[relation].inverse * (
+        UNSEEN * sample.left / max(1.0, found.degrees)
+    )
+    return more
+
+
+def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+    """Per relation, Σ v_f / F²: the variance of accuracy that the draw of names adds.
+
+    From the templates that a fact was asked in under several names; a relation without any takes
+    the mean of all, and a sample without any what `components` makes of other templates.
+    """
+    of, group = sample.fact_template
+    n, sums, squares = (
+        np.bincount(group, each) for each in (np.ones(len(group)), values, values**2)
+    )
+    several = n > 1
+    n_names = sample.n_names[of]
+    spread = (squares[several] - sums[several] ** 2 / n[several]) / (n[several] - 1)
+    spread *= (n_names[several] - 1) / n_names[several]
+    relation = sample.relation[of][several]
+    n_relations = len(sample.n_templates)
+    total, count = (
+        summed(relation, spread, n_relations),
+        np.bincount(relation, minlength=n_relations),
+    )
+    unknown = (found.name + found.rest) / 2
+    typical = np.full(n_relations, spread.mean()) if several.any() else unknown
+    mean: FloatArray = np.divide(total, count, out=typical, where=count > 0)
+    n_facts = np.bincount(sample.relation)
+    return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2

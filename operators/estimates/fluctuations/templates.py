@@ -1,0 +1,136 @@
+"""The accuracies of templates, from a sample in which each fact met only some of them.
+
+Facts are not alike, so a template's raw mean owes a part to the facts that it met. The additive
+model y = fact + template is fitted to the mean of each (fact, template) by least squares, a
+relation at a time: facts are taken out, and what remains are T equations of T unknowns. In the full
+run the fitted effects are the templates' accuracies, but for their mean. The variance between
+templates is that of the effects, minus what their noise adds to it on average (Henderson's
+method 3).
+
+Source: Searle, Casella and McCulloch 1992, section 5.5.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray, summed
+
+# Below this many degrees of freedom a relation's residual leans on that of all.
+FEW = 20.0
+
+
+class Fit(NamedTuple):
+    """One relation's: the templates' effects, which sum to 0, and the inverse of their equations.
+
+    `inverse` times the residual variance is the covariance of the effects' errors, where templates
+    are alike. They are not: the answers in one that is often right vary more than in one that never
+    is. `sandwich` is their covariance from each template's own residuals (White 1980, with what
+    leverage takes from these put back: MacKinnon and White 1985, HC2). `known` says whether all
+    templates were compared with each other, by facts that met both.
+    """
+
+    effects: FloatArray
+    inverse: FloatArray
+    sandwich: FloatArray
+    squares: float
+    degrees: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The fits of all relations, their residual variances, and the variances between templates.
+
+    A residual is of the mean of a (fact, template) over the names that were asked. Where templates
+    were not all compared, their variance is what a fact's prompts differ by beyond the residual, in
+    all relations. Variances have the divisor T − 1.
+    """
+
+    each: tuple[Fit, ...]
+    residual: FloatArray
+    variance: FloatArray
+    degrees: float
+
+
+def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
+    """Fit every relation; null where there is nothing to tell the noise by."""
+    fits = _fits(sample, values)
+    squares = np.array([fit.squares for fit in fits])
+    degrees = np.array([fit.degrees for fit in fits])
+    if degrees.sum() <= 0:
+        return None
+    common = squares.sum() / degrees.sum()
+    lean = np.where(degrees < FEW, FEW, 0.0)
+    residual = (squares + lean * common) / (degrees + lean)
+    typical = max(0.0, within_facts(sample, values) - common)
+    variance = [_between(fit, own, typical) for fit, own in zip(fits, residual, strict=True)]
+    return Fits(fits, residual, np.array(variance), float(degrees.sum()))
+
+
+def within_facts(sample: Crossed, values: FloatArray) -> float:
+    """Half the mean squared difference of two prompts of a fact; 0 without any such two."""
+    sums, squares = (np.bincount(sample.fact, each, sample.n_facts) for each in (values, values**2))
+    n = sample.n_asked
+    return float((n * squares - sums**2).sum() / max(1, (n * (n - 1)).sum()))
+
+
+def _between(fit: Fit, residual: float, typical: float) -> float:
+    if not fit.known:
+        return typical
+    noise = residual * np.trace(fit.inverse)
+    return float(((fit.effects**2).sum() - noise) / max(1, len(fit.effects) - 1))
+
+
+def _fits(sample: Crossed, values: FloatArray) -> tuple[Fit, ...]:
+    fact, group = sample.fact_template
+    means = np.bincount(group, values) / np.bincount(group)
+    template = np.empty(len(fact), np.int64)
+    template[group] = sample.template
+    # Groups are sorted by fact, but facts need not be by relation.
+    relation = sample.relation[fact]
+    order = np.argsort(relation, kind="stable")
+    edges = np.searchsorted(relation[order], np.arange(1, len(sample.n_templates)))
+    return tuple(
+        _fit(fact[rows], template[rows], means[rows], int(n_templates))
+        for n_templates, rows in zip(sample.n_templates, np.split(order, edges), strict=True)
+    )
+
+
+def _fit(fact: IntArray, template: IntArray, means: FloatArray, n_templates: int) -> Fit:
+    ids, fact = np.unique(fact, return_inverse=True)
+    met = np.zeros((len(ids), n_templates))
+    met[fact, template] = 1.0
+    n = met.sum(axis=1)
+    centred = means - (np.bincount(fact, means, len(ids)) / n)[fact]
+    equations = np.diag(met.sum(axis=0)) - met.T @ (met / n[:, None])
+    right = summed(template, centred, n_templates)
+    inverse = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
+    effects: FloatArray = inverse @ right
+    rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
+    squares = max(0.0, float((centred**2).sum() - effects @ right))
+    degrees = float(len(means) - len(ids) - rank)
+    sandwich = _sandwich(met, centred, effects, inverse, (fact, template))
+    return Fit(effects, inverse, sandwich, squares, degrees, rank == n_templates - 1)
+
+
+def _sandwich(
+    met: FloatArray,
+    centred: FloatArray,
+    effects: FloatArray,
+    inverse: FloatArray,
+    cells: tuple[IntArray, IntArray],
+) -> FloatArray:
+    """The covariance of the effects' errors, from the squared residual of each (fact, template)."""
+    fact, template = cells
+    n = met.sum(axis=1)
+    mean_effect = (met @ effects) / n
+    # What a cell's answer pulls: its template's effect, less those that its fact met on average.
+    pull = inverse[template] - ((met @ inverse) / n[:, None])[fact]
+    residual = centred - effects[template] + mean_effect[fact]
+    own = pull[np.arange(len(fact)), template] - ((pull * met[fact]).sum(axis=1) / n[fact])
+    kept = np.clip(1 - 1 / n[fact] - own, 1e-3, None)
+    root = pull * (residual / np.sqrt(kept))[:, None]
+    product: FloatArray = root.T @ root
+    return product

@@ -1,0 +1,115 @@
+"""Means over the prompts of facts, as Acc@1 and the one-word ratio are."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from factsweep.operators.estimates.crossed import (
+    Crossed,
+    Estimated,
+    FloatArray,
+    exactly,
+    half_width,
+    within_bounds,
+)
+from factsweep.operators.estimates.fluctuations.components import components
+from factsweep.operators.estimates.shares import share_interval
+from factsweep.operators.estimates.within import within_variance
+
+ONCE = "no fact was asked twice, so nothing says how far its answers vary"
+
+
+class Mean(NamedTuple):
+    """A mean over a sample, its variance about the full run's, and the variance's degrees.
+
+    `variance` is null where nothing says how far a fact's answers vary.
+    """
+
+    value: float
+    variance: float | None
+    degrees: float
+
+    @property
+    def estimated(self) -> Estimated:
+        """The mean with its interval."""
+        if self.variance is None:
+            return Estimated(self.value, None, None, ONCE)
+        return within_bounds(self.value, half_width(self.variance, self.degrees))
+
+
+def mean_of_facts(sample: Crossed, values: FloatArray) -> Estimated:
+    """Estimate the mean over facts of the mean over their prompts."""
+    return weighted_mean(sample, values, np.ones(sample.n_facts))
+
+
+def mean_of_prompts(sample: Crossed, values: FloatArray) -> Estimated:
+    """Estimate the mean over prompts: facts weigh as many prompts as they have."""
+    return weighted_mean(sample, values, sample.n_prompts.astype(np.float64))
+
+
+def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Estimated:
+    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
+
+    `values` are 0 or 1. Where only some facts were asked and none differs from another, the
+    answers to a fact may be one answer: then facts are counted.
+    """
+    value, variance, degrees = found = measured(sample, values, weights)
+    if sample.is_all:
+        return exactly(value)
+    if variance is None:
+        return found.estimated
+    n = len(sample.fact) if variance > 0 or sample.is_asked.all() else int(sample.is_asked.sum())
+    return share_interval(value, variance, degrees, n=n, left=sample.left)
+
+
+def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
+    """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its variance.
+
+    The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
+    chance, so it is unbiased. Its variance is that of the answers about it by component
+    (`within.py`), and, where not all facts were asked, between facts.
+    """
+    share = weights / weights.sum()
+    means = sample.mean_by_fact(values)
+    here = sample.sampled_weights(share)
+    value = float(here @ means)
+    if sample.is_all:
+        return Mean(value, 0.0, 0.0)
+    found = components(sample, values)
+    if not sample.is_asked.all():
+        variance, degrees = between_facts(sample, means, share)
+        if not degrees:
+            return Mean(value, None, 0.0)
+        # The facts' own means are known as well as they were asked.
+        asked, own = sample.only(sample.is_asked), here[sample.is_asked]
+        within = within_variance(asked, values, own, found)
+        variance += float(within.sum() * sample.is_asked.mean())
+        return Mean(value, variance, degrees)
+    if found is None:
+        return Mean(value, None, 0.0)
+    return Mean(value, float(within_variance(sample, values, share, found).sum()), found.degrees)
+
+
+def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:
+    """The variance that comes of asking only some facts, and its degrees of freedom.
+
+    Stratified by relation where two facts of each were asked (Cochran 1977, sections 5.4 and 10.3:
+    the first of two stages, with the second stage's noise in the facts' means). A fact that weighs
+    much pulls the mean to itself: its square is over the part of its variance that is left about
+    the mean, 1 − 2p + Σp² with p its part of the weight (Horn, Horn and Duncan 1975), which is the
+    divisor n − 1 where facts weigh alike.
+    """
+    variance, degrees = 0.0, 0.0
+    for stratum in np.unique(sample.strata):
+        mine = sample.strata == stratum
+        asked = mine & sample.is_asked
+        n = int(asked.sum())
+        if n < 2:
+            return 0.0, 0.0
+        weight = share[mine].sum()
+        part = share[asked] / share[asked].sum()
+        kept = 1 - 2 * part + (part**2).sum()
+        off = (part * (means[asked] - part @ means[asked])) ** 2 / kept
+        variance += weight**2 * (1 - n / mine.sum()) * float(off.sum())
+        degrees += max(1.0, (part**2).sum() ** 2 / (part**4).sum() - 1)
+    return variance, degrees

@@ -1,0 +1,61 @@
+"""Two models' answers to the same sample of prompts: what their full runs differ by.
+
+Two estimates from the same prompts err in the same direction as far as prompts are hard for both
+models. So what is estimated is the mean of the differences of what the two score at each prompt:
+a mean of the full run as any other, with the variance of the differences (`means.py`; Cochran 1977,
+section 2.14, of paired samples). Nothing is assumed of the models.
+
+Where differences are nearly all 0, few prompts say how often they are not: the variance has two
+further changes in it, as with a control (`control.py`).
+"""
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.controls.control import of_unseen
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, half_width
+from factsweep.operators.estimates.means import measured
+from factsweep.operators.estimates.table import scored
+
+PAIRED = pl.Schema(
+    {
+        "metric": pl.String,
+        **dict.fromkeys(("difference", "ci_low", "ci_high"), pl.Float64),
+    }
+)
+
+
+def paired(pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """What the second full run's means are more than the first's: the table PAIRED.
+
+    `pairs` and the two tables of answers are those of `table.scored`; prompts that only one has
+    answered are left out. A mean that has no interval has no row.
+    """
+    both = [
+        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
+        for own, other in ((first, second), (second, first))
+    ]
+    if both[0].is_empty():
+        return pl.DataFrame(schema=PAIRED)
+    one, other = (scored(pairs, each) for each in both)
+    sample = one.sample
+    rows = [
+        (name, *found)
+        for name, values, weights in (
+            ("acc_at_1", other.correct - one.correct, np.ones(sample.n_facts)),
+            ("one_word_ratio", other.one_word - one.one_word, sample.n_prompts.astype(np.float64)),
+        )
+        if (found := mean_difference(sample, values, weights)) is not None
+    ]
+    return pl.DataFrame(rows, schema=PAIRED, orient="row")
+
+
+def mean_difference(
+    sample: Crossed, values: FloatArray, weights: FloatArray
+) -> tuple[float, float, float] | None:
+    """The mean of differences over the full run, with its 95 % interval; null: it has none."""
+    found = measured(sample, values, weights)
+    if found.variance is None:
+        return None
+    half = half_width(found.variance + of_unseen(sample), found.degrees)
+    return found.value, found.value - half, found.value + half

@@ -1,0 +1,185 @@
+"""Estimates of the benchmarks whose numbers are means over queries: KAMEL's, and PRobELM's.
+
+A query is a fact with one prompt (KAMEL), or a group with all its candidates (PRobELM): a part of
+the prompts is a stratified sample of queries (`stratified.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.controls.regression import controlled_means
+from factsweep.operators.estimates.crossed import Estimated, exactly
+from factsweep.operators.estimates.stratified import MISSING, Means, means
+from factsweep.operators.estimates.table import ESTIMATES
+from factsweep.operators.metrics.kamel.macro import macro
+from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
+from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
+from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+
+CURVED = "the F1 of a relation is biased where few of its queries were asked"
+
+_SHARES = ("precision", "recall")
+
+# A control: an earlier run's matched answers to all prompts of a relation.
+Control = Callable[[str], pl.DataFrame]
+
+
+class Asked(NamedTuple):
+    """What of the full run was asked: its queries by relation, and how many prompts of how many."""
+
+    sizes: pl.DataFrame
+    n: int
+    n_full: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all prompts were asked and answered."""
+        return self.n == self.n_full
+
+    def row(
+        self, metric: str, found: Estimated, others: Estimate, plain: Estimated | None = None
+    ) -> tuple[object, ...]:
+        """A row of the schema ESTIMATES; `plain` is what is estimated without the control."""
+        worth = None if plain is None else self._worth(found, plain)
+        return metric, *found[:3], *others[1:], self.n / self.n_full, self.n, found.why, worth
+
+    def _worth(self, found: Estimated, plain: Estimated) -> float | None:
+        """How many prompts would give as narrow an interval without the control."""
+        width, without = _width(found), _width(plain)
+        return self.n * (without / width) ** 2 if width and without else None
+
+
+def _width(of: Estimated) -> float | None:
+    if of.full_low is None or of.full_high is None:
+        return None
+    return of.full_high - of.full_low
+
+
+def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:
+    """Count the answers to a part; `pairs` says what the full run asks (`Part.pairs`)."""
+    n_prompts = pairs.select(
+        pl.col("n_names") * pl.col("n_templates") - pl.col("n_failed")
+    ).to_series()
+    sizes = pairs.group_by("relation_id").agg(n=pl.len())
+    return Asked(sizes, answers.height, int(n_prompts.sum()))
+
+
+def kamel_estimates(
+    answers: pl.DataFrame,
+    queries: pl.DataFrame,
+    pairs: pl.DataFrame,
+    *,
+    seed: int,
+    n_rounds: int,
+    control: Control | None = None,
+) -> pl.DataFrame:
+    """Estimate KAMEL's numbers, of strict matching with all labels: the table ESTIMATES.
+
+    `answers` has pair_id and text, `queries` are all pairs of the split that is asked. Precision
+    and recall are means of relations; F1 is the harmonic mean of the two, whose error follows from
+    theirs (delta method). A `control` narrows all three.
+    """
+    of = asked(answers, pairs)
+    scores = precision_recall(answers, queries)
+    plain = _kamel(means(scores.select("relation_id", *_SHARES), of.sizes, by="relation"))
+    known = plain
+    if control is not None:
+        earlier = precision_recall(_everything(control, pairs), queries)
+        found = controlled_means(scores, earlier, _SHARES, of.sizes, by="relation", seed=seed)
+        known = _kamel(found)
+    others = macro(scores, seed=seed, n_rounds=n_rounds)
+    whole = others.f1_relation_mean.overall.value if of.is_all else None
+    curved = Estimated(None, None, None, CURVED) if whole is None else exactly(whole)
+    rows = [
+        of.row(name, found, other.overall, None if control is None else without)
+        for name, found, other, without in zip(
+            (*_SHARES, "f1"),
+            known,
+            (others.precision, others.recall, others.f1),
+            plain,
+            strict=True,
+        )
+    ]
+    rows.append(of.row("f1_relation_mean", curved, UNDEFINED))
+    return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def _kamel(known: Means | None) -> tuple[Estimated, Estimated, Estimated]:
+    if known is None:
+        missing = Estimated(None, None, None, MISSING)
+        return missing, missing, missing
+    precision, recall = known.values
+    total = precision + recall
+    f1 = 2 * precision * recall / total if total > 0 else 0.0
+    # Where both are 0 the F1 grows as the two do, if they grow alike.
+    gradient = np.full(2, 0.5)
+    if total > 0:
+        gradient = 2 * np.array([recall, precision]) ** 2 / total**2
+    return known.mean(0), known.mean(1), known.combined(float(f1), gradient)
+
+
+def probelm_estimates(
+    scores: pl.DataFrame,
+    candidates: pl.DataFrame,
+    pairs: pl.DataFrame,
+    *,
+    seed: int,
+    n_rounds: int,
+    control: Control | None = None,
+) -> pl.DataFrame:
+    """Estimate PRobELM's numbers: the table ESTIMATES after the column `setting` (a prompt type).
+
+    `scores` and `candidates` are those of `operators.metrics.probelm.probelm`. Means over groups;
+    plausibility, under the setting "all", where all three prompt types are there. A `control`
+    narrows those of the prompt types that it has.
+    """
+    of = asked(scores, pairs)
+    earlier = dict[str, pl.DataFrame]()
+    if control is not None:
+        before = _everything(control, pairs)
+        earlier = {setting: table for setting, table, _ in _of_settings(before, candidates)}
+    rows = []
+    for setting, table, names in _of_settings(scores, candidates):
+        plain = means(table.select("relation_id", *names), of.sizes, by="query")
+        known = plain
+        if setting in earlier:
+            known = controlled_means(
+                table, earlier[setting], names, of.sizes, by="query", seed=seed
+            )
+        for column, name in enumerate(names):
+            found, without = (_mean(each, column) for each in (known, plain))
+            terms = pair_terms(table, pl.sum(name), pl.len())
+            others = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            bare = without if setting in earlier else None
+            rows.append((setting, *of.row(name, found, others, bare)))
+    schema = pl.Schema([("setting", pl.String()), *ESTIMATES.items()])
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _mean(known: Means | None, column: int) -> Estimated:
+    return Estimated(None, None, None, MISSING) if known is None else known.mean(column)
+
+
+def _everything(control: Control, pairs: pl.DataFrame) -> pl.DataFrame:
+    """What a control has answered of all relations."""
+    return pl.concat(control(str(each)) for each in pairs["relation_id"].unique().sort())
+
+
+def _of_settings(
+    scores: pl.DataFrame, candidates: pl.DataFrame
+) -> Iterator[tuple[str, pl.DataFrame, tuple[str, ...]]]:
+    """Each prompt type with its groups' scores, and their names; then all types together."""
+    tables = {}
+    for setting in PROMPT_TYPES:
+        mine = scores.filter(setting=setting)
+        if mine.height:
+            tables[setting] = group_scores(candidates, costs(mine, "text_perplexity"))
+            yield setting, tables[setting], RANKING_METRICS
+    if len(tables) == len(PROMPT_TYPES):
+        yield ALL_TYPES, plausibility(list(tables.values())), tuple(PLAUSIBILITY)

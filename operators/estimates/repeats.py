@@ -1,0 +1,220 @@
+"""What demonstrations and decoding add to the variance of answers, from prompts answered again.
+
+The answer to prompt p is what the prompt decides, plus what the demonstrations drawn for it add,
+plus the noise of decoding; both are drawn anew, with the mean 0, by each run. So half the squared
+difference d of two answers to the same prompt estimates what was drawn twice (two observations per
+class: Searle, Casella and McCulloch 1992, chapter 3):
+
+    the same demonstrations    ½ E d² = decoding
+    others                     ½ E d² = demonstrations + decoding
+
+In the table of one run, what demonstrations add is part of other rows. Those of a prompt's own
+(scope=prompt) are part of the rest. Shared ones make all prompts of a template, or of a relation,
+easier or harder together: half of each component of d (`variance.split`) is what the draw adds to
+that component. With d to a run of scope=prompt, a component is that of the shared draw alone, in
+full, but for the rest. What is found in a row is taken out of it, with the same part of its errors.
+
+Draws of different groups (templates, relations, all prompts, or each prompt by itself) are
+independent, so that half of Σ over groups of (Σ weight · d)² is what new draws, and the sample, add
+to the variance of Acc@1: that of a sum over clusters, of a known mean (Cochran 1977, chapter 9).
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.table import Scored, scored
+from factsweep.operators.estimates.variance import SOURCES, VARIANCE, split
+
+Scope = Literal["shared", "prompt"]
+# For how many prompts demonstrations are drawn at once.
+Drawn = Literal["all", "relation", "template", "prompt"]
+
+LEAST = 50  # prompts answered twice: fewer say next to nothing of rare changes
+_REST = SOURCES.index("rest")
+
+
+class Repeat(NamedTuple):
+    """Second answers to the same prompts, with prompt_id and what `scored` reads.
+
+    `scope` is how other demonstrations were drawn for them; null: they had the same. `first` are
+    the first answers; null: those of the sample.
+    """
+
+    answers: pl.DataFrame
+    scope: Scope | None
+    first: pl.DataFrame | None = None
+
+
+class Twice(NamedTuple):
+    """What the second answers to the same prompts score more than the first."""
+
+    sample: Crossed
+    more: FloatArray
+    scope: Scope | None
+
+    @property
+    def weights(self) -> FloatArray:
+        """What each prompt weighs in the mean over all facts."""
+        everyone = np.ones(self.sample.n_facts) / self.sample.n_facts
+        of_facts = self.sample.sampled_weights(everyone) * self.sample.fact_means
+        return of_facts[self.sample.fact]
+
+    @property
+    def half_square(self) -> float:
+        """Half the mean squared difference."""
+        return float(self.weights @ self.more**2) / 2
+
+
+class Share(NamedTuple):
+    """What demonstrations add to the variance of an answer, to each of SOURCES, and to Acc@1."""
+
+    variance: float
+    of_sources: FloatArray
+    error: float
+
+
+def twice(pairs: pl.DataFrame, sample: pl.DataFrame, second: Repeat) -> Twice | None:
+    """The prompts that were answered twice, of tables as `scored` takes; null: too few were."""
+    first = sample if second.first is None else second.first
+    both = [
+        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
+        for own, other in ((first, second.answers), (second.answers, first))
+    ]
+    if both[0].height < LEAST:
+        return None
+    one, other = (scored(pairs, each) for each in both)
+    return Twice(one.sample, other.correct - one.correct, second.scope)
+
+
+def decoding(again: Sequence[Twice]) -> float | None:
+    """The variance of decoding, from answers to the same texts; null: there are none."""
+    if not again:
+        return None
+    n = [len(each.more) for each in again]
+    return float(np.average([each.half_square for each in again], weights=n))
+
+
+def demonstrations(others: Sequence[Twice], drawn: Drawn, noise: float) -> Share | None:
+    """What demonstrations add, from answers with other ones; null: nothing tells.
+
+    `noise` is the variance of decoding.
+    """
+    found = [share for each in others if (share := _share(each, drawn, noise)) is not None]
+    if not found:
+        return None
+    return Share(
+        float(np.mean([each.variance for each in found])),
+        np.mean([each.of_sources for each in found], axis=0),
+        float(np.mean([each.error for each in found])),
+    )
+
+
+def _share(found: Twice, drawn: Drawn, noise: float) -> Share | None:
+    variance, weights = found.half_square - noise, found.weights
+    group = _groups(found.sample, drawn)
+    sums = float((np.bincount(group, weights * found.more) ** 2).sum())
+    squares = float(weights @ weights)
+    of_sources = np.zeros(len(SOURCES))
+    if drawn == "prompt":
+        of_sources[_REST] = variance
+        return Share(variance, of_sources, sums / 2 - noise * squares)
+    parts = split(found.sample, found.more)
+    if parts is None:
+        return None
+    if found.scope == "prompt":
+        parts[_REST] -= variance + 2 * noise
+        return Share(variance, parts, sums - (variance + 2 * noise) * squares)
+    parts[_REST] -= 2 * noise
+    return Share(variance, parts / 2, sums / 2 - noise * squares)
+
+
+def _groups(sample: Crossed, drawn: Drawn) -> IntArray:
+    return {
+        "all": np.zeros_like(sample.fact),
+        "relation": sample.cell_relation,
+        "template": sample.in_template,
+        "prompt": np.arange(len(sample.fact)),
+    }[drawn]
+
+
+def with_repeats(
+    rows: pl.DataFrame,
+    found: Scored,
+    pairs: pl.DataFrame,
+    drawn: Drawn | None,
+    repeats: Sequence[Repeat],
+) -> pl.DataFrame:
+    """Add the rows `demonstrations` and `decoding` to a table VARIANCE.
+
+    What is in them is taken out of the others. `drawn` is null where prompts have no
+    demonstrations. What is not known is null, with the reason in `why`.
+    """
+    if rows.is_empty():
+        return rows
+    both = [(each.scope, twice(pairs, found.answers, each)) for each in repeats]
+    noise = decoding([each for scope, each in both if each is not None and scope is None])
+    others = [each for scope, each in both if each is not None and scope is not None]
+    share = None if drawn is None else demonstrations(others, drawn, noise or 0.0)
+    scopes = [scope for scope, _ in both]
+    whys = {
+        "demonstrations": None if share else _no_demonstrations(drawn, scopes, bool(others)),
+        "decoding": None if noise is not None else _no_decoding(scopes, share is not None),
+    }
+    return _assembled(rows, share, noise, whys)
+
+
+def _no_demonstrations(drawn: Drawn | None, scopes: Sequence[Scope | None], enough: bool) -> str:
+    if drawn is None:
+        return "the prompts have none"
+    place = "the rest" if drawn == "prompt" else "the other rows"
+    if enough:
+        return f"no fact was asked twice with other ones, and they are part of {place}"
+    if any(scopes):
+        return (
+            f"fewer than {LEAST} prompts were also asked with other ones (sample_seed= asks the "
+            f"same), and they are part of {place}"
+        )
+    return (
+        "no run of another seed or prompt.scope was given (beside=RUN), and they are part of "
+        f"{place}"
+    )
+
+
+def _no_decoding(scopes: Sequence[Scope | None], has_demonstrations: bool) -> str:
+    place = "the rest and of demonstrations" if has_demonstrations else "the rest"
+    if None in scopes:
+        return f"fewer than {LEAST} prompts were answered twice, and it is part of {place}"
+    return (
+        "no prompt was answered twice, by the canary of a full run or in a repetition "
+        f"(beside=RUN), and it is part of {place}"
+    )
+
+
+def _assembled(
+    rows: pl.DataFrame, share: Share | None, noise: float | None, whys: dict[str, str | None]
+) -> pl.DataFrame:
+    """The rows without what is in the two new ones, which are behind them."""
+    variance = rows["variance"].to_numpy()
+    taken = np.zeros((2, len(variance)))
+    taken[1, _REST] = min(noise or 0.0, variance[_REST])
+    if share is not None:
+        taken[0] = np.clip(share.of_sources, 0.0, variance - taken[1])
+    parts = np.divide(taken, variance, out=np.zeros_like(taken), where=variance > 0)
+    errors = {name: rows[name].to_numpy() for name in ("full_error", "other_error")}
+    left = {name: each * (1 - parts.sum(axis=0)) for name, each in errors.items()}
+    own = {"variance": variance - taken.sum(axis=0), **left}
+    known = rows.with_columns(pl.Series(name, each) for name, each in own.items())
+    new = [
+        (None, None, None) if share is None else _of(share, parts[0] @ errors["full_error"]),
+        (None, None, None) if noise is None else (noise, *(parts[1] @ e for e in errors.values())),
+    ]
+    added = [(name, *new[number], why) for number, (name, why) in enumerate(whys.items())]
+    return pl.concat([known, pl.DataFrame(added, schema=VARIANCE, orient="row")])
+
+
+def _of(share: Share, full_error: float) -> tuple[float, float, float]:
+    return max(0.0, share.variance), full_error, max(0.0, share.error)

@@ -1,0 +1,271 @@
+"""Answers to a sample of prompts as numbers, and what is estimated of them as a table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.agreement import consist, n_matching
+from factsweep.operators.estimates.controls.agreement import Agreed, agreed, controlled_consist
+from factsweep.operators.estimates.controls.control import (
+    Control,
+    Controlled,
+    controlled_mean,
+    controls,
+)
+from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
+from factsweep.operators.estimates.fluctuations.accuracies import accuracies
+from factsweep.operators.estimates.fluctuations.components import compared
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.fluctuations.fluctuation_range import fluctuation_range
+from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
+from factsweep.operators.estimates.fluctuations.oracle import oracle
+from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
+
+ESTIMATES = pl.Schema(
+    {
+        "metric": pl.String,
+        "value": pl.Float64,
+        "full_low": pl.Float64,
+        "full_high": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
+        "share": pl.Float64,
+        "n": pl.Int64,
+        "why": pl.String,
+        "n_effective": pl.Float64,
+    }
+)
+
+
+TEMPLATES = pl.Schema(
+    {
+        "relation_id": pl.String,
+        "template_id": pl.String,
+        "n": pl.Int64,
+        "accuracy": pl.Float64,
+        "shrunk": pl.Float64,
+        "full_low": pl.Float64,
+        "full_high": pl.Float64,
+    }
+)
+
+
+class Scored(NamedTuple):
+    """A sample, with what its prompts' answers score (one row each).
+
+    `answers` are the answers themselves: relation_id, pair_id, template_id and correct.
+    `relation_ids` names the relations by their numbers.
+    """
+
+    sample: Crossed
+    correct: FloatArray
+    one_word: FloatArray
+    matches: FloatArray
+    answers: pl.DataFrame
+    relation_ids: Sequence[str]
+
+
+class Controls(NamedTuple):
+    """What a control says: of each metric that is a mean, and of how its answers match."""
+
+    means: Mapping[str, Control]
+    agreed: Agreed
+
+
+# What an answer scores for each mean that a control narrows.
+_CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
+
+
+def estimates(
+    scored: Scored,
+    *,
+    seed: int,
+    n_rounds: int = 1000,
+    n_draws: int = 50_000,
+    control: Controls | None = None,
+) -> pl.DataFrame:
+    """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
+
+    `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
+    `ci_high` one of other facts, by the bootstrap of `operators.metrics.shared.bootstrap`. A
+    fact's mean over some of its prompts varies more than over all, so that the second has the
+    sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
+    number that cannot be estimated is null, with the reason in `why`. A `control` (as `controls_of`
+    reads it) narrows the means and Consist, which then say as much as `n_effective` prompts would
+    without one.
+    """
+    sample = scored.sample
+    controlled = {} if control is None else _controlled(scored, control, seed)
+    found = of_full_run(scored, seed=seed, n_draws=n_draws)
+    found |= {name: each.found for name, each in controlled.items()}
+    n = len(sample.fact)
+    share = n / int(sample.n_prompts.sum())
+    facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
+    worth = {name: each.n_effective for name, each in controlled.items()}
+    others = {
+        name: bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+        for name, terms in facts.items()
+    }
+    rows = [
+        (name, *e[:3], *others.get(name, UNDEFINED)[1:], share, n, e.why, worth.get(name))
+        for name, e in found.items()
+    ]
+    return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:
+    """What the full run would give, by metric, without a control."""
+    sample, correct = scored.sample, scored.correct
+    return {
+        "acc_at_1": mean_of_facts(sample, correct),
+        **_fluctuation(scored, seed, n_draws),
+        "consist": consist(sample, scored.matches),
+        "one_word_ratio": mean_of_prompts(sample, scored.one_word),
+        "coverage_maximum": maximum(sample, correct, seed=seed),
+        "template_chosen": chosen(sample, correct, seed=seed),
+        "coverage_oracle": oracle(sample, correct, seed=seed),
+    }
+
+
+def controls_of(
+    pairs: pl.DataFrame, answers: pl.DataFrame, earlier: Callable[[str], pl.DataFrame]
+) -> Controls:
+    """What an earlier run says of a sample, for the metrics that it narrows.
+
+    `pairs` and `answers` are those of `scored`; `earlier` gives the run's matched answers to all
+    prompts of a relation.
+    """
+    found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
+    means = dict(zip(_CONTROLLED, found, strict=True))
+    return Controls(means, agreed(pairs, answers, earlier))
+
+
+def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
+    sample = scored.sample
+    of = {
+        "acc_at_1": (scored.correct, np.ones(sample.n_facts)),
+        "one_word_ratio": (scored.one_word, sample.n_prompts.astype(np.float64)),
+    }
+    found = {
+        name: controlled_mean(sample, *of[name], each, seed=seed)
+        for name, each in control.means.items()
+    }
+    consistent = controlled_consist(sample, scored.matches, control.agreed, seed=seed)
+    return {**found, "consist": consistent}
+
+
+def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated]:
+    """Range and SD; those of the full run's own draws, where this is the full run."""
+    sample, correct = scored.sample, scored.correct
+    if sample.is_all:
+        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
+        known = {
+            name: exactly(value) for name, value in drawn._asdict().items() if value is not None
+        }
+        return {f"fluctuation_{name}": each for name, each in known.items()}
+    return {
+        "fluctuation_range": fluctuation_range(
+            sample, correct, scored.relation_ids, n_draws=n_draws, seed=seed
+        ),
+        "fluctuation_sd": fluctuation_sd(sample, correct),
+    }
+
+
+def templates(scored: Scored) -> pl.DataFrame:
+    """Each template's accuracy, as answered and shrunk, of the schema TEMPLATES.
+
+    `n` counts its answers and `accuracy` is their mean. The accuracy in the full run is estimated
+    where all templates were compared (`accuracies.py`), and null elsewhere.
+    """
+    ids = ("relation_id", "template_id")
+    text = scored.answers.with_columns(pl.col(ids).cast(pl.String))
+    raw = text.group_by(ids).agg(n=pl.len().cast(pl.Int64), accuracy=pl.mean("correct")).sort(ids)
+    found = compared(scored.sample, scored.correct)
+    columns = np.full((raw.height, 3), np.nan)
+    if found is not None:
+        of_all = list(accuracies(scored.sample, scored.correct, found))
+        columns[:, 0] = np.concatenate([each.shrunk for each in of_all])
+        columns[:, 1:] = np.concatenate([each.intervals() for each in of_all])
+    made = pl.DataFrame(columns, list(TEMPLATES)[4:]).fill_nan(None)
+    return raw.hstack(made).select(pl.col(n).cast(dtype) for n, dtype in TEMPLATES.items())
+
+
+def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.DataFrame]:
+    """The terms of each asked fact, for the metrics that are means over facts.
+
+    `known` has the facts' means of some, by a control.
+    """
+    sample = scored.sample
+    n = sample.n_asked
+    everyone = np.ones(sample.n_facts)
+    of = {
+        "acc_at_1": (
+            known.get("acc_at_1", sample.mean_by_fact(scored.correct)),
+            everyone,
+            n > 0,
+        ),
+        "one_word_ratio": (
+            known.get("one_word_ratio", sample.mean_by_fact(scored.one_word)),
+            sample.n_prompts,
+            n > 0,
+        ),
+        "consist": (
+            known.get("consist", sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1)),
+            everyone,
+            n > 1,
+        ),
+    }
+    return {
+        name: pl.DataFrame(
+            {
+                "relation_id": sample.relation,
+                "pair_id": np.arange(sample.n_facts),
+                "numerator": means * weights,
+                "denominator": weights.astype(np.float64),
+            }
+        ).filter(pl.Series(asked))
+        for name, (means, weights, asked) in of.items()
+    }
+
+
+def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> Scored:
+    """Number the answers of a sample by the facts, templates and names of the full run.
+
+    `pairs` (relation_id, pair_id, n_names, n_templates) is what the full run asks; where some
+    prompts are known to have no answer, n_failed says how many of a pair's. `answers` are matched
+    ones: relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct.
+    """
+    relation = _numbered(pairs.select(pl.col("relation_id").unique().sort()), "relation")
+    pair = _numbered(pairs.sort("relation_id", "pair_id"), "pair")
+    of_pair = pair.join(relation, on="relation_id", maintain_order="left")
+    sizes = pairs.group_by("relation_id").agg(pl.first("n_templates")).sort("relation_id")
+    number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
+    rows = answers.with_columns(pl.col("relation_id", "pair_id", "template_id").cast(pl.String))
+    rows = rows.join(pair.select("pair_id", "pair"), on="pair_id", maintain_order="left")
+    rows = rows.with_columns(template=number)
+    sample = Crossed(
+        of_pair["relation"].to_numpy(),
+        of_pair["n_names"].cast(pl.Int64).to_numpy(),
+        sizes["n_templates"].cast(pl.Int64).to_numpy(),
+        rows["pair"].to_numpy(),
+        rows["template"].to_numpy(),
+        rows["subject_index"].cast(pl.Int64).to_numpy(),
+        of_pair["n_failed"].to_numpy() if "n_failed" in pairs.columns else None,
+    )
+    return Scored(
+        sample,
+        rows["correct"].cast(pl.Float64).to_numpy(),
+        (rows["n_lemmas"] == 1).cast(pl.Float64).to_numpy(),
+        n_matching(rows, by=by).to_numpy(),
+        rows,
+        relation["relation_id"].cast(pl.String).to_list(),
+    )
+
+
+def _numbered(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    return rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(name))

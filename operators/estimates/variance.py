@@ -1,0 +1,153 @@
+"""Where the variance of answers comes from, and what to spend the next prompt on.
+
+An answer is right or not; its variance over all prompts of the full run is that between relations,
+between the facts of a relation, and within facts: between templates, facts × templates, names, and
+the rest (the interaction of all, and what one answer per prompt cannot tell apart from it:
+`repeats.py` takes demonstrations and decoding out). Within facts they are those of `components.py`;
+the noise that few prompts per fact add to the facts' means is taken out of the variance between
+facts (Searle, Casella and McCulloch 1992, section 3.6).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.fluctuations.components import Components, components, errors
+from factsweep.operators.estimates.means import between_facts
+
+SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")
+
+VARIANCE = pl.Schema(
+    {
+        "source": pl.String,
+        "variance": pl.Float64,
+        "full_error": pl.Float64,
+        "other_error": pl.Float64,
+        "why": pl.String,
+    }
+)
+
+# The part of the error for other facts below which more prompts of the same facts are of no use.
+_LITTLE = 0.1
+
+
+def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
+    """Split the variance of an answer, and those of the estimate of Acc@1, by their sources.
+
+    One row per source, of the schema VARIANCE: the variance of an answer over all prompts, that of
+    the estimate about the full run's number, and that about the number of other facts of these
+    relations. No row where no fact was asked twice.
+    """
+    found = components(sample, correct)
+    if found is None:
+        return VARIANCE.to_frame()
+    of_answers = _split(sample, correct, found)
+    facts, *prompts = _errors(sample, correct, found)
+    others = of_answers[SOURCES.index("fact")] / max(1, int(sample.is_asked.sum()))
+    rows = {
+        "source": SOURCES,
+        "variance": np.clip(of_answers, 0.0, None),
+        "full_error": [0.0, facts, *prompts],
+        "other_error": [0.0, max(0.0, others), *prompts],
+        "why": [None] * len(SOURCES),
+    }
+    return pl.DataFrame(rows, schema=VARIANCE)
+
+
+def split(sample: Crossed, values: FloatArray) -> FloatArray | None:
+    """Split the variance of a score by SOURCES; null where no fact was asked twice."""
+    found = components(sample, values)
+    return None if found is None else _split(sample, values, found)
+
+
+def _split(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+    own = np.bincount(sample.relation) / sample.n_facts
+    within = (found.template, found.fact_template, found.name, found.rest)
+    between = _between(sample, values, found)
+    return np.array([*between, *(float(own @ each) for each in within)])
+
+
+class _Between(NamedTuple):
+    """The variance between relations, and between the facts of a relation."""
+
+    relation: float
+    fact: float
+
+
+def _between(sample: Crossed, correct: FloatArray, found: Components) -> _Between:
+    means, asked = sample.mean_by_fact(correct), sample.is_asked
+    inside = found.fact_template + found.name + found.rest
+    noise = inside[sample.relation] * (sample.fact_means - 1 / sample.n_prompts)
+    share = np.bincount(sample.relation) / sample.n_facts
+    several = np.bincount(sample.relation[asked], minlength=len(share)) > 1
+    if not several.any():
+        return _Between(0.0, 0.0)
+    own = share * several / share[several].sum()
+    centres, spread = np.zeros(len(share)), np.zeros(len(share))
+    for relation in np.flatnonzero(several):
+        mine = asked & (sample.relation == relation)
+        centres[relation] = means[mine].mean()
+        spread[relation] = means[mine].var(ddof=1) - noise[mine].mean()
+    return _Between(float(own @ (centres - own @ centres) ** 2), float(own @ spread))
+
+
+def _errors(sample: Crossed, correct: FloatArray, found: Components) -> list[float]:
+    """The variance of the estimate about the full run: facts not asked, then within facts."""
+    weights = np.ones(sample.n_facts) / sample.n_facts
+    if sample.is_asked.all():
+        return [0.0, *(float(each.sum()) for each in errors(sample, weights, found))]
+    here = sample.sampled_weights(weights)[sample.is_asked]
+    within = [float(each.sum()) for each in errors(sample.only(sample.is_asked), here, found)]
+    share = float(sample.is_asked.mean())
+    # The facts' means, which differ, owe a part of that to the noise within facts.
+    total, _ = between_facts(sample, sample.mean_by_fact(correct), weights)
+    return [max(0.0, total - (1 - share) * sum(within)), *(share * each for each in within)]
+
+
+def advice(rows: pl.DataFrame) -> str:
+    """Say in one sentence what to spend the next prompt on; columns: VARIANCE.
+
+    What demonstrations add to the error for others, and not to that for the full run, no prompt
+    with the same demonstrations lessens.
+
+    >>> advice(pl.DataFrame({
+    ...     "source": ["fact", "rest"], "variance": [0.1, 0.1], "full_error": [0.0, 2e-6],
+    ...     "other_error": [2e-5, 1e-6],
+    ... }))[:30]
+    'Ask other facts, if the number'
+    """
+    is_fact, is_drawn = (pl.col("source") == name for name in ("fact", "demonstrations"))
+    facts, prompts, others, drawn, all_others = rows.select(
+        pl.col("full_error").filter(is_fact).sum(),
+        pl.col("full_error").filter(~is_fact).sum().alias("prompts"),
+        pl.col("other_error").filter(is_fact).sum(),
+        (pl.col("other_error") - pl.col("full_error")).filter(is_drawn).sum().alias("drawn"),
+        pl.col("other_error").sum().alias("all"),
+    ).row(0)
+    if rows.is_empty():
+        return "Ask more: no fact was asked twice, so nothing says where the variance comes from."
+    if drawn > all_others / 2:
+        return (
+            f"Run another seed, or prompt.scope=prompt: {drawn / all_others:.0%} of the variance "
+            "about other facts and other demonstrations is that of the demonstrations, which more "
+            "prompts with the same ones do not lessen."
+        )
+    if facts + prompts <= 0:
+        return "Ask other facts, if the number is to hold for others: these are all asked."
+    if facts > prompts:
+        return (
+            f"Ask more prompts: {facts / (facts + prompts):.0%} of the variance of the estimate is "
+            "that of facts which were not asked, and a larger budget asks these first."
+        )
+    if others >= (1 - _LITTLE) * all_others:
+        return (
+            "Ask other facts, if the number is to hold for others: "
+            f"{others / all_others:.0%} of the variance about them is that of the facts, which "
+            "more prompts of these facts do not lessen."
+        )
+    return (
+        "Ask more prompts of these facts: four times as many make the interval of the full run "
+        "half as wide."
+    )

@@ -1,0 +1,154 @@
+"""Rows of the metrics table: a number over everything, and over each relation."""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from factsweep.operators.metrics.shared.bootstrap import (
+    UNDEFINED,
+    Bootstrapped,
+    Estimate,
+    bootstrap_ratio,
+)
+
+ROWS = pl.Schema(
+    {
+        "variant": pl.String,
+        "slice": pl.String,
+        "metric": pl.String,
+        "value": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
+        "n": pl.Int64,
+        "n_failed": pl.Int64,
+    }
+)
+
+
+class Row(NamedTuple):
+    """One row of the table ROWS."""
+
+    variant: str | None
+    slice: str | None
+    metric: str
+    value: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    n_failed: int
+
+
+class Counts(NamedTuple):
+    """Prompts that entered the numbers, and prompts that failed, per relation."""
+
+    n: dict[str, int]
+    n_failed: dict[str, int]
+
+    def row(
+        self,
+        metric: str,
+        estimate: Estimate,
+        relation: str | None = None,
+        variant: str | None = None,
+        part: str | None = None,
+    ) -> Row:
+        """Give the row of a metric over one relation, or over all (None): the slice `part`."""
+        counts = (_total(counts, relation) for counts in self)
+        name = part if relation is None else f"relation={relation}"
+        return Row(variant, name, metric, *estimate, *counts)
+
+    def rows(
+        self, metric: str, bootstrapped: Bootstrapped, variant: str | None = None
+    ) -> list[Row]:
+        """Give the rows of a metric over all relations and over each."""
+        slices = (
+            self.row(metric, bootstrapped.by_relation.get(relation, UNDEFINED), relation, variant)
+            for relation in sorted(self.n.keys() | self.n_failed.keys())
+        )
+        return [self.row(metric, bootstrapped.overall, variant=variant), *slices]
+
+
+def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Counts:
+    """Count the rows of `answers` per relation; `n_failed` has relation_id and n_failed.
+
+    >>> answers = pl.DataFrame({"relation_id": ["P1", "P1", "P2"]})
+    >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
+    Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
+    """
+    n = answers.group_by("relation_id").agg(n=pl.len())
+    if n_failed is None:
+        return Counts(_by_relation(n, "n"), {})
+    failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
+    return Counts(_by_relation(n, "n"), _by_relation(failed, "n_failed"))
+
+
+def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
+    """Count per relation the pairs of `asked` that are in `scored`, and those that are not.
+
+    Both have pair_id, one row per pair; `asked` has relation_id, too.
+
+    >>> asked = pl.DataFrame({"relation_id": ["P1", "P1", "P2"], "pair_id": ["a", "b", "c"]})
+    >>> counted_pairs(asked, pl.DataFrame({"pair_id": ["a", "b"]}))
+    Counts(n={'P1': 2, 'P2': 0}, n_failed={'P1': 0, 'P2': 1})
+    """
+    found = pl.col("pair_id").is_in(scored["pair_id"].implode())
+    counts = asked.group_by("relation_id").agg(n=found.sum(), n_failed=(~found).sum())
+    return Counts(_by_relation(counts, "n"), _by_relation(counts, "n_failed"))
+
+
+_TERMS = ("numerator", "denominator")
+
+
+def ratio_rows(
+    metric: str, terms: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int
+) -> list[Row]:
+    """Give the rows of a ratio with its interval, from the terms of its pairs (`terms.TERMS`)."""
+    return counts.rows(metric, bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds))
+
+
+def plain_rows(
+    metric: str, sums: pl.DataFrame, counts: Counts, variant: str | None = None
+) -> list[Row]:
+    """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator.
+
+    A relation is measured by its own sums, everything by the sums of all. A denominator of 0 makes
+    a null.
+
+    >>> sums = pl.DataFrame({
+    ...     "relation_id": ["P1", "P2"], "numerator": [1.0, 1.0], "denominator": [1.0, 3.0]
+    ... })
+    >>> [row.value for row in plain_rows("x", sums, Counts({"P1": 1, "P2": 3}, {}))]
+    [0.5, 1.0, 0.3333333333333333]
+    """
+    relation = pl.col("relation_id").cast(pl.String)
+    by_relation = sums.group_by(relation).agg(pl.sum(*_TERMS)).sort(relation)
+    overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), pl.sum(*_TERMS))
+    values = pl.concat([overall, by_relation]).select("relation_id", _value())
+    found = dict(values.iter_rows())
+    relations = [None, *sorted(counts.n.keys() | counts.n_failed.keys())]
+    return [_row(metric, found.get(each), each, counts, variant) for each in relations]
+
+
+def table(rows: list[Row]) -> pl.DataFrame:
+    """The rows as a table of the schema ROWS."""
+    return pl.DataFrame(rows, schema=ROWS, orient="row")
+
+
+def _total(counts: dict[str, int], relation: str | None) -> int:
+    return sum(counts.values()) if relation is None else counts.get(relation, 0)
+
+
+def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
+    texts = counts.select(pl.col("relation_id").cast(pl.String), column).sort("relation_id")
+    return dict(texts.iter_rows())
+
+
+def _value() -> pl.Expr:
+    numerator, denominator = pl.col("numerator"), pl.col("denominator")
+    return pl.when(denominator > 0).then(numerator / denominator).alias("value")
+
+
+def _row(
+    metric: str, value: float | None, relation: str | None, counts: Counts, variant: str | None
+) -> Row:
+    return counts.row(metric, Estimate(value, None, None), relation, variant)

@@ -1,0 +1,1 @@
+"""One setting estimated from a part of its prompts: from choosing them to the written tables."""

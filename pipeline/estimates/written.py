@@ -1,0 +1,219 @@
+"""Estimates: what a run writes that asks a part of its prompts, and what past ones have written.
+
+<run name>/estimates.parquet, estimated_templates.parquet, variance.parquet   every number
+           estimates.md     the same, for people
+           estimates.html   the same, on a page
+           estimate.json    what was asked: configuration, budget, artifacts, versions, checksums
+
+Nothing here has a run.json, so that no verb takes an estimate for a full run.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import yaml
+
+from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.estimates.variance import advice
+from factsweep.operators.methods import METHODS
+from factsweep.operators.pages import page
+from factsweep.operators.pages.grid import grid
+from factsweep.operators.pages.headline import estimated_tiles
+from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
+from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.tables.runs import estimates as tables
+from factsweep.pipeline.estimates.answers import Estimates, matched_by
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results.past import PastBranch, Record, setting
+from factsweep.pipeline.results.record import (
+    ESTIMATE,
+    ESTIMATED,
+    ESTIMATES_PAGE,
+    ESTIMATES_TEXT,
+    record,
+)
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.lookup import opened
+from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
+from factsweep.pipeline.storage.shard import Place, decode, encode
+from factsweep.pipeline.storage.store import Store
+
+_SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
+
+
+@dataclass(frozen=True)
+class PastEstimate:
+    """What a run with a budget estimated, and what its estimate.json says."""
+
+    run: str
+    found: Estimates
+    record: Record
+
+    @property
+    def budget(self) -> str:
+        """Its budget, as it was given."""
+        return str(self.record["run"]["budget"])
+
+    @property
+    def branches(self) -> dict[str, PastBranch]:
+        """Its settings by title: artifacts may be open, and none is of matched answers."""
+        store = Store(self.record["run"]["artifacts"])
+        return {
+            title: setting(self.run, self.record, title, [opened(store, each) for each in folders])
+            for title, folders in self.record["artifacts"].items()
+        }
+
+    def of(self, title: str) -> pl.DataFrame:
+        """The estimates of a setting."""
+        if len(self.record["artifacts"]) == 1:
+            return self.found.estimates
+        asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+        return self.found.estimates.filter(asked == title)
+
+    def mark(self, title: str) -> str:
+        """What marks the numbers of a setting, wherever they are shown."""
+        return f"estimate from {tables.asked(self.of(title))} of the prompts"
+
+
+def files(
+    plan: Plan, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
+) -> dict[str, bytes]:
+    """The files of what was estimated, by name; estimate.json, which names the others, is last.
+
+    The text ends with the sentences, if there are any.
+    `partial`: more of the budget is being asked, and there is no page yet but that of the run.
+    """
+    content = _content(plan)
+    made = {
+        file: encode(rows, Place(name, "", name))
+        for (name, file), rows in zip(ESTIMATED.items(), found, strict=True)
+    }
+    text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
+    made[ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
+    if not partial:
+        made[ESTIMATES_PAGE] = page_of([PastEstimate(plan.run.name, found, content)]).encode()
+    checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
+    return {**made, ESTIMATE: seal({**content, "files": checksums}, ESTIMATE)}
+
+
+def partial_page(plan: Plan, found: Estimates) -> str:
+    """The page of a run that goes on, with what is estimated by now."""
+    return page_of([PastEstimate(plan.run.name, found, _content(plan))], partial=True)
+
+
+def _content(plan: Plan) -> Record:
+    content: Record = json.loads(json.dumps(record(plan, {}, {})))
+    return content
+
+
+def is_estimate(results: str, name: str) -> bool:
+    """Whether a run of that name has estimates, and no full results."""
+    return Store(f"{results.rstrip('/')}/{name}").exists(ESTIMATE)
+
+
+def known(results: str) -> list[str]:
+    """The names of the runs that have estimates."""
+    store = Store(results)
+    return [name for name in store.folders("") if ESTIMATE in store.names(name)]
+
+
+def read(results: str, name: str) -> PastEstimate:
+    """What a run with a budget estimated.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
+    return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
+
+
+def read_from(store: Store, name: str) -> PastEstimate:
+    """What a run of that name estimated, from its folder.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
+    content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
+    rows = []
+    for table, file in ESTIMATED.items():
+        where = store.where(file)
+        try:
+            found = store.get(file)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{where} is gone{RERUN}") from error
+        if hashlib.sha256(found).hexdigest() != content["files"].get(file):
+            raise DamagedFileError(f"{where} is not what {ESTIMATE} says{RERUN}")
+        rows.append(decode(found, Place(table, "", table), where, None))
+    return PastEstimate(name, Estimates(*rows), content)
+
+
+def answers(branch: PastBranch) -> pl.DataFrame:
+    """The matched answers to the prompts that an estimate asked."""
+    pipeline = branch.record["run"]["matching"]["pipeline"]
+    facts = facts_stage.load(branch.artifacts["facts"])
+    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
+    return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
+
+
+def _no_tokenizer() -> None:
+    raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
+
+
+def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
+    """The page of what was estimated, by one run or several.
+
+    `partial`: more of the budget is being asked.
+    """
+    rows = pl.concat(each.found.estimates for each in estimates)
+    names = {each.record["run"]["benchmark"]["method"] for each in estimates}
+    main = {METHODS[name].measure.main_metric for name in names}
+    content = EstimatesPage(
+        title=_title(rows),
+        lead=tables.mark(rows),
+        main_metric=", ".join(tables.heading(name) for name in sorted(main)),
+        tiles=list(estimated_tiles(rows, main)),
+        settings=[one for each in estimates for one in _settings(each, several=len(estimates) > 1)],
+        runs=list(_runs(estimates)),
+        is_partial=partial,
+    )
+    return page.estimates(content)
+
+
+def _title(rows: pl.DataFrame) -> str:
+    names = [", ".join(rows[name].unique(maintain_order=True)) for name in ("model", "benchmark")]
+    return " on ".join(names)
+
+
+def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
+    """The estimates of each setting, with where their variance comes from."""
+    for key, rows in of.found.estimates.group_by("setting", "variant", maintain_order=True):
+        part = f"{tables.asked(rows)} of the prompts"
+        name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
+        same = [
+            pl.col(n).eq_missing(pl.lit(v))
+            for n, v in zip(("setting", "variant"), key, strict=True)
+        ]
+        variance = of.found.variance.filter(same)
+        yield EstimatedSetting(
+            f"{name}, from {part}",
+            grid(tables.numbers_table(rows), "estimates", name),
+            list(tables.notes(rows)),
+            None if variance.is_empty() else _variance(variance),
+        )
+
+
+def _variance(rows: pl.DataFrame) -> Variance:
+    title = "Where the variance of Acc@1 comes from"
+    table = grid(tables.variance_table(rows), "variance", title)
+    return Variance(advice(rows), table, list(tables.notes(rows, "source")))
+
+
+def _runs(estimates: Iterable[PastEstimate]) -> Iterator[Ran]:
+    for each in estimates:
+        run: Mapping[str, object] = each.record["run"]
+        shown = {part: run[part] for part in _SHOWN if part in run}
+        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+        rows = {"budget": each.budget, **ran_rows(each.record, {})}
+        yield Ran(each.run, {k: v for k, v in rows.items() if v}, text)

@@ -1,0 +1,178 @@
+"""The log of a run: <results>/<run>/logs/run.log, and those of its engines beside it."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from factsweep.operators.errors import InputError, StoppedError, reason
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.live import page, pulse
+from factsweep.pipeline.live.pulse import State
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.results import report
+from factsweep.pipeline.storage.store import Store
+
+_FOLDER = "logs"
+_MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
+_KEPT = 3  # that were set aside
+_MOST_ENGINES = 200  # whose logs are kept, the newest
+_STOPS = (KeyboardInterrupt, StoppedError)
+_NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
+
+
+@contextmanager
+def kept(run: Run) -> Iterator[None]:
+    """Write what is logged in the block into the log of the run; nothing, where nothing is.
+
+    An error gets a note on where things lie, unless it says what is wrong with what was given.
+    """
+    store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
+    handler = _handler(store, name)
+    handler.setFormatter(logs.formatter(run.log, run.name))
+    logs.use(run.log)
+    level = logs.LOG.level
+    logs.LOG.setLevel(logging.INFO)
+    logs.LOG.addHandler(handler)
+    try:
+        yield
+        _end(run, "done")
+    except BaseException as error:
+        _log_end(handler, error)
+        _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
+        if not isinstance(error, InputError):
+            artifacts = Store(run.artifacts).where()
+            error.add_note(f"log: {store.where(name)}, those of the engines beside it")
+            error.add_note(f"published so far: {artifacts}/; the next run resumes from there")
+        raise
+    finally:
+        logs.LOG.removeHandler(handler)
+        logs.LOG.setLevel(level)
+        handler.close()
+
+
+def _log_end(own: logging.Handler, error: BaseException) -> None:
+    """Log how it ended; on a terminal in the file alone: there the sentence itself follows."""
+    said = "ended by %s: %s", (type(error).__name__, error)
+    record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *said, None)
+    taker = own if sys.stderr.isatty() else logs.LOG
+    taker.handle(record)
+
+
+def _end(run: Run, state: State, why: str | None = None) -> None:
+    """Write how the run ended into its pulse, if this process has begun it."""
+    last = pulse.read(run)
+    if last is not None and last.state in ("waiting", "running") and last.pid == os.getpid():
+        with suppress(InputError):  # the disk is full, say: the error itself says so
+            pulse.write(run, state, why=why and hidden(why))
+            page.ended(run, state, why and hidden(why))
+
+
+def begin(plan: Plan) -> None:
+    """Log what begins, where, and how much of it is missing."""
+    run = plan.run
+    settings = ", ".join(branch.title for branch in plan.branches)
+    version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
+    logs.LOG.info(
+        "run %s begins: %s on %s (%s), seed %s",
+        run.name,
+        run.model.name,
+        run.benchmark.name,
+        settings,
+        run.seed,
+    )
+    logs.LOG.info(
+        "factsweep %s, process %s on %s; artifacts in %s, %s missing",
+        version,
+        os.getpid(),
+        socket.gethostname(),
+        plan.store.where(),
+        count(len(plan.missing()), "artifact"),
+    )
+
+
+def keep(run: Run, number: int, text: str) -> None:
+    """Put the log of an engine beside that of the run."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    store, text = report.folder(run), hidden(text)
+    if run.log == "json":
+        name = f"engine-{stamp}-{number}.jsonl"
+        text = logs.structured(text, run.name, number)
+    else:
+        name = f"engine-{stamp}-{number}.log"
+    store.put(f"{_FOLDER}/{name}", text.encode())
+    earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
+    for each in earlier[:-_MOST_ENGINES]:
+        store.drop(f"{_FOLDER}/{each}")
+
+
+def _handler(store: Store, name: str) -> logging.Handler:
+    if "://" in store.root:
+        return _InStore(store, name)
+    return _InFolder(Path(store.root) / name)
+
+
+class _InFolder(logging.Handler):
+    """Appends to a file, which is made when there is something to write.
+
+    A disk that takes no line is not spoken of here: whatever is to be published there will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._rotate()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{self.format(record)}\n")
+
+    def _rotate(self) -> None:
+        """Set a log that is full aside: as run.log.1, that as run.log.2, and so on."""
+        if not self._path.exists() or self._path.stat().st_size < _MOST_BYTES:
+            return
+        for number in range(_KEPT, 0, -1):
+            before = self._path if number == 1 else _numbered(self._path, number - 1)
+            if before.exists():
+                before.replace(_numbered(self._path, number))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+class _InStore(logging.Handler):
+    """Keeps the lines, and puts them behind those that are there at the end."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__()
+        self._store, self._name = store, name
+        self._lines = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self._lines.append(self.format(record))
+
+    def close(self) -> None:
+        """Write the lines, if there are any; a store out of reach loses them."""
+        with suppress(InputError, OSError):
+            if self._lines:
+                before = self._store.get(self._name) if self._store.exists(self._name) else b""
+                if len(before) > _MOST_BYTES:
+                    self._store.put(f"{self._name}.1", before)
+                    before = b""
+                self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
+        self._lines.clear()
+        super().close()

@@ -1,0 +1,274 @@
+"""What a run that is not done has measured so far: of each setting the relations that are whole.
+
+A relation counts where all its shards are answered, so that its numbers are those of the finished
+run. It is matched once; everything is kept in memory, and nothing of it is published.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+import polars as pl
+
+from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.wording import count, listed
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.live.relations import joined, part
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.pages import results_page
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.record import record
+from factsweep.pipeline.results.report import measured, shown
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages import trial
+from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.memory import Memory
+from factsweep.pipeline.storage.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """A page (null: nothing is measured), and a sentence for each setting on how much of it is.
+
+    `files` are written beside the page, and `headlines` said once: those of estimates.
+    """
+
+    page: str | None
+    notes: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    headlines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What of a setting can be measured: relations, and what else they were asked, if it is all.
+
+    `lacking` names what else is asked and is not there for all of these relations.
+    """
+
+    relations: tuple[str, ...]
+    of: int
+    again: Artifact | None
+    further: tuple[Artifact, ...]
+    lacking: tuple[str, ...]
+
+    @property
+    def mark(self) -> str | None:
+        """What tables say of a part of the relations; null where it is all of them."""
+        n = len(self.relations)
+        return None if n == self.of else f"relations={n}/{self.of}"
+
+
+class Measures(Protocol):
+    """Measures a plan that is being answered, again and again; the page says how in these words.
+
+    `said` is what is measured, `counted` what the work is counted in. It is measured every
+    `every_s` seconds at most, and takes one part in `rest` of the time.
+    """
+
+    said: ClassVar[str]
+    counted: ClassVar[str]
+    every_s: ClassVar[float]
+    rest: ClassVar[int]
+
+    def __init__(self, plan: Plan) -> None: ...
+
+    def so_far(self) -> SoFar:
+        """What is measured by now; the same as before where nothing was added."""
+        ...
+
+
+class Measuring(Measures):
+    """Measures the relations that are whole; keeps what it has matched."""
+
+    said = "Measured are the relations all of whose prompts are answered."
+    counted = "shard"
+    every_s = math.inf
+    rest = 20
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._store = Memory()
+        self._originals: dict[tuple[str, str], frozenset[str]] = {}
+        self._last: tuple[_Ready | None, ...] | None = None
+        self._made = SoFar(None, ())
+
+    def so_far(self) -> SoFar:
+        """What is measured by now; the same as before where nothing was added."""
+        ready = tuple(self._ready(branch) for branch in self._plan.branches)
+        if ready != self._last:
+            self._made = self._measured(ready)
+            self._last = ready
+        return self._made
+
+    def _measured(self, ready: Sequence[_Ready | None]) -> SoFar:
+        both = list(zip(self._plan.branches, ready, strict=True))
+        notes = tuple(_note(branch, found) for branch, found in both)
+        asked = [(branch, found) for branch, found in both if found and found.relations]
+        if not asked:
+            return SoFar(None, notes)
+        content = json.loads(json.dumps(record(self._plan, {}, {})))
+        found = [self._branch(branch, each, content) for branch, each in asked]
+        result = measured(found)
+        comparable = _comparable([each for _, each in asked])
+        names = {
+            (fields["setting"], fields["variant"])
+            for branch, alike in zip(found, comparable, strict=True)
+            if alike and (fields := branch.metrics.recipe.fields)
+        }
+        answers = {a: t for a, t in result.answers.items() if (a.setting, a.variant) in names}
+        result = replace(result, answers=answers)
+        report = shown(found[0], result)
+        return SoFar(results_page(found, result, report, partial=True).decode(), notes)
+
+    def _ready(self, branch: Branch) -> _Ready | None:
+        """What of a setting is whole; null where its prompts are not."""
+        if not all(each.is_complete() for each in (branch.facts, branch.prompts, branch.admitted)):
+            return None
+        optional = self._plan.run.method.ask.ability == GENERATE
+        whole = {
+            artifact.folder: _whole(artifact, branch.prompts, question)
+            for artifact, question in branch.asked()
+        }
+        everything = {relation_of(shard) for shard in branch.prompts.shards("prompts")}
+        there = everything & whole[branch.answers.folder]
+        if not optional:  # an encoder's priors, say: its answers cannot be matched without
+            there = there.intersection(*(whole[each.folder] for each in branch.further))
+        relations = {each for each in there if self._of_same_text(branch, each) <= there}
+        again = branch.again
+        if again is not None and not relations <= whole[again.folder]:
+            again = None
+        further = branch.further
+        if not all(relations <= whole[each.folder] for each in further):
+            further = ()
+        lacking = {each.stage for each in branch.further if each not in further}
+        lacking |= {branch.again.stage} if branch.again is not again and branch.again else set()
+        return _Ready(
+            tuple(sorted(relations)), len(everything), again, further, tuple(sorted(lacking))
+        )
+
+    def _of_same_text(self, branch: Branch, relation: str) -> frozenset[str]:
+        """The relations whose prompts have the same text as some of this one: they were asked."""
+        key = branch.prompts.folder, relation
+        if key not in self._originals:
+            shards = [s for s in branch.prompts.shards("prompts") if relation_of(s) == relation]
+            same = (
+                branch.prompts.read("prompts", shard, ["same_as"]).to_series() for shard in shards
+            )
+            self._originals[key] = frozenset(
+                relation_of(prompt) for each in same for prompt in each.drop_nulls()
+            )
+        return self._originals[key]
+
+    def _branch(self, branch: Branch, ready: _Ready, content: past.Record) -> PastBranch:
+        """A setting as a past run would have it, if its relations were all that it was asked."""
+        of = ready.relations
+        prompts, answers = part(branch.prompts, of), part(branch.answers, of)
+        again = None if ready.again is None else part(ready.again, of)
+        further = tuple(part(each, of) for each in ready.further)
+        matched = {each: self._matched(branch, each, ready.further) for each in of}
+        together = joined(next(iter(matched.values())), matched)
+        metrics = self._metrics(branch, ready, again, together)
+        found = [
+            *(branch.facts, prompts, part(branch.admitted, of), answers),
+            *(() if again is None else (again,)),
+            *(*further, together, metrics),
+        ]
+        title = " ".join(filter(None, (branch.title, ready.mark)))
+        return past.setting(self._plan.run.name, content, title, found)
+
+    def _facts(self, whole: Artifact, relations: set[str]) -> Artifact:
+        """The facts of some relations."""
+        fields = {**whole.recipe.fields, "part": sorted(relations)}
+        found = Artifact(self._store, Recipe("facts", whole.recipe.version, fields))
+        if not found.is_complete():
+            facts = facts_stage.load(whole)
+            tables = {table: getattr(facts, table) for table in facts_stage.TABLES}
+            for table, rows in {**tables, **facts.further}.items():
+                found.write(table, "all", rows.filter(pl.col("relation_id").is_in(relations)))
+            found.finish([*tables, *facts.further])
+        return found
+
+    def _matched(self, branch: Branch, relation: str, further: Sequence[Artifact]) -> Artifact:
+        """The matched answers of a relation, matched once."""
+        originals = {relation, *self._of_same_text(branch, relation)}
+        whole = branch.step(branch.matched).stage
+        assert isinstance(whole, Match)
+        stage = replace(
+            whole,
+            facts=self._facts(branch.facts, {relation}),
+            prompts=part(branch.prompts, {relation}),
+            answers=part(branch.answers, originals),
+            further=tuple(part(each, {relation}) for each in further),
+        )
+        found = Artifact(self._store, stage.recipe)
+        if not found.is_complete():
+            stage.make(found)
+        return found
+
+    def _metrics(
+        self, branch: Branch, ready: _Ready, again: Artifact | None, matched: Artifact
+    ) -> Artifact:
+        """The metrics over the relations; those of a part of them say so in their variant."""
+        of, whole = ready.relations, branch.step(branch.metrics).stage
+        assert isinstance(whole, Aggregate)
+        stage = replace(
+            whole,
+            n_sampled=whole.n_sampled if ready.further else 0,
+            facts=self._facts(branch.facts, set(of)),
+            prompts=part(branch.prompts, of),
+            answers=part(branch.answers, of),
+            again=again,
+            matched=matched,
+        )
+        found = Artifact(self._store, stage.recipe)
+        if not found.is_complete():
+            stage.make(found)
+        return found if ready.mark is None else self._marked(found, ready.mark)
+
+    def _marked(self, metrics: Artifact, mark: str) -> Artifact:
+        recipe = metrics.recipe
+        variant = ",".join(filter(None, (mark, recipe.fields["variant"])))
+        fields = {**recipe.fields, "variant": variant}
+        found = Artifact(self._store, Recipe("metrics", recipe.version, fields, recipe.inputs))
+        if not found.is_complete():
+            found.begin()
+            own = pl.concat_str(pl.lit(mark), "variant", separator=",", ignore_nulls=True)
+            for table in metrics.manifest().tables:
+                found.write(table, "all", metrics.read_all(table).with_columns(variant=own))
+            found.finish(list(metrics.manifest().tables))
+        return found
+
+
+def _whole(artifact: Artifact, prompts: Artifact, question: Question) -> set[str]:
+    """The relations all of whose shards of a question are answered and settled."""
+    wanted = Counter(map(relation_of, prompts.shards(question.source)))
+    done = set(artifact.shards(question.table))
+    if not artifact.was_complete:
+        done -= trial.begun(artifact, question.table)
+    have = Counter(map(relation_of, done))
+    # A question that is not about a relation's prompts lacks none of them.
+    every = {relation_of(shard) for shard in prompts.shards("prompts")}
+    return {relation for relation in every if have[relation] >= wanted[relation]}
+
+
+def _comparable(ready: Sequence[_Ready]) -> Iterator[bool]:
+    """Whether each setting has as many relations as any: only these are compared."""
+    most = max(ready, key=lambda each: len(each.relations)).relations
+    return (each.relations == most for each in ready)
+
+
+def _note(branch: Branch, ready: _Ready | None) -> str:
+    """How much of a setting is measured."""
+    if ready is None:
+        return f"{branch.title}: its prompts are not written yet."
+    lacking = f", without {listed(ready.lacking)}" if ready.lacking and ready.relations else ""
+    n = f"{len(ready.relations):,} of {count(ready.of, 'relation')}"
+    return f"{branch.title}: {n}{lacking}."

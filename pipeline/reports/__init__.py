@@ -1,0 +1,1 @@
+"""What is made of past runs: comparisons, reports of several, exports; and watching one."""

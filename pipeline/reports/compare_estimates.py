@@ -1,0 +1,145 @@
+"""compare, where one of two runs has asked a part of its prompts, or both: marked as estimates.
+
+What is compared are the numbers that the two full runs would give, as far as the estimates tell.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report
+from factsweep.operators.metrics.comparing.estimates import differences, judged
+from factsweep.operators.metrics.comparing.verdict import Verdict
+from factsweep.operators.tables.runs import estimates as tables
+from factsweep.pipeline.estimates import written
+from factsweep.pipeline.estimates.written import PastEstimate
+from factsweep.pipeline.reports.compare import Comparison, flip_rate
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
+from factsweep.pipeline.results.past import PastBranch
+
+Pairing = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two settings: what is written, the verdict, and the sentence that marks the estimates."""
+
+    pair: Pair
+    mark: str
+    report: Report
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A setting of a run: its numbers (metric, value, full_low, full_high) and their mark."""
+
+    branch: PastBranch
+    rows: pl.DataFrame
+    mark: str | None
+
+
+def concerns(first: str, second: str, results: str) -> bool:
+    """Whether one of two, each named as RUN or RUN:SETTING, is an estimate."""
+    return any(written.is_estimate(results, each.partition(":")[0]) for each in (first, second))
+
+
+def compared(
+    first: str, second: str, results: str, given: Comparison, *, anyway: bool
+) -> Iterator[Compared]:
+    """Compare two runs of which one is an estimate, or both.
+
+    Raises:
+        InputError: there is nothing to pair, or two differ in more than the model and how they were
+            asked, and not `anyway`.
+    """
+    ours, theirs = (_sides(each, results) for each in (first, second))
+    for one, other in matching((first, ours), (second, theirs)):
+        pair = paired(one.branch, other.branch)
+        if pair.departures and not anyway:
+            raise departing(pair)
+        yield _compared(pair, one, other, given)
+
+
+def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compared:
+    found = _paired(one, other, differences(one.rows, other.rows))
+    if found.is_empty():
+        raise InputError(f"{one.branch.run} and {other.branch.run} have no metric in common.")
+    main = METHODS[pair.first.method].measure.main_metric
+    noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
+    verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
+    asked = zip(pair.names, (one.mark, other.mark), strict=True)
+    names = tuple(f"{name} ({mark})" if mark else name for name, mark in asked)
+    written = {"headline": tables.compared(found, names[0], names[1])}
+    told = [
+        f"{name} is an {mark}"
+        for name, mark in zip(pair.names, (one.mark, other.mark), strict=True)
+        if mark
+    ]
+    sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
+    return Compared(pair, sentence, Report(written, raw={"comparison": found}), verdict)
+
+
+def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
+    """The differences; of means that two estimates have of the same prompts, prompt by prompt."""
+    pairing = _pairing(one, other)
+    if pairing is None:
+        return found
+    rows = pairing(_pairs(one), *(written.answers(each.branch) for each in (one, other)))
+    known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
+    # A number that has no estimate has no difference.
+    has = pl.col("difference").is_not_null()
+    return known.select(
+        *found.columns[:3],
+        *(
+            pl.when(has).then(pl.coalesce(f"{name}_paired", name)).otherwise(name).alias(name)
+            for name in found.columns[3:]
+        ),
+    )
+
+
+def _pairing(one: _Side, other: _Side) -> Pairing | None:
+    """How two estimates are paired by prompts; null: they asked others, or have a control."""
+    chosen = [each.branch.artifacts.get("chosen") for each in (one, other)]
+    if None in chosen or len({each.folder for each in chosen if each}) > 1:
+        return None
+    if any(each.rows["control"].count() for each in (one, other)):
+        return None
+    sampling = METHODS[one.branch.method].measure.sampling
+    return None if sampling is None else sampling.paired
+
+
+def _pairs(side: _Side) -> pl.DataFrame:
+    """What the full run asks of each fact."""
+    return side.branch.artifacts["chosen"].read("crossed", "all")
+
+
+def _sides(text: str, results: str) -> Mapping[str, _Side]:
+    """The settings that RUN or RUN:SETTING stands for, by title."""
+    run = text.partition(":")[0]
+    if written.is_estimate(results, run):
+        part = written.read(results, run)
+        found = {title: _part(part, title, each) for title, each in part.branches.items()}
+    else:
+        found = {title: _whole(each) for title, each in _branches(run, results).items()}
+    return setting_of(text, found)
+
+
+def _branches(run: str, results: str) -> dict[str, PastBranch]:
+    return {each.setting: each for each in past.branches(results, [run])}
+
+
+def _part(part: PastEstimate, title: str, branch: PastBranch) -> _Side:
+    return _Side(branch, part.of(title), part.mark(title))
+
+
+def _whole(branch: PastBranch) -> _Side:
+    rows = branch.metrics.read_all("metrics")
+    variant = pl.lit(branch.metrics.recipe.fields["variant"], pl.String)
+    rows = rows.filter(pl.col("slice").is_null(), pl.col("variant").eq_missing(variant))
+    known = rows.select("metric", "value", full_low="value", full_high="value")
+    return _Side(branch, known, None)

@@ -1,0 +1,150 @@
+"""The order of a fact's prompts, and a budget of them."""
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from factsweep.operators.estimates.choosing.blocks import budgets
+from factsweep.operators.estimates.choosing.budget import allotted
+from factsweep.operators.estimates.choosing.choice import Relation, chosen, whole_pairs
+from factsweep.operators.estimates.choosing.laps import Square, square
+
+NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
+
+
+def made(names: list[int], n_templates: int, seed: int = 0) -> Square:
+    return square(np.array(names), n_templates, seed=seed, relation_id="P1")
+
+
+@given(names=NAMES, n_templates=st.integers(1, 12), seed=st.integers(0, 5))
+def test_laps_all_of_a_fact_ask_each_template_under_each_name_once(
+    names: list[int], n_templates: int, seed: int
+) -> None:
+    found = made(names, n_templates, seed)
+    for fact, n_names in enumerate(names):
+        n = n_names * n_templates
+        asked = found.at(np.full(n, fact), np.arange(n))
+        every = {(t, k) for t in range(n_templates) for k in range(n_names)}
+        assert set(zip(asked.template.tolist(), asked.name.tolist(), strict=True)) == every
+
+
+@given(n_blocks=st.integers(1, 4), n_names=st.integers(1, 3), n_templates=st.integers(1, 9))
+def test_lap_of_whole_blocks_asks_templates_equally_often(
+    n_blocks: int, n_names: int, n_templates: int
+) -> None:
+    facts = np.arange(n_blocks * n_templates)
+    found = made([n_names] * len(facts), n_templates)
+    for lap in range(n_names * n_templates):
+        asked = found.at(facts, np.full(len(facts), lap)).template
+        assert np.bincount(asked, minlength=n_templates).tolist() == [n_blocks] * n_templates
+
+
+def test_laps_two_of_a_fact_share_a_name_as_often_as_any_two() -> None:
+    facts = np.arange(8000)
+    found = made([2] * len(facts), 10)
+    first, second = (found.at(facts, np.full(len(facts), lap)) for lap in (0, 1))
+    share = np.mean(first.name == second.name)
+    assert abs(share - 9 / 19) < 0.02
+    assert abs(np.mean(first.template == second.template) - 1 / 19) < 0.01
+
+
+def test_laps_another_seed_or_relation_gives_another_order() -> None:
+    one, other = made([1] * 30, 10), made([1] * 30, 10, seed=1)
+    assert (one.templates != other.templates).any()
+    again = made([1] * 30, 10)
+    assert (one.templates == again.templates).all()
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=30)
+
+
+@given(sizes=SIZES, seed=st.integers(0, 5))
+def test_budget_each_contains_the_smaller_and_all_is_all(
+    sizes: list[tuple[int, int]], seed: int
+) -> None:
+    relation = np.unique([r for r, _ in sizes], return_inverse=True)[1]
+    n_prompts, place = np.array([n for _, n in sizes]), np.arange(len(sizes))
+    before = np.zeros(len(sizes), np.int64)
+    for budget in range(int(n_prompts.sum()) + 1):
+        laps = allotted(budget, n_prompts, relation, place, seed=seed)
+        assert (laps >= before).all()
+        assert budget - 1 <= laps.sum() <= budget or laps.sum() == n_prompts.sum()
+        asked = laps[laps > 0]
+        assert (asked >= np.minimum(2, n_prompts[laps > 0])).all()
+        before = laps
+    assert (before == n_prompts).all()
+
+
+def test_budget_takes_relations_in_proportion() -> None:
+    relation = np.repeat([0, 1], [300, 100])
+    place = np.concatenate([np.arange(300), np.arange(100)])
+    laps = allotted(200, np.full(400, 50), relation, place, seed=3)
+    assert abs((laps[:300] > 0).sum() - 75) <= 1
+
+
+@given(n=st.integers(0, 10_000_000))
+def test_budgets_of_a_budget_grow_to_it_and_begin_small(n: int) -> None:
+    found = budgets(n)
+    assert found[-1] == n
+    assert found == sorted(set(found))
+    assert found[0] <= 10_000
+    assert all(8 * (before + 1) > after for before, after in pairwise(found))
+
+
+CROSSED = st.lists(
+    st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=9), st.integers(1, 6)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(crossed=CROSSED, budget=st.integers(1, 300), seed=st.integers(0, 5))
+def test_blocks_up_to_each_are_the_prompts_of_a_smaller_budget(
+    crossed: list[tuple[list[int], int]], budget: int, seed: int
+) -> None:
+    relations = {
+        f"P{number}": Relation(
+            pl.DataFrame({"pair_id": [f"t{i}" for i in range(len(names))], "n_names": names}),
+            pl.Series([f"{i}" for i in range(n_templates)]),
+            is_crossed=True,
+        )
+        for number, (names, n_templates) in enumerate(crossed)
+    }
+    size = sum(sum(names) * n_templates for names, n_templates in crossed)
+    found = chosen(relations, share=None, n_prompts=budget, seed=seed)
+    for block, smaller in enumerate(budgets(min(budget, size))):
+        alone = chosen(relations, share=None, n_prompts=smaller, seed=seed)
+        for name, rows in found.items():
+            mine = rows.filter(pl.col("block") <= block).drop("block")
+            assert_frame_equal(mine, alone[name].drop("block"), check_row_order=False)
+
+
+GROUPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=4)
+
+
+@given(groups=GROUPS, seed=st.integers(0, 5))
+def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
+    groups: list[list[int]], seed: int
+) -> None:
+    prompts = {
+        f"P{number}": pl.DataFrame({"pair_id": [f"t{i}" for i in range(len(sizes))], "n": sizes})
+        for number, sizes in enumerate(groups)
+    }
+    before: set[tuple[str, str]] = set()
+    for budget in range(sum(map(sum, groups)) + 1):
+        found = whole_pairs(prompts, share=None, n_prompts=budget, seed=seed)
+        asked = {(name, pair) for name, rows in found.items() for pair in rows["pair_id"]}
+        for block, smaller in enumerate(budgets(budget)):
+            part = whole_pairs(prompts, share=None, n_prompts=smaller, seed=seed)
+            for name, rows in found.items():
+                mine = rows.filter(pl.col("block") <= block)["pair_id"].to_list()
+                assert mine == part[name]["pair_id"].to_list()
+        n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in found.items())
+        assert n <= budget
+        assert before <= asked
+        before = asked
+    assert len(before) == sum(map(len, groups))

@@ -1,0 +1,76 @@
+"""Looking often: published bounds, and coverage wherever one stops."""
+
+import numpy as np
+import pytest
+from _simulation import made_up, truth
+
+from factsweep.operators.estimates.looks import Z, bounds, look, next_share, spent
+from factsweep.operators.estimates.means import measured
+
+
+def test_bounds_of_five_looks_are_those_of_lan_and_demets() -> None:
+    times = np.arange(1, 6) / 5
+    # As ldbounds and gsDesign print them for two sides of 5 % and O'Brien and Fleming's type.
+    published = [4.8769, 3.3569, 2.6803, 2.2898, 2.0310]
+    assert bounds(times, spent(times)) == pytest.approx(published, abs=0.002)
+
+
+def test_bound_of_a_single_look_is_that_of_a_95_percent_interval() -> None:
+    assert bounds(np.array([7.0]), np.array([0.05])) == pytest.approx([Z])
+    assert look([1e-6], 0.1).bound == pytest.approx(Z)
+
+
+def test_look_without_news_spends_nothing() -> None:
+    assert look([0.0004, 0.0004], 0.01).bound == np.inf
+
+
+@pytest.mark.slow
+def test_intervals_of_all_looks_cover_at_once_while_plain_ones_do_not() -> None:
+    """Whoever stops when the interval is wrong finds one in 5 % of the runs, and no more."""
+    rng = np.random.default_rng(1)
+    variances = np.array([1.0, 0.7, 0.45, 0.3, 0.2, 0.1]) * 1e-4
+    half_width = 2.1 * np.sqrt(variances[-1])
+    known = [look(variances[: k + 1], half_width).bound for k in range(len(variances))]
+    information = 1 / variances
+    steps = np.sqrt(np.diff(information, prepend=0))
+    z = np.cumsum(rng.standard_normal((20_000, len(steps))) * steps, 1) / np.sqrt(information)
+    wrong, plain = ((np.abs(z) > bound).any(1).mean() for bound in (np.array(known), Z))
+    assert wrong == pytest.approx(0.05, abs=0.006)
+    assert plain > 0.1
+
+
+def test_look_foresees_the_budget_that_is_enough() -> None:
+    asked, variance = [0.01], 0.25 / 5000
+    while (last := look([variance * _left(s) for s in asked], 0.003)).half_width > 0.003:
+        asked.append(next_share(asked[-1], variance * _left(asked[-1]), 0.003))
+    assert len(asked) <= 4
+    assert last.half_width > 0.0015
+    assert last.bound < 2.1
+    assert next_share(0.01, 1e9, 1e-9) == pytest.approx(0.04)
+    assert next_share(0.72, 1.0, 0.1) == 1.0
+
+
+def _left(share: float) -> float:
+    return (1 / share - 1) / 99
+
+
+@pytest.mark.slow
+def test_interval_at_the_stop_covers_the_full_run() -> None:
+    made = made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
+    known, covered, stops = truth(made, n_draws=10)["acc_at_1"], [], []
+    for seed in range(100):
+        share, variances = 0.05, list[float]()
+        while True:
+            sample, said = made.sampled(share, seed)
+            found = measured(sample, (said == 0).astype(np.float64), np.ones(sample.n_facts))
+            assert found.variance is not None
+            variances.append(found.variance)
+            last = look(variances, 0.02)
+            if last.half_width <= 0.02:
+                break
+            share = next_share(share, found.variance, 0.02)
+        covered.append(abs(found.value - known) <= last.half_width + 1e-12)
+        stops.append(share)
+    assert np.mean(covered) >= 0.9
+    assert 0.05 < np.mean(stops) < 0.5
+    assert len(set(stops)) > 1

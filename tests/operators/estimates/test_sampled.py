@@ -1,0 +1,211 @@
+"""Estimates from a sample of prompts."""
+
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+from _full_run import FullRun
+from _simulation import Made, coverage, estimated, made_up
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from factsweep.operators.estimates.agreement import moments_of, variance_of_share
+from factsweep.operators.estimates.crossed import Crossed
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.means import ONCE, between_facts
+from factsweep.operators.estimates.table import (
+    ESTIMATES,
+    TEMPLATES,
+    estimates,
+    n_matching,
+    scored,
+    templates,
+)
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from factsweep.operators.metrics.belief.consist import consist, match_counts
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+
+Tables = st.SearchStrategy[pl.DataFrame]
+
+
+def everything(answers: pl.DataFrame) -> pl.DataFrame:
+    """What a full run asks of each pair, from its answers."""
+    names = pl.col("subject_index").n_unique().alias("n_names")
+    templates = pl.col("template_id").n_unique().alias("n_templates")
+    pairs = answers.group_by("relation_id", "pair_id").agg(names)
+    return pairs.join(answers.group_by("relation_id").agg(templates), on="relation_id")
+
+
+def values(found: pl.DataFrame) -> dict[str, float]:
+    return dict(found.select("metric", "value").iter_rows())
+
+
+@given(data=st.data())
+def test_estimates_of_the_full_run_are_its_numbers(
+    data: st.DataObject, complete_answer_tables: Tables
+) -> None:
+    answers = data.draw(complete_answer_tables.filter(len))
+    found = estimates(scored(everything(answers), answers), seed=1, n_draws=100)
+    assert found.schema == ESTIMATES
+    assert found["share"].to_list() == [1.0] * found.height
+    value = values(found)
+    assert value["acc_at_1"] == pytest.approx(acc_at_1(answers))
+    assert value["one_word_ratio"] == pytest.approx(one_word_ratio(answers))
+    expected = consist(answers)
+    assert value["consist"] == (None if expected is None else pytest.approx(expected))
+    drawn = fluctuation(answers, draw="template", n_draws=100, seed=1)
+    assert (value["fluctuation_range"], value["fluctuation_sd"]) == drawn
+    assert value["coverage_maximum"] == pytest.approx(coverage_maximum(answers))
+    assert value["coverage_oracle"] == pytest.approx(coverage_oracle(answers))
+    for low, high, middle in found.select("full_low", "full_high", "value").iter_rows():
+        assert low == high == middle
+
+
+@given(data=st.data())
+def test_n_matching_sums_to_twice_the_matching_pairs(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    answers = data.draw(answer_tables)
+    assert n_matching(answers).sum() == 2 * match_counts(answers)["n_matches"].sum()
+    equal = match_counts(answers, by="equality")["n_matches"].sum()
+    assert n_matching(answers, by="equality").sum() == 2 * equal
+
+
+@cache
+def small() -> Made:
+    return made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
+
+
+def test_estimates_fluctuation_of_the_full_run_is_that_of_its_draws() -> None:
+    answers = small().answers()
+    drawn = fluctuation(answers, draw="template", n_draws=50_000, seed=1)
+    all_of_it = scored(everything(answers), answers)
+    found = fluctuation_sd(all_of_it.sample, all_of_it.correct)
+    assert found.value == pytest.approx(drawn.sd, rel=0.02)
+
+
+def test_templates_of_a_part_have_their_answers_and_what_they_tend_to() -> None:
+    answers = small().answers()
+    part = answers.sample(fraction=0.4, seed=1)
+    found = templates(scored(everything(answers), part))
+    assert found.schema == TEMPLATES
+    assert found["n"].sum() == part.height
+    known = answers.group_by("relation_id", "template_id").agg(known=pl.mean("correct"))
+    rows = found.join(known, on=["relation_id", "template_id"])
+    inside = rows.select(pl.col("known").is_between("full_low", "full_high"))
+    assert inside.to_series().mean() > 0.8
+    assert rows.select(pl.corr("known", "shrunk")).item() > 0.8
+
+
+def test_templates_that_were_not_compared_are_not_shrunk() -> None:
+    answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
+    found = templates(scored(everything(small().answers()), answers))
+    assert found["shrunk"].null_count() == found.height > 0
+
+
+def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
+    answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
+    found = estimates(scored(everything(small().answers()), answers), seed=1).rows_by_key(
+        "metric", named=True
+    )
+    (accuracy,) = found["acc_at_1"]
+    assert (accuracy["full_low"], accuracy["why"]) == (None, ONCE)
+    (spread,) = found["fluctuation_sd"]
+    assert spread["value"] is None
+    assert spread["why"]
+
+
+@given(data=st.data())
+def test_intervals_of_shares_of_few_prompts_are_shares(
+    data: st.DataObject, complete_answer_tables: Tables
+) -> None:
+    answers = data.draw(complete_answer_tables.filter(len))
+    kept = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
+    part = answers.filter(pl.Series(kept)).filter(pl.len().over("pair_id") > 1)  # as a budget asks
+    assume(len(part))
+    found = estimates(scored(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
+    shares = found.filter(pl.col("metric") != "fluctuation_sd").drop_nulls("full_low")
+    assert shares.filter((pl.col("full_low") < 0) | (pl.col("full_high") > 1)).is_empty(), shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_intervals_of_the_full_run_cover_it(share: float) -> None:
+    found = coverage(small(), share, n_samples=100)
+    # Those that only some samples can tell are told by samples that are not like the others.
+    found = found.filter(pl.col("n") == 100)
+    assert found.filter(pl.col("covered") < 0.9).is_empty(), found
+    extremes = pl.col("metric").is_in(["fluctuation_range", "coverage_maximum"])
+    most = pl.when(extremes).then(0.8).otherwise(0.4)
+    assert found.filter(pl.col("bias_in_sd").abs() > most).is_empty(), found
+
+
+def test_intervals_shrink_with_the_budget_to_nothing() -> None:
+    halves = [
+        coverage(small(), share, n_samples=3).filter(metric="acc_at_1")["half_width"].item()
+        for share in (0.05, 0.2, 0.8, 1.0)
+    ]
+    assert halves == sorted(halves, reverse=True)
+    assert halves[-1] == 0
+    assert np.isfinite(halves).all()
+
+
+@pytest.mark.parametrize("said", [0, 5])
+def test_intervals_of_samples_that_are_all_alike_have_a_width(said: int) -> None:
+    everyone = small().answers_of
+    alike = Made(tuple(np.full_like(each, said) for each in everyone), small().n_names_of)
+    for share in (0.02, 0.1, 0.3):
+        sample, answers = alike.sampled(share, 1)
+        found = estimated(alike, sample, answers)
+        for metric in ("acc_at_1", "one_word_ratio", "consist"):
+            value, low, high, _ = found[metric]
+            assert value == (0.0 if said and metric != "consist" else 1.0)
+            assert low is not None
+            assert high is not None
+            assert 0 < high - low < 0.3
+            assert low <= value <= high
+
+
+def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
+    rng = np.random.default_rng(1)
+    zeros, names = np.zeros(40, np.int64), np.array([1, 1, 1, 12] * 10)
+    fact = np.repeat(np.arange(8), 2)
+    sample = Crossed(zeros, names, np.array([20]), fact, np.arange(16), np.zeros(16, np.int64))
+    share = sample.n_prompts / sample.n_prompts.sum()
+    found = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
+    part = share[:8] / share[:8].sum()
+    assert np.mean(found) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
+
+
+@pytest.mark.slow
+def test_samples_of_a_full_run_cover_its_numbers() -> None:
+    full = FullRun(small().answers())
+    some = full.coverage(0.3, n_samples=4).filter(metric="acc_at_1")
+    assert 0 < some["half_width"].item() < 0.1
+    everything = full.coverage(1.0, n_samples=1)
+    assert everything["covered"].to_list() == [1.0] * everything.height
+    assert everything["half_width"].to_list() == [0.0] * everything.height
+    table = full.estimated(0.3, 3, n_rounds=2)
+    assert table.schema == ESTIMATES
+    assert table["n"][0] == full.sampled(0.3, 3).height
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+def test_consist_variance_is_that_over_all_samples_of_a_fact(n: int) -> None:
+    said = np.array([0, 0, 0, 1, 1, 2, 3])
+
+    def matches(answers: np.ndarray) -> np.ndarray:
+        return (answers[:, None] == answers).sum(axis=1) - 1.0
+
+    zeros, size = np.zeros(len(said), np.int64), np.array([len(said)])
+    whole = Crossed(zeros[:1], zeros[:1] + 1, size, zeros, np.arange(len(said)), zeros)
+    samples = [said[list(each)] for each in combinations(range(len(said)), n)]
+    shares = [matches(each).sum() / (n * (n - 1)) for each in samples]
+    found = variance_of_share(
+        moments_of(whole, matches(said)), np.array([float(n)]), size * 1.0, np.array([True])
+    )
+    assert found[0] == pytest.approx(np.var(shares))

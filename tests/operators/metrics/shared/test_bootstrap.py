@@ -1,0 +1,167 @@
+"""Bootstrap intervals."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.calibration import (
+    auroc,
+    auroc_rounds,
+    by_confidence,
+    ece,
+    ece_rounds,
+)
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
+from factsweep.operators.metrics.belief.intervals import (
+    bootstrap_auroc,
+    bootstrap_coverage_maximum,
+    bootstrap_ece,
+)
+from factsweep.operators.metrics.shared.bootstrap import (
+    UNDEFINED,
+    bootstrap_ratio,
+    estimate,
+    resampled_sums,
+    weight_blocks,
+)
+from factsweep.operators.metrics.shared.terms import TERMS, ratio
+
+Tables = st.SearchStrategy[pl.DataFrame]
+
+
+def terms(n_pairs: int = 400) -> pl.DataFrame:
+    numerators = np.random.default_rng(2).random(n_pairs)
+    columns = {
+        "relation_id": [f"P{i % 2}" for i in range(n_pairs)],
+        "pair_id": [f"t{i:03d}" for i in range(n_pairs)],
+        "numerator": numerators,
+        "denominator": np.ones(n_pairs),
+    }
+    return pl.DataFrame(columns)
+
+
+def test_weight_blocks_every_round_takes_as_many_units_as_there_are() -> None:
+    weights = np.concatenate(list(weight_blocks(7, np.random.default_rng(1), 50)))
+    assert weights.shape == (51, 7)
+    assert (weights.sum(axis=1) == 7).all()
+    assert (weights[0] == 1).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 10, 49])
+def test_resampled_sums_of_ones_are_the_number_of_pairs(n: int) -> None:
+    sums = resampled_sums(np.ones((n, 1)), seed=1, relation="P1", n_rounds=50)
+    assert sums.ravel().tolist() == [n] * 51
+
+
+def test_resampled_sums_vary_as_the_standard_error_says() -> None:
+    values = np.random.default_rng(2).random((6, 1))
+    means = resampled_sums(values, seed=1, relation="P1", n_rounds=40_000)[1:] / 6
+    assert means.std() == pytest.approx(values.std(ddof=1) / 6**0.5, rel=0.02)
+    assert means.mean() == pytest.approx(values.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("degrees", [4, 9, 200])
+def test_estimate_of_normal_rounds_is_as_wide_as_students(degrees: int) -> None:
+    rounds = np.random.default_rng(1).standard_normal(400_000)
+    _, low, high = estimate(np.concatenate([[0.0], rounds]), degrees)
+    assert high == pytest.approx(stats.t.ppf(0.975, degrees), rel=0.02)
+    assert low == pytest.approx(-stats.t.ppf(0.975, degrees), rel=0.02)
+
+
+def test_bootstrap_intervals_of_ten_pairs_per_relation_cover_the_known_mean() -> None:
+    known = 0.4 / 1.2
+    shares = np.random.default_rng(5).beta(0.4, 0.8, (600, 80))
+    table = terms(80).with_columns(relation_id=pl.int_range(80).floordiv(10).cast(pl.String))
+    inside = 0
+    for number, each in enumerate(shares):
+        rows = table.with_columns(numerator=pl.Series(each))
+        _, low, high = bootstrap_ratio(rows, seed=number, n_rounds=400).overall
+        assert low is not None
+        assert high is not None
+        inside += low <= known <= high
+    assert inside / len(shares) >= 0.93
+
+
+def test_bootstrap_ratio_mean_of_pairs_has_the_normal_width() -> None:
+    _, low, high = bootstrap_ratio(terms(), seed=1, n_rounds=2000).overall
+    standard_error = np.std(terms()["numerator"].to_numpy()) / 400**0.5
+    assert low is not None
+    assert high is not None
+    assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.1)
+
+
+@given(data=st.data())
+def test_bootstrap_ratio_round_zero_is_the_value(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    found = acc_at_1_terms(data.draw(answer_tables))
+    value = bootstrap_ratio(found, seed=1, n_rounds=5).overall.value
+    assert value == pytest.approx(ratio(found))
+
+
+@given(data=st.data())
+def test_bootstrap_maximum_round_zero_is_the_value(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    answers = data.draw(answer_tables)
+    value = bootstrap_coverage_maximum(answers, seed=1, n_rounds=5).overall.value
+    assert value == pytest.approx(coverage_maximum(answers))
+
+
+@given(data=st.data())
+def test_bootstrap_calibration_round_zero_is_the_value(
+    data: st.DataObject, calibration_tables: Tables
+) -> None:
+    calibration = data.draw(calibration_tables)
+    assert bootstrap_ece(calibration, seed=1, n_rounds=5).value == pytest.approx(ece(calibration))
+    assert bootstrap_auroc(calibration, seed=1, n_rounds=5).value == pytest.approx(
+        auroc(calibration)
+    )
+
+
+@given(data=st.data())
+def test_calibration_rounds_equal_metrics_of_written_out_resamples(
+    data: st.DataObject, calibration_tables: Tables
+) -> None:
+    ordered = by_confidence(data.draw(calibration_tables.filter(len)))
+    weights = np.concatenate(list(weight_blocks(len(ordered), np.random.default_rng(1), 3)))
+    resamples = [ordered[np.repeat(np.arange(len(ordered)), row)] for row in weights]
+    assert ece_rounds(ordered, weights, 4) == pytest.approx([ece(rows, 4) for rows in resamples])
+    defined = [np.nan if auroc(rows) is None else auroc(rows) for rows in resamples]
+    assert auroc_rounds(ordered, weights) == pytest.approx(defined, nan_ok=True)
+
+
+def test_bootstrap_relation_alone_gives_the_same_interval() -> None:
+    everything = bootstrap_ratio(terms(), seed=1, n_rounds=50)
+    alone = bootstrap_ratio(terms().filter(relation_id="P1"), seed=1, n_rounds=50)
+    assert alone.overall == everything.by_relation["P1"]
+
+
+def test_bootstrap_shuffled_rows_change_nothing() -> None:
+    shuffled = terms().sample(fraction=1, shuffle=True, seed=4)
+    assert bootstrap_ratio(shuffled, seed=1) == bootstrap_ratio(terms(), seed=1)
+
+
+def test_bootstrap_another_seed_moves_the_interval() -> None:
+    first, other = (bootstrap_ratio(terms(), seed=seed).overall for seed in (1, 2))
+    assert first.value == other.value
+    assert first.ci_low != other.ci_low
+
+
+def test_estimate_undefined_rounds_are_left_out() -> None:
+    assert estimate(np.array([0.5, np.nan, 0.25, 0.25])) == (0.5, 0.25, 0.25)
+    assert estimate(np.array([0.5, np.nan])) == (0.5, None, None)
+    assert estimate(np.array([np.nan, 1.0])) == UNDEFINED
+
+
+def test_bootstrap_no_pairs_is_undefined(
+    no_answers: pl.DataFrame, no_calibration: pl.DataFrame
+) -> None:
+    assert bootstrap_ratio(pl.DataFrame(schema=TERMS), seed=1) == (UNDEFINED, {})
+    assert bootstrap_coverage_maximum(no_answers, seed=1) == (UNDEFINED, {})
+    assert bootstrap_ece(no_calibration, seed=1) == UNDEFINED
+    assert bootstrap_auroc(no_calibration, seed=1) == UNDEFINED
