@@ -32,11 +32,11 @@ from factsweep.pipeline.config import settings
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages import decode
-from factsweep.pipeline.stages.idle import Clocked
-from factsweep.pipeline.stages.remaining import n_left, todo
-from factsweep.pipeline.stages.work import Work
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.stages.asking import decode
+from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.remaining import n_left, todo
+from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.storage.stores.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
 CALLS = ("put", "put_new", "open", "exists", "names", "drop")  # what a folder gets it opens

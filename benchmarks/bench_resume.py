@@ -25,7 +25,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution import status as listing
 from factsweep.pipeline.execution.plan import Branch, planned
 from factsweep.pipeline.execution.work import work
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 

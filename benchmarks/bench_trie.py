@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from factsweep.operators.engines import trie_readers
-from factsweep.operators.engines.candidates_lm import CandidatesLM
 from factsweep.operators.engines.preference import PreferRequest, Search, log_sum
 from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.operators.engines.transformers import trie_readers
+from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
 from factsweep.operators.prompts.endings import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.config import settings

@@ -17,10 +17,11 @@ from factsweep.operators.methods.method import Method
 from factsweep.pipeline.config.launch import KubeRay
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
-from factsweep.pipeline.execution import cause, cluster, dag, leaving, progress
+from factsweep.pipeline.execution import cluster, dag, progress
+from factsweep.pipeline.execution.faults import cause, leaving
+from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
-from factsweep.pipeline.execution.repair import repair, settle
 from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.live.measuring import Measures, Measuring

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 
-from factsweep.operators.engines import (
-    endpoint,
-    fake,
-    transformers_lm,
-    vllm,
-)
+from factsweep.operators.engines import fake, vllm
+from factsweep.operators.engines.endpoint import endpoint
 from factsweep.operators.engines.kind import EngineKind
+from factsweep.operators.engines.transformers import transformers_lm
 
 ENGINES: Mapping[str, EngineKind] = {
     kind.name: kind

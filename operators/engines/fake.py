@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from factsweep.operators import seeds
 from factsweep.operators.engines.kind import EngineKind, Start
-from factsweep.operators.engines.masked_lm import MaskedRequest, Prediction
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -25,6 +24,7 @@ from factsweep.operators.engines.preference import (
     preferred,
 )
 from factsweep.operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
+from factsweep.operators.engines.transformers.masked_lm import MaskedRequest, Prediction
 
 T = TypeVar("T", Request, ScoreRequest, MaskedRequest, PreferRequest, BeamsRequest)
 

@@ -11,10 +11,10 @@ from pydantic import Field
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.sentences import VERBALISED
 from factsweep.operators.datasets.single_objects import sliced
-from factsweep.operators.engines.bert_score import BertScore
-from factsweep.operators.engines.judge import Judge
-from factsweep.operators.engines.openai_chat import OpenAIChat
-from factsweep.operators.engines.openai_client import key
+from factsweep.operators.engines.endpoint.judge import Judge
+from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
+from factsweep.operators.engines.endpoint.openai_client import key
+from factsweep.operators.engines.measuring.bert_score import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred
 from factsweep.operators.methods.ability import PREFER

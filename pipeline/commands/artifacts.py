@@ -45,7 +45,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _artifacts(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inventory.inventory import inventory
     from factsweep.pipeline.inventory.prune import unneeded
-    from factsweep.pipeline.storage.store import Store
+    from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
     items = inventory(Store(where["artifacts"]), where["results"])
@@ -63,7 +63,7 @@ def _artifacts(asked: argparse.Namespace) -> int:
 def _prune(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inventory.inventory import inventory
     from factsweep.pipeline.inventory.prune import forget, removed, unneeded
-    from factsweep.pipeline.storage.store import Store
+    from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
     store = Store(where["artifacts"])

@@ -134,8 +134,8 @@ def _kamel(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.operators.engines.openai_chat import OpenAIChat
-    from factsweep.operators.engines.openai_client import key
+    from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
+    from factsweep.operators.engines.endpoint.openai_client import key
     from factsweep.pipeline.inputs.builders.asking import Model
     from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
     from factsweep.pipeline.inputs.builders.one_token import one_token

@@ -113,7 +113,7 @@ def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> 
 def _written(comparisons: Iterable[_Said], out: str) -> set[str]:
     """Write and print comparisons as they are made; their outcomes."""
     from factsweep.operators.tables.formats.markdown import markdown
-    from factsweep.pipeline.storage.store import Store
+    from factsweep.pipeline.storage.stores.store import Store
     from factsweep.pipeline.storage.tables import drop_reports, write_report
 
     outcomes: set[str] = set()

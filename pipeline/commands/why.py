@@ -22,7 +22,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _why(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.storage.causes import Recipes, causes
     from factsweep.pipeline.storage.lookup import find
-    from factsweep.pipeline.storage.store import Store
+    from factsweep.pipeline.storage.stores.store import Store
 
     store = Store(places(asked)["artifacts"])
     (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))

@@ -24,9 +24,9 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.asking.question import Task, room
 from factsweep.pipeline.stages.expand import Expand
-from factsweep.pipeline.stages.question import Task, room
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 LIMIT_S = 60.0
 _ROWS = 512  # of a relation: enough neighbours for an engine to find their prefixes in its cache

@@ -26,9 +26,10 @@ from factsweep.pipeline.execution.purse import paid
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages import knowledge_base, remaining
+from factsweep.pipeline.stages import knowledge_base
+from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.choose import Choose, Chosen
-from factsweep.pipeline.stages.question import Question, room
 from factsweep.pipeline.stages.sharding import ends
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.causes import Recipes, causes

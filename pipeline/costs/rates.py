@@ -23,7 +23,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.checkout import commit
 from factsweep.pipeline.storage.sealed import seal, unseal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _FOLDER = "rates"
 _LOG = logging.getLogger("factsweep")

@@ -16,7 +16,7 @@ from factsweep.pipeline.estimates.control import estimated_setting, named
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.live.measuring import Measures, SoFar
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage.artifact import Artifact
 
 

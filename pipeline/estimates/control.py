@@ -19,7 +19,7 @@ from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _LOG = logging.getLogger("factsweep")
 

@@ -15,15 +15,15 @@ from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.estimates.control import Named
 from factsweep.pipeline.estimates.looks import Narrowing
 from factsweep.pipeline.execution.asked import check, sampled
+from factsweep.pipeline.execution.faults.repair import repair
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.repair import repair
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.live import journal
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.run import compute, say_warnings
 from factsweep.pipeline.score import check as check_answers
 from factsweep.pipeline.score import make as make_here
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage import uses
 
 _LOG = logging.getLogger("factsweep")

@@ -39,7 +39,7 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
 

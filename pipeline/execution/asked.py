@@ -9,7 +9,7 @@ from factsweep.pipeline.config.budget import Budget, budget
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, Step, planned
 from factsweep.pipeline.execution.work import branch_work
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.storage.artifact import Artifact
 

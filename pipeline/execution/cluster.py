@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from factsweep.operators.engines.endpoint.prices import Prices
 from factsweep.operators.engines.kind import NOT_INSTALLED
-from factsweep.operators.engines.prices import Prices
 from factsweep.operators.errors import InputError, reason
 from factsweep.pipeline.config.launch import KubeRay
 from factsweep.pipeline.config.settings import Cluster, Model, Run
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.stages.work import Hardware
+from factsweep.pipeline.stages.asking.work import Hardware
 
 # A worker inherits these; none of them is a secret.
 _CPU_ENGINE = {

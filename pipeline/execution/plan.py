@@ -23,17 +23,17 @@ from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import dtype
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
-from factsweep.pipeline.stages.answer import Answer, questions
+from factsweep.pipeline.stages.asking.answer import Answer, questions
+from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
 from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.stages.question import Question, room
 from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Lease, unguarded
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 @dataclass(frozen=True)

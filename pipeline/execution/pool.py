@@ -21,21 +21,22 @@ import ray
 from factsweep.operators.errors import DecodingError, FactsweepError, StoppedError
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.execution import cause, engine, leaving
+from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.cluster import placement
+from factsweep.pipeline.execution.faults import cause, leaving
+from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.purse import TallyPurse, paid
-from factsweep.pipeline.execution.watchdog import Watchdog
 from factsweep.pipeline.execution.work import begin, finish, leased, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden_traceback
-from factsweep.pipeline.stages import decode, remaining, trial
-from factsweep.pipeline.stages.answer import software
-from factsweep.pipeline.stages.idle import Clocked
-from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.stages.asking import decode, remaining, trial
+from factsweep.pipeline.stages.asking.answer import software
+from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.lease import Lease
 
 _AT_ONCE = 2  # shards that an engine has: one that it answers, and one that waits or is published

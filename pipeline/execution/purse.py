@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from factsweep.operators.engines.prices import Purse
+from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 
 
 def paid(plan: Plan) -> float:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from factsweep.operators.engines.prices import Purse
+from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.pipeline.config.settings import Cluster
 from factsweep.pipeline.execution.cluster import beside_driver
-from factsweep.pipeline.execution.lives import Lives
+from factsweep.pipeline.execution.faults.lives import Lives
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from factsweep.pipeline.execution import cause
+from factsweep.pipeline.execution.faults import cause
 from factsweep.pipeline.stages.stage import Alone
 
 FEWEST = 200_000  # prompts: starting the tasks takes some seconds

@@ -8,9 +8,9 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.cluster import hardware
 from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Branch, Plan
-from factsweep.pipeline.stages import trial
-from factsweep.pipeline.stages.question import Question
-from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.stages.asking import trial
+from factsweep.pipeline.stages.asking.question import Question
+from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Lease
 

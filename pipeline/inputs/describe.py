@@ -11,8 +11,8 @@ import polars as pl
 from factsweep.operators.datasets.contradictions import sentences
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.engines.dependency_parser import DependencyParser
-from factsweep.operators.engines.sentence_encoder import SentenceEncoder
+from factsweep.operators.engines.measuring.dependency_parser import DependencyParser
+from factsweep.operators.engines.measuring.sentence_encoder import SentenceEncoder
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
 from factsweep.operators.tables.belief.template_examples import template_examples
@@ -28,7 +28,7 @@ from factsweep.operators.tables.runs.data_set import (
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
 from factsweep.pipeline.machine.meter import Meter
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_tables
 
 _Result = TypeVar("_Result")

@@ -13,7 +13,7 @@ from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import record
 from factsweep.pipeline.storage import manifest, uses
 from factsweep.pipeline.storage.lookup import located, recipe
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.uses import Use
 
 UNFINISHED = "a run that is not known and not done"

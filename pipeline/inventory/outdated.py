@@ -9,7 +9,6 @@ from factsweep.operators.methods.ability import ABILITIES
 from factsweep.pipeline.stages import (
     admit,
     aggregate,
-    answer,
     choose,
     expand,
     facts,
@@ -17,6 +16,7 @@ from factsweep.pipeline.stages import (
     knowledge_base,
     match,
 )
+from factsweep.pipeline.stages.asking import answer
 from factsweep.pipeline.storage.causes import Recipes
 from factsweep.pipeline.storage.recipe import Recipe
 

@@ -13,7 +13,7 @@ from factsweep.pipeline.inventory.inventory import Item
 from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
 from factsweep.pipeline.storage import lease, manifest, uses
 from factsweep.pipeline.storage.lookup import folders
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 def unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:

@@ -20,7 +20,7 @@ from factsweep.pipeline.storage.findings import Finding
 from factsweep.pipeline.storage.lookup import folders, located
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.sealed import REPAIR
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 class Verified(NamedTuple):

@@ -20,7 +20,7 @@ from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.checkout import commit
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import report
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _FOLDER = "logs"
 _MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun

@@ -23,14 +23,14 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import record
 from factsweep.pipeline.results.report import measured, shown
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages import trial
 from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.asking import trial
+from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.memory import Memory
 from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.stores.memory import Memory
 
 
 @dataclass(frozen=True)

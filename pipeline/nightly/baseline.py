@@ -15,7 +15,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.run import answered
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _FIX = "; move it away, and accept the run that nights are to be compared with."
 

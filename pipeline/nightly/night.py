@@ -39,7 +39,7 @@ from factsweep.pipeline.score import score
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
 
 EXIT_CODES: dict[Outcome, int] = {

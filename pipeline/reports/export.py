@@ -25,7 +25,7 @@ from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.results.record import metrics as measured
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 

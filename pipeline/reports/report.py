@@ -20,7 +20,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.report import PAGE, measured, reported, shown
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
 
 _ESTIMATES = "estimates"  # the folder of those in a report

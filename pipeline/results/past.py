@@ -13,7 +13,7 @@ from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import misfits
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 Record = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from factsweep.operators.engines import openai_batch
+from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
 from factsweep.operators.prompts.tokens import messages

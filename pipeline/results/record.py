@@ -24,7 +24,7 @@ from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers, rows
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _DISTRIBUTIONS = (
     "factsweep",

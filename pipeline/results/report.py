@@ -51,7 +51,7 @@ from factsweep.pipeline.results.record import (
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"

@@ -18,7 +18,7 @@ from factsweep.pipeline.results.answers import answers
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 @dataclass(frozen=True)

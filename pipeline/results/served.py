@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from factsweep.pipeline.stages.generate import SERVED, WITHOUT
+from factsweep.pipeline.stages.asking.generate import SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 

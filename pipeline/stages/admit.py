@@ -17,8 +17,8 @@ from factsweep.operators.prompts.tokens import too_long
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
+from factsweep.pipeline.stages.asking.question import Task
 from factsweep.pipeline.stages.expand import candidate_sets, with_text
-from factsweep.pipeline.stages.question import Task
 from factsweep.pipeline.stages.stage import Alone, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from factsweep.operators.engines import openai_batch
+from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.given_preferences import FURTHER, given_preferences
 from factsweep.operators.methods.ability import PREFER, SCORE, Ability

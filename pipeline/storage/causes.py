@@ -7,7 +7,7 @@ from functools import cached_property
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.storage.lookup import folders, recipe
 from factsweep.pipeline.storage.recipe import Recipe, differences
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 class Recipes:

@@ -40,7 +40,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.storage import manifest
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 EXPIRES_S = 60.0
 RENEW_S = 5.0

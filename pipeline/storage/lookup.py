@@ -8,7 +8,7 @@ from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.sealed import REPAIR, unseal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:

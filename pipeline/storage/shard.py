@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.schemas import SCHEMAS, conform
 from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 Counts = Mapping[str, int | float | str]
 

@@ -12,7 +12,7 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.pipeline.storage.sealed import seal, unseal
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 _LIST = "files.json"  # what a report wrote
 

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 import psutil
 
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 OVERRIDES = (
     "decoding.engine=fake",

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.execution.leaving import VARIABLE
+from factsweep.pipeline.execution.faults.leaving import VARIABLE
 from factsweep.pipeline.launchers import order
 from tests.faults.sweep import SMALL, Sweep, kill
 

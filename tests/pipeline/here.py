@@ -13,7 +13,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import block_by_block
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.decode import decode
+from factsweep.pipeline.stages.asking.decode import decode
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_aside
 from factsweep.pipeline.storage.sealed import seal, unseal

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from transformers import FillMaskPipeline
 
-from factsweep.operators.engines.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.candidates import candidates, label_tokens
 from factsweep.pipeline.config.settings import Run, load

@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage import s3_client
+from factsweep.pipeline.storage.stores import s3_client
 
 CLOSED_PORT = "http://127.0.0.1:9"
 

@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.engines import transformers_lm
 from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.prompts.chance import chances
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Branch, Plan

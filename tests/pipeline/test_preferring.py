@@ -12,10 +12,10 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
-from factsweep.operators.engines import transformers_lm
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import Run, load

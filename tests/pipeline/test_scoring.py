@@ -11,8 +11,8 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from factsweep.operators.engines.likelihood import Likelihood
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.transformers.likelihood import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Branch, Plan, planned

@@ -11,8 +11,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.engines import preference, trie_readers
-from factsweep.operators.engines.candidates_lm import CandidatesLM
+from factsweep.operators.engines import preference
 from factsweep.operators.engines.preference import (
     BeamsRequest,
     Plausible,
@@ -21,7 +20,13 @@ from factsweep.operators.engines.preference import (
     log_sum,
     preferred,
 )
-from factsweep.operators.engines.trie_readers import PathReader, TreeReader, reads_trees
+from factsweep.operators.engines.transformers import trie_readers
+from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
+from factsweep.operators.engines.transformers.trie_readers import (
+    PathReader,
+    TreeReader,
+    reads_trees,
+)
 from factsweep.operators.prompts.label_trie import Name, Path, Trie
 
 N_VOCABULARY = 12

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines.candidates_lm import CandidatesLM
 from factsweep.operators.engines.preference import BeamsRequest, Plausible, PreferRequest
+from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.endings import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name

@@ -15,7 +15,7 @@ from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_aside

@@ -24,7 +24,7 @@ from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine import meter as meters
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.reports import watch
-from factsweep.pipeline.stages import remaining
+from factsweep.pipeline.stages.asking import remaining
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -20,8 +20,8 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import Decoder
 from factsweep.pipeline.execution.tally import Tally
 from factsweep.pipeline.execution.work import work
-from factsweep.pipeline.stages import remaining
-from factsweep.pipeline.stages.work import Work
+from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 
 WITHIN_S = 240.0

@@ -11,7 +11,8 @@ from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan, planned, settled
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import resolve
-from factsweep.pipeline.stages import answer, match
+from factsweep.pipeline.stages import match
+from factsweep.pipeline.stages.asking import answer
 from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
 from tests.messages import naming
 

@@ -16,12 +16,12 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.execution.faults.repair import settle
 from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.repair import settle
 from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages import decode, remaining
+from factsweep.pipeline.stages.asking import decode, remaining
 from factsweep.pipeline.storage import lease
 from tests.s3_server import bucket, serving
 

@@ -395,7 +395,9 @@ def test_plan_says_why_answers_are_decoded_anew(
     said = "\n".join(lines(*forecast(finished.run)))
     assert "decoded anew" not in said
     with monkeypatch.context() as patch:
-        patch.setattr("factsweep.pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
+        patch.setattr(
+            "factsweep.pipeline.stages.asking.answer.software", lambda *_: {"engine": "fake 2"}
+        )
         said = "\n".join(lines(*forecast(small_settings())))
     (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
     assert why.startswith("  decoded anew because: software.engine: fake 1 → fake 2; ")

@@ -16,7 +16,7 @@ from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.record import ESTIMATES, replaced
 from factsweep.pipeline.run import run
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 
 Settings = Callable[..., Run]

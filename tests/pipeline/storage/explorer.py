@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage.lease import Holder
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 
 
 class Killed(BaseException):

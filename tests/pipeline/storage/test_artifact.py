@@ -15,7 +15,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_aside
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})

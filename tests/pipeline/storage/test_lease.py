@@ -16,7 +16,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_aside
 from factsweep.pipeline.storage.lease import Holder, Writer
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0})

@@ -1,0 +1,1 @@
+"""A server as an engine: any that speaks OpenAI's protocol."""

@@ -1,0 +1,121 @@
+"""Why a server gave no answer: what is wrong with a prompt is its row, the rest ends the run."""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.endpoint.openai_client import refusal, without
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage
+from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT
+from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
+from factsweep.operators.errors import InputError
+
+AnyRequest = Request | ScoreRequest | NextRequest
+Ask = Callable[[AnyRequest], Awaitable[Answer | Scored | NextSaid]]
+
+_FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)
+_TOO_LONG = re.compile(r"context_length_exceeded|maximum context length", re.IGNORECASE)
+_PROBE = "The capital of France is"
+
+
+class Blame:
+    """Tells a bad prompt from a server that answers nobody, by another prompt that it is asked."""
+
+    def __init__(self, start: Start, secret: str, ask: Ask) -> None:
+        assert start.endpoint is not None, "settings see to it"
+        self._model, self._endpoint = start.model, start.endpoint
+        self._secret, self._ask = secret, ask
+        self._answered_at, self._is_dead = -math.inf, False
+        self._probing = asyncio.Lock()
+
+    def clear(self) -> None:
+        """Note that the server has just answered."""
+        self._answered_at = time.monotonic()
+
+    def said(self, error: Exception) -> str:
+        """What went wrong, without the key."""
+        return without(self._secret, getattr(error, "message", error)) or type(error).__name__
+
+    def refusal(self, said: str) -> InputError:
+        """The sentence that ends a run."""
+        return refusal(self._model, self._endpoint.url, said)
+
+    async def explained(self, request: AnyRequest, error: Exception, began: float) -> Refused:
+        """Why a prompt has no answer, if that is about the prompt.
+
+        Raises:
+            InputError: it is about the server, or about who asks.
+        """
+        from openai import APIStatusError
+
+        said, usage = self.said(error), Usage(0, 0)
+        if isinstance(error, NoAnswerError):
+            usage, reason = error.usage, error.reason
+            if reason != "other_model":
+                return Refused(request.request_id, reason, said, usage.prompt, usage.output)
+        elif isinstance(error, APIStatusError):
+            status, whole = error.status_code, f"{error.code} {error.body} {error}"
+            if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(whole)):
+                raise self.refusal(said) from None
+            reason = _reason(status, whole)
+            if reason in ("content_filter", "prompt_too_long"):
+                return Refused(request.request_id, reason, said)
+        else:
+            reason = "endpoint_failed"
+        usage += await self._probed(request, said, since=_since(reason, began))
+        return Refused(request.request_id, reason, said, usage.prompt, usage.output)
+
+    async def _probed(self, request: AnyRequest, said: str, since: float) -> Usage:
+        """Tell a bad prompt from a server that answers nobody; returns what that took.
+
+        Raises:
+            InputError: it answers nothing.
+        """
+        from openai import OpenAIError
+
+        async with self._probing:
+            if self._answered_at >= since:
+                return Usage(0, 0)
+            if self._is_dead:
+                raise self.refusal(said) from None
+            self._is_dead = True  # unless the probe is answered
+            try:
+                async with asyncio.timeout(self._endpoint.give_up_s):
+                    answer = await self._ask(probe(request))
+            except NoAnswerError as error:
+                if error.reason != "other_model":
+                    self._is_dead = False
+                    return error.usage
+                raise self.refusal(said) from None
+            except (OpenAIError, TimeoutError, ValueError):
+                raise self.refusal(said) from None
+            self._answered_at, self._is_dead = time.monotonic(), False
+            return Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+
+
+def probe(request: AnyRequest) -> AnyRequest:
+    """Another prompt, or the beginning of a text, that is asked for in the same way."""
+    if isinstance(request, Request):
+        return replace(request, request_id="", text=_PROBE, turns=())
+    if isinstance(request, NextRequest):
+        return replace(request, token_ids=request.token_ids[:2], tokens=request.tokens[:1])
+    return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
+
+
+def _since(reason: str, began: float) -> float:
+    """From when on an answer shows that a server is not to blame."""
+    return began if reason == "endpoint_failed" else 0.0
+
+
+def _reason(status: int, said: str) -> str:
+    """What a status means for a prompt."""
+    if status == 429 or status >= 500 or status in (408, 409):
+        return "endpoint_failed"
+    if _FILTERED.search(said):
+        return "content_filter"
+    return "prompt_too_long" if _TOO_LONG.search(said) else "bad_request"

@@ -1,0 +1,284 @@
+"""A model behind an endpoint as an engine: any server that speaks OpenAI's protocol.
+
+Many requests are under way at once; how many is learned (`Limit`). The client (`openai`) sends a
+request again after what passes by itself. What does not (no such model, no credit, a wrong key)
+ends the run with one sentence; what is wrong with a prompt alone makes it a row with the reason.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from queue import SimpleQueue
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from factsweep.operators.engines import node_reader
+from factsweep.operators.engines.endpoint import next_tokens, prompt_scores
+from factsweep.operators.engines.endpoint.blame import AnyRequest, Blame, probe
+from factsweep.operators.engines.endpoint.dialect import Dialect
+from factsweep.operators.engines.endpoint.limit import Limit
+from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.endpoint.openai_client import key
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Replies
+from factsweep.operators.engines.endpoint.watched_http import watched
+from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
+from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Refused,
+    Request,
+    Scored,
+    ScoreRequest,
+)
+from factsweep.operators.errors import InputError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+T = TypeVar("T")
+Asked = TypeVar("Asked", bound=AnyRequest)
+
+_TRIES = 1_000  # of a request; `give_up_s` ends it long before
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
+
+
+class EndpointEngine:
+    """Asks a server; whatever is said of a prompt is yielded as soon as it is there."""
+
+    is_paid = True  # what is under way is waited for, and kept soon
+
+    def __init__(self, start: Start) -> None:
+        assert start.endpoint is not None, "settings see to it"
+        self._start, self._endpoint = start, start.endpoint
+        self._key = key(start.endpoint.key)
+        self._replies = Replies.of(start)
+        self._limit = Limit(max=start.endpoint.max_concurrent)
+        self._dialect = Dialect(start.model, chat=start.endpoint.chat)
+        self._blame = Blame(start, self._key, self._asked)
+        self._is_scorer = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
+        """One answer for each request, or why there is none, in the order they are finished.
+
+        Raises:
+            InputError: the server answers nothing, whatever it is asked.
+        """
+        yield from self._each(requests, self._answer)
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
+        """One score for each text, in the order they are finished; or why there is none.
+
+        Raises:
+            InputError: the server gives no log-probabilities of texts, which the first two tokens
+                of one show before any is paid for; or it answers nothing.
+        """
+        waiting = iter(requests)
+        if (first := next(waiting, None)) is None:
+            return
+        self._check_scores(first, "given texts")
+        yield from self._each(chain([first], waiting), self._answer)
+
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        """One answer for each request, in the order in which they are found.
+
+        Every node of a trie is a request of its own, with the tokens that may follow.
+
+        Raises:
+            InputError: the server gives no log-probabilities of given tokens, which two tokens of a
+                text show before others are paid for; or it does not answer.
+        """
+        yield from node_reader.preferences(requests, self._said_behind, n_at_once=_CLOZES_AT_ONCE)
+
+    def _said_behind(self, asked: Sequence[node_reader.Asked]) -> list[dict[int, float]]:
+        """The log-probability of each token that is asked for behind a text."""
+        jobs = [
+            NextRequest(str(number), text, tokens[start : start + next_tokens.MOST])
+            for number, (text, tokens) in enumerate(asked)
+            for start in range(0, len(tokens), next_tokens.MOST)
+        ]
+        if jobs:
+            self._check_scores(jobs[0], "given tokens")
+        found: list[dict[int, float]] = [{} for _ in asked]
+        for said in self._each(jobs, self._answer):
+            if isinstance(said, Refused):
+                raise self._blame.refusal(f"{said.reason}: {said.detail}")
+            found[int(said.request_id)].update(said.logprobs)
+        return found
+
+    def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
+        """Ask once, for little, whether the server gives scores at all."""
+        if not self._is_scorer:
+            checked = self._check_scorer(request, what)
+            asyncio.run_coroutine_threadsafe(checked, self._loop).result()
+            self._is_scorer = True
+
+    async def _check_scorer(self, request: ScoreRequest | NextRequest, what: str) -> None:
+        """Refuse a server that gives no scores.
+
+        Raises:
+            InputError: it says what the server said.
+        """
+        from openai import BadRequestError, OpenAIError, UnprocessableEntityError
+
+        try:
+            async with asyncio.timeout(self._endpoint.give_up_s):
+                await self._asked(probe(request))
+        except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
+            raise InputError(
+                f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
+                f"{what} ({self._blame.said(error)}), which this benchmark asks for; ask a "
+                "server that does, such as vLLM's, or a model that is loaded here."
+            ) from None
+        except (OpenAIError, TimeoutError, ValueError) as error:
+            raise self._blame.refusal(self._blame.said(error)) from None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._loop.is_running():
+            if "_client" in self.__dict__:
+                asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _each(self, requests: Iterable[Asked], ask: Callable[[Asked], Awaitable[T]]) -> Iterator[T]:
+        """Ask for each request, as many at once as are allowed.
+
+        Where one ends the run, those that are under way are waited for: they are paid for.
+        """
+        waiting, more, fatal = iter(requests), True, list[InputError]()
+        done, running = SimpleQueue[Future[T]](), set[Future[T]]()
+        self._limit.is_fed = True
+        try:
+            while more or running:
+                while more and len(running) < self._limit.allowed:
+                    request = next(waiting, None)
+                    if request is None:
+                        more = self._limit.is_fed = False
+                        break
+                    future = asyncio.run_coroutine_threadsafe(_awaited(ask(request)), self._loop)
+                    running.add(future)
+                    future.add_done_callback(done.put)
+                if running:
+                    future = done.get()
+                    running.remove(future)
+                    try:
+                        answer = future.result()
+                    except InputError as error:
+                        more, fatal = False, [*fatal, error]
+                    else:
+                        yield answer
+        finally:
+            for future in running:
+                future.cancel()
+        if fatal:
+            raise fatal[0]
+
+    async def _answer(self, request: AnyRequest) -> Any:
+        from openai import OpenAIError
+
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._endpoint.give_up_s):
+                answer = await self._asked(request)
+        except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
+            return await self._blame.explained(request, error, began)
+        self._blame.clear()
+        return answer
+
+    async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
+        """The answer of the server.
+
+        Raises:
+            NoAnswerError: it is none.
+        """
+        if isinstance(request, Request):
+            said = await self._said(request)
+            return self._replies.answer(request, said, self._dialect.left_out)
+        model = self._start.model
+        if isinstance(request, ScoreRequest):
+            said = await self._create(prompt_scores.parameters(model, request))
+        else:
+            more = next_tokens.further(request)
+            said = await self._create(next_tokens.parameters(model, request), more)
+        usage = self._replies.usage(request, said)
+        served = self._replies.served(said, usage)
+        try:
+            if isinstance(request, NextRequest):
+                known = next_tokens.said(request, said)
+                return NextSaid(request.request_id, known, usage.prompt, usage.output)
+            found = prompt_scores.scored(request, said)
+        except ValueError as error:
+            raise NoAnswerError("no_scores", str(error), usage) from error
+        return replace(
+            found,
+            n_prompt_tokens=usage.prompt,
+            n_cached_tokens=usage.cached,
+            n_output_tokens=usage.output,
+            served=served,
+        )
+
+    async def _said(self, request: Request) -> Any:
+        """What the server says, asked without what it does not know."""
+        from openai import BadRequestError, UnprocessableEntityError
+
+        while True:
+            asked = self._dialect.parameters(request)
+            try:
+                return await self._create(asked)
+            except (BadRequestError, UnprocessableEntityError) as error:
+                if not self._dialect.learns(str(error), asked):
+                    raise
+
+    async def _create(self, asked: Mapping[str, Any], more: Mapping[str, Any] = _NOTHING) -> Any:
+        client, extra = self._client, {**self._start.arguments, **more}
+        of = client.chat.completions if self._endpoint.chat else client.completions
+        return await of.create(**asked, extra_body=extra)
+
+    @cached_property
+    def _client(self) -> "AsyncOpenAI":
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(
+            base_url=self._endpoint.url,
+            api_key=self._key or "none",  # a server of one's own may need none
+            timeout=self._endpoint.timeout_s,
+            max_retries=_TRIES,
+            http_client=watched(self._limit, self._endpoint.timeout_s),
+        )
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer
+
+
+KIND = EngineKind(
+    name="endpoint",
+    version=lambda: NOT_INSTALLED if installed("openai") == NOT_INSTALLED else "endpoint 1",
+    load=EndpointEngine,
+    abilities=frozenset({"generate", "score", "prefer"}),
+    install="install it with pip install openai",
+    gpus="none",
+    arguments=lambda: None,
+    fields={
+        "model": "model.id",
+        "prompt": "prompt",
+        "messages": "prompt",
+        "max_tokens": "decoding.max_tokens",
+        "max_completion_tokens": "decoding.max_tokens",
+        "stop": "decoding.stop",
+        "n": "decoding.samples.block_size",
+        "temperature": "decoding.samples.temperature",
+        "top_p": "decoding.samples.top_p",
+        "seed": "seed",
+    },
+)

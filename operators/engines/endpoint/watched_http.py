@@ -1,0 +1,103 @@
+"""The HTTP client of an endpoint: it learns how much a server takes, and waits when it says so."""
+
+import asyncio
+import json
+import math
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from factsweep.operators.engines.endpoint.limit import Limit
+
+NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
+_TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def watched(limit: Limit, timeout_s: float) -> Any:
+    """An HTTP client that learns from all that happens, and waits when the server says so."""
+    import httpx2
+    from openai import DefaultAsyncHttpxClient
+
+    class Watched(DefaultAsyncHttpxClient):
+        async def send(self, request: Any, **options: Any) -> Any:
+            await _turn(limit)
+            sent = time.monotonic()
+            try:
+                response = await super().send(request, **options)
+            except httpx2.TransportError:
+                limit.refused(time.monotonic(), sent=sent)
+                raise
+            now, status = time.monotonic(), response.status_code
+            if status in _TOO_MUCH:
+                if status == 429 and NO_CREDIT.search(response.text):
+                    response.headers["x-should-retry"] = "false"
+                else:
+                    limit.refused(now, sent=sent, retry_after=waits_s(response.headers))
+            elif status == 200:
+                if not _is_whole(response.content):
+                    raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
+                if now - sent > timeout_s / 2:  # fewer at once, before they come too late
+                    limit.refused(now, sent=sent)
+                else:
+                    limit.answered(now)
+                limit.pause(now + exhausted_s(response.headers))
+            return response
+
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    return Watched(timeout=timeout_s, limits=limits)
+
+
+async def _turn(limit: Limit) -> None:
+    """Wait while nothing may be sent; not all that wait are to come back at the same moment."""
+    while (wait_s := limit.closed_until - time.monotonic()) > 0:
+        await asyncio.sleep(wait_s * (1 + 0.25 * secrets.randbelow(1000) / 1000))
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether a body is an answer, and not a page, a fragment or an error that calls itself one."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return False
+    if not isinstance(found, dict) or not isinstance(found.get("choices"), list):
+        return False
+    choices = found["choices"]
+    return bool(choices) and all(isinstance(each, dict) for each in choices)
+
+
+def waits_s(headers: Mapping[str, str]) -> float:
+    """How long a server says to wait before anything is sent again: seconds, or a date.
+
+    >>> waits_s({"retry-after": "2"}), waits_s({"retry-after-ms": "30"}), waits_s({})
+    (2.0, 0.03, 0.0)
+    """
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        with suppress(ValueError):
+            seconds = float(text) * unit_s
+            return seconds if 0 < seconds < math.inf else 0.0
+        with suppress(ValueError):
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return 0.0
+
+
+def exhausted_s(headers: Mapping[str, str]) -> float:
+    """How long nothing is left of a quota of requests or tokens, as the headers of an answer say.
+
+    >>> exhausted_s({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m2s"})
+    62.0
+    >>> exhausted_s({"x-ratelimit-remaining-tokens": "90", "x-ratelimit-reset-tokens": "1s"})
+    0.0
+    """
+    waits = [0.0]
+    for quota in ("requests", "tokens"):
+        if headers.get(f"x-ratelimit-remaining-{quota}") == "0":
+            found = _DURATION.findall(headers.get(f"x-ratelimit-reset-{quota}", ""))
+            waits.append(sum(float(number) * _UNITS_S[unit] for number, unit in found))
+    return max(waits)

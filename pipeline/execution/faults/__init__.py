@@ -1,0 +1,1 @@
+"""What is done about engines, nodes and files that fail."""

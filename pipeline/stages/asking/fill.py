@@ -1,0 +1,71 @@
+"""fill: what a masked model is asked: which token stands at the mask, and how likely it is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.operators.prompts.masked import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
+from factsweep.pipeline.storage.artifact import Artifact
+
+
+def questions(run: Run, facts: Artifact) -> Questions:
+    """The predictions for all prompts, and for those that name no subject."""
+    fresh = run.decoding.fresh()
+    masked = Question("masked", Fill(facts), fields=fresh)
+    priors = Question("priors", Fill(facts), "content_free", fields=fresh)
+    return Questions(masked, None, (priors,))
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The most probable token at the mask, and the probabilities of the relation's candidates."""
+
+    facts: Artifact
+
+    answers_per_prompt = 1
+    shares_answers = True
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        return encode(tokenizer, texts)
+
+    def answered(self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any) -> Iterator[Answered]:
+        """A prediction for each row, in the order in which they are made."""
+        lengths: dict[str, int] = {}
+        for prediction in engine.predictions(self._requests(rows, tokenizer, lengths)):
+            yield Answered(_row(prediction), _counts(lengths.pop(prediction.request_id)))
+
+    def _requests(
+        self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]
+    ) -> Iterator[MaskedRequest]:
+        facts = facts_stage.load(self.facts)
+        asked = rows.with_columns(relation_id=pl.col("template_id").str.split(".").list.first())
+        for mine in asked.partition_by("relation_id", maintain_order=True):
+            tokens = candidates(label_tokens(facts.of(mine["relation_id"][0]), tokenizer))
+            candidate_ids = tokens["token_id"].to_list()
+            ids = self.token_ids(tokenizer, mine["text"].to_list())
+            for prompt_id, token_ids in zip(mine["prompt_id"], ids, strict=True):
+                lengths[prompt_id] = len(token_ids)
+                yield MaskedRequest(prompt_id, token_ids, candidate_ids)
+
+
+def _counts(n_tokens: int) -> dict[str, float]:
+    tokens = {"prompt_tokens": n_tokens, "cached_tokens": 0, "output_tokens": 1}
+    return {"prompts": 1, "answers": 1, **tokens}
+
+
+def _row(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "prompt_id": prediction.request_id,
+        "token_id": prediction.token_id,
+        "token": prediction.token,
+        "probability": prediction.probability,
+        "candidate_probabilities": prediction.candidate_probabilities,
+    }

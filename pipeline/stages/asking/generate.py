@@ -1,0 +1,139 @@
+"""generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators import seeds
+from factsweep.operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
+from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.turns import turns
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
+
+# In counts: what a server said that it is, and what it did without.
+SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
+
+
+def questions(run: Run, setting: Asked) -> Questions:
+    """Greedy answers to all prompts; some of them a second time; blocks of samples of some.
+
+    How many of the second answers differ is the noise floor of the hardware. They alone have
+    log-probabilities: asked of all prompts those would halve vLLM's throughput.
+    """
+    decoding, samples = run.decoding, run.decoding.samples
+    greedy = Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
+    canary = replace(greedy, logprobs=True)
+    block = replace(
+        greedy, n=samples.block_size, temperature=samples.temperature, top_p=samples.top_p
+    )
+    n_canary = max(decoding.canary_prompts, samples.n_prompts)
+    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
+
+    def task(sampling: Sampling, number: int | None = None) -> Generate:
+        as_turns = getattr(setting, "as_", None) == "turns"
+        return Generate(sampling, run.model.chat_template, number, run.seed, as_turns)
+
+    once = {"sampling": asdict(greedy), **decoding.fresh()}
+    again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.fresh(canary=True)}
+    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts}
+    return Questions(
+        Question("generations", task(greedy), fields=once),
+        Question("canary", task(canary), "ranked", n_canary, again) if n_canary else None,
+        tuple(
+            Question(
+                "samples",
+                task(block, number),
+                "ranked",
+                samples.n_prompts,
+                {**drawn, "block": number, **decoding.fresh()},
+            )
+            for number in range(n_blocks)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
+
+    With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user.
+    """
+
+    sampling: Sampling
+    chat_template: bool
+    block: int | None = None
+    seed: int = 0
+    as_turns: bool = False
+
+    @property
+    def answers_per_prompt(self) -> int:
+        """How many answers a prompt gets."""
+        return self.sampling.n
+
+    @property
+    def shares_answers(self) -> bool:
+        """Greedy answers to the same text are the same; samples are drawn for each prompt."""
+        return self.block is None
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        return encode(tokenizer, texts, chat_template=self.chat_template, as_turns=self.as_turns)
+
+    def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
+        """An answer for each row, in the order in which they are finished."""
+        for answer in engine.answers(self._requests(rows, tokenizer)):
+            if isinstance(answer, Refused):
+                yield refused(answer)
+            else:
+                yield Answered(self._row(answer), _counts(answer))
+
+    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
+        for part in rows.iter_slices(1024):
+            ids = self.token_ids(tokenizer, part["text"].to_list())
+            for prompt_id, text, token_ids in zip(
+                part["prompt_id"], part["text"], ids, strict=True
+            ):
+                # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
+                seed = (
+                    None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
+                )
+                chat = tuple(turns(text)) if self.as_turns else ()
+                yield Request(prompt_id, token_ids, self.sampling, seed, text, chat)
+
+    def _row(self, answer: Answer) -> dict[str, Any]:
+        if self.block is not None:
+            texts = [completion.text for completion in answer.completions]
+            return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
+        (completion,) = answer.completions
+        return {"prompt_id": answer.request_id, **asdict(completion)}
+
+
+def refused(request: Refused) -> Answered:
+    """A request without an answer, with what it cost."""
+    tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
+    error = {
+        "prompt_id": request.request_id,
+        "reason": request.reason,
+        "detail": request.detail,
+    }
+    return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
+
+
+def _counts(answer: Answer) -> dict[str, float]:
+    n_output = answer.n_output_tokens
+    if n_output is None:
+        n_output = sum(each.n_tokens for each in answer.completions)
+    served = {f"{SERVED}{answer.served}": 1} if answer.served else {}
+    return {
+        "prompts": 1,
+        "answers": len(answer.completions),
+        "prompt_tokens": answer.n_prompt_tokens,
+        "cached_tokens": answer.n_cached_tokens,
+        "output_tokens": n_output,
+        **served,
+        **{f"{WITHOUT}{name}": 1 for name in answer.without},
+    }

@@ -1,0 +1,77 @@
+"""likelihood: what a model is asked about given texts: how likely it finds them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.asking.generate import SERVED, refused
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
+
+
+def questions(run: Run) -> Questions:
+    """The scores of all texts, and of some in another order, which must not change them."""
+    decoding, n = run.decoding, run.decoding.canary_prompts
+    again = {"n_prompts": n, **decoding.fresh(canary=True)}
+    return Questions(
+        Question("scores", Score(), fields=decoding.fresh()),
+        Question("rescored", Score(backwards=True), "ranked", n, again) if n else None,
+        (),
+    )
+
+
+@dataclass(frozen=True)
+class Score:
+    """Log-probabilities of whole texts; `backwards` scores the candidates of a group last to first.
+
+    Groups stay together: an engine computes what their texts share once.
+    """
+
+    backwards: bool = False
+
+    answers_per_prompt = 1
+    shares_answers = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        return encode(tokenizer, texts)
+
+    def answered(self, rows: pl.DataFrame, engine: Scorer, tokenizer: Any) -> Iterator[Answered]:
+        """The scores of each row, in the order in which they are made."""
+        for scored in engine.scores(self._requests(rows, tokenizer)):
+            if isinstance(scored, Refused):
+                yield refused(scored)
+            else:
+                yield Answered(_row(scored), _counts(scored))
+
+    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
+        items = rows.with_columns(
+            item_id="prompt_id",
+            setting=pl.col("context_id").str.split(".").list.last(),
+            context=pl.lit(""),
+            continuation="text",
+        )
+        for group in items.partition_by("context_id", maintain_order=True):
+            yield from score_requests(tokenizer, group.reverse() if self.backwards else group)
+
+
+def _row(scored: Scored) -> dict[str, Any]:
+    fields = asdict(scored)
+    names = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
+    return {"prompt_id": scored.request_id, **{name: fields[name] for name in names}}
+
+
+def _counts(scored: Scored) -> dict[str, float]:
+    return {
+        "prompts": 1,
+        "answers": 1,
+        "prompt_tokens": scored.n_prompt_tokens,
+        "cached_tokens": scored.n_cached_tokens,
+        "output_tokens": scored.n_output_tokens,
+        **({f"{SERVED}{scored.served}": 1} if scored.served else {}),
+    }

@@ -1,0 +1,184 @@
+"""prefer: what a model is asked about clozes: which of some entities it finds more plausible."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.engines.preference import (
+    Beams,
+    BeamsRequest,
+    Plausible,
+    Preferred,
+    PreferRequest,
+    Preferrer,
+    Search,
+)
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.clozes import Retrieval
+from factsweep.operators.prompts.endings import Ending, ending_tokens
+from factsweep.operators.prompts.label_trie import Labels, Name, Trie
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.stages.asking.chance import Chance
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, room
+from factsweep.pipeline.stages.expand import sets_of
+from factsweep.pipeline.storage.artifact import Artifact
+
+_CLOZES_AT_ONCE = 256
+_SEARCHES: Mapping[str, Search] = {"optimal": "optimal", "exact": "exact"}
+
+
+def questions(run: Run, setting: Any, sources: Sequence[Artifact], prompts: Artifact) -> Questions:
+    """Preferences behind all clozes; some again, with candidates in another order; baselines'."""
+    decoding, n = run.decoding, run.decoding.canary_prompts
+    asked = {name: getattr(setting, name) for name in ("retrieval", "n", "ending")}
+    once = {**asked, **decoding.fresh()}
+    again = {**asked, "n_prompts": n, **decoding.fresh(canary=True)}
+    backwards = Prefer(prompts, **asked, backwards=True)
+    return Questions(
+        Question("preferences", Prefer(prompts, **asked), fields=once),
+        Question("preferred_again", backwards, "ranked", n, again) if n else None,
+        (*_beams(run), *_chances(run, sources, prompts)),
+    )
+
+
+def _beams(run: Run) -> Iterator[Question]:
+    """What the baselines need that read continuations, if they are asked for."""
+    decoding, baselines = run.decoding, run.decoding.baselines
+    if baselines.beams:
+        task = Continue(baselines.beams, decoding.max_tokens, baselines.top_tokens)
+        yield Question("beams", task, fields={**asdict(task), **decoding.fresh()})
+
+
+def _chances(run: Run, sources: Sequence[Artifact], prompts: Artifact) -> Iterator[Question]:
+    """What KaRR needs, if it is asked for: of one prompt of each pair."""
+    if n := run.decoding.baselines.others:
+        facts, base = sources
+        task = Chance(facts, base, prompts, n, run.seed, room(run))
+        fields = {"others": n, "seed": run.seed, **run.decoding.fresh()}
+        yield Question("chances", task, "ranked", fields=fields)
+
+
+@dataclass(frozen=True)
+class Prefer:
+    """The plausibility of the right answer and of its distractors, behind each cloze.
+
+    `prompts` has the candidate sets. With `backwards` candidates are handed over last to first,
+    which must not change what the model says of them.
+    """
+
+    prompts: Artifact
+    retrieval: Retrieval
+    n: int
+    ending: Ending
+    backwards: bool = False
+
+    answers_per_prompt = 1
+    shares_answers = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        return encode(tokenizer, texts)
+
+    def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
+        """The preferences behind each cloze, in the order in which they are made."""
+        for found in engine.preferences(self._requests(rows, tokenizer)):
+            yield Answered(_preferences(found), _counts(found.n_prompt_tokens))
+
+    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
+        ending = ending_tokens(tokenizer, self.ending)
+        sets = sets_of(self.prompts, rows)
+        for mine in rows.partition_by("candidates_id", maintain_order=True):
+            candidates = sets[mine["candidates_id"][0]]
+            names = _names(candidates)
+            labels = Labels(tokenizer, names[::-1] if self.backwards else names)
+            order = tuple(candidates.drop_nulls("rank").sort("rank")["entity_id"])
+            for part in mine.iter_slices(_CLOZES_AT_ONCE):
+                both = zip(
+                    part.iter_rows(named=True), labels.behind(part["text"].to_list()), strict=True
+                )
+                for row, (token_ids, trie) in both:
+                    _check_answer(row, trie)
+                    barred = {row["answer_id"], *(row["left_out"] or ())}
+                    yield PreferRequest(
+                        request_id=row["prompt_id"],
+                        token_ids=token_ids,
+                        trie=trie,
+                        ending=ending,
+                        answer_id=row["answer_id"],
+                        search=_SEARCHES.get(self.retrieval, "given"),
+                        n=self.n,
+                        distractors=tuple(each for each in order if each not in barred),
+                        left_out=frozenset(barred),
+                    )
+
+
+@dataclass(frozen=True)
+class Continue:
+    """The best continuations of each cloze by beam search, and its likeliest next tokens."""
+
+    width: int
+    max_tokens: int
+    top_tokens: int
+
+    answers_per_prompt = 1
+    shares_answers = True
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The clozes as the model reads them."""
+        return encode(tokenizer, texts)
+
+    def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
+        """The continuations of each cloze, in the order in which they are made."""
+        ids = self.token_ids(tokenizer, rows["text"].to_list())
+        size = self.width, self.max_tokens, self.top_tokens
+        requests = zip(rows["prompt_id"], ids, strict=True)
+        for found in engine.beams(BeamsRequest(name, each, *size) for name, each in requests):
+            counts = _counts(found.n_prompt_tokens, n_output=found.n_tokens)
+            yield Answered(_continuations(found), counts)
+
+
+def _names(candidates: pl.DataFrame) -> list[Name]:
+    rows = candidates.select("entity_id", "labels").explode("labels").drop_nulls()
+    return [Name(*row) for row in rows.iter_rows()]
+
+
+def _check_answer(row: Mapping[str, Any], trie: Trie) -> None:
+    if row["answer_id"] not in trie.nodes_of:
+        raise InputError(
+            f"prompt {row['prompt_id']}: the right answer {row['answer_id']} has no label among "
+            f"the candidates {row['candidates_id']}; give the entity one in the knowledge base."
+        )
+
+
+def _preferences(found: Preferred) -> dict[str, Any]:
+    mine = found.answer
+    return {
+        "prompt_id": found.request_id,
+        "logprob": mine.logprob,
+        "label": mine.label,
+        "n_tokens": mine.n_tokens,
+        "open_logprob": mine.open_logprob,
+        "distractors": list(map(_distractor, found.distractors)),
+    }
+
+
+def _distractor(each: Plausible) -> dict[str, Any]:
+    names = ("entity_id", "label", "logprob", "n_tokens")
+    return {name: getattr(each, name) for name in names}
+
+
+def _continuations(found: Beams) -> dict[str, Any]:
+    return {
+        "prompt_id": found.request_id,
+        "texts": list(found.texts),
+        "logprobs": list(found.logprobs),
+        "top_tokens": list(found.top_tokens),
+    }
+
+
+def _counts(n_prompt: int, *, n_output: int = 0) -> dict[str, float]:
+    tokens = {"prompt_tokens": n_prompt, "cached_tokens": 0, "output_tokens": n_output}
+    return {"prompts": 1, "answers": 1, **tokens}

@@ -1,0 +1,168 @@
+"""What remains of a shard: its prompts that are asked and have no answer yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import polars as pl
+
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.stages.expand import relation_of, with_text
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.shard import Counts, Footer
+
+
+def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those rows of the shard that are asked, where a block of a budget asks a part of it."""
+    if work.chosen is None:
+        return rows
+    needed = work.chosen.read("needed", work.shard).filter(pl.col("block") == work.block)
+    return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
+
+
+def todo(work: Work) -> pl.DataFrame:
+    """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
+    return _fitting(work, with_text(work.prompts, work.source, work.shard))
+
+
+def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those rows of the shard that an engine is asked and that fit."""
+    mine = [
+        shard
+        for shard, n in work.admitted.rows("errors").items()
+        if n and work.shard in (shard, relation_of(shard))
+    ]
+    refused = [work.admitted.read("errors", shard) for shard in mine]
+    if refused:
+        rows = rows.join(pl.concat(refused), on="prompt_id", how="anti", maintain_order="left")
+    return work.question.asked(rows)
+
+
+def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
+    """One prompt of the shard that is none of the suspects; empty if it has no other."""
+    rows = todo(work)
+    others = rows.filter(~pl.col("prompt_id").is_in(suspects))
+    n = others.height if rows.height > 1 else 0
+    return others.slice((n - 1) // max(1, len(suspects)), 1) if n else others.head(0)
+
+
+def n_left(work: Work) -> int:
+    """How many prompts of the shard have no answer yet, from listings where it has many."""
+    if is_published(work):
+        return 0
+    if work.chosen is not None:
+        return _n_chosen_left(work, _unanswered(work))
+    chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
+    return _n_left(work, n_asked(work), chunks, refusals)
+
+
+def _n_chosen_left(work: Work, unanswered: pl.DataFrame) -> int:
+    """How many prompts of a block have no answer yet, of those of its shard that have none.
+
+    One more, where all of the shard are answered: it is to be published.
+    """
+    return of_budget(work, unanswered).height if unanswered.height else 1
+
+
+def _unanswered(work: Work) -> pl.DataFrame:
+    """The prompts of an open shard that have no answer yet; which have one stands in the chunks."""
+    rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
+    read = partial(work.artifact.read_chunk, work.table, work.chunks)
+    chunks = work.artifact.store.each(read, work.artifact.published(work.chunks))
+    for done in (*(frame for frame, _ in chunks), refused(work)):
+        rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
+    return rows
+
+
+def left(items: Sequence[Work]) -> list[int]:
+    """How many prompts of each shard have no answer yet: the files of an artifact are listed once.
+
+    Of the tables of which a few prompts are asked each is read once, whoever asks for it.
+    """
+    if not items:
+        return []
+    store = items[0].artifact.store
+    artifacts = list({each.artifact.folder: each.artifact for each in items}.values())
+    listings = store.each(Artifact.all_published, artifacts)
+    found = {each.folder: names for each, names in zip(artifacts, listings, strict=True)}
+    kinds = {_kind(each): each for each in items if each.chosen is None}
+    asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
+    shards = {_shard(each): each for each in items if each.chosen is not None}
+    lacking = dict(zip(shards, store.each(_unanswered, list(shards.values())), strict=True))
+    return [
+        _left(each, asked[_kind(each)], found[each.artifact.folder])
+        if each.chosen is None
+        else 0
+        if each.shard in found[each.artifact.folder].get(each.table, ())
+        else _n_chosen_left(each, lacking[_shard(each)])
+        for each in items
+    ]
+
+
+def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
+    """How many of some prompts have no answer yet; `items` are all open shards, whole."""
+    found = items[0].artifact.store.each(_unanswered, items) if items else ()
+    return sum(each.join(needed, on="prompt_id", how="semi").height for each in found)
+
+
+def _shard(work: Work) -> tuple[str, str]:
+    """What the blocks of a budget in a shard share."""
+    return work.artifact.folder, work.shard
+
+
+def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
+    if work.shard in published.get(work.table, ()):
+        return 0
+    return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
+
+
+def _kind(work: Work) -> tuple[object, ...]:
+    """What determines which prompts are asked: blocks of samples ask the same ones."""
+    of = (work.prompts.folder, work.admitted.folder, work.source, work.shard)
+    return (*of, work.question.n_ranked, work.question.task.shares_answers)
+
+
+def n_asked(work: Work) -> int:
+    """How many prompts of the shard an engine is asked, from the manifest if it has many."""
+    if work.source != "prompts":
+        return _fitting(work, work.prompts.read(work.source, work.shard)).height
+    refused = work.admitted.rows("errors").get(work.shard, 0)
+    return int(work.prompts.counts("prompts")[work.shard]["distinct"]) - refused
+
+
+def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) -> int:
+    # Two engines that were cut off from each other may have answered the same prompts.
+    n_refused = refused(work, refusals).height if refusals else 0
+    return max(0, n - sum(_rows_of_chunk(work, each) for each in chunks) - n_refused)
+
+
+def _rows_of_chunk(work: Work, name: str) -> int:
+    """The rows of a chunk: its name begins with them."""
+    rows, _, rest = name.partition("-")
+    return int(rows) if rest and rows.isdigit() else _chunk(work, name).rows
+
+
+def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
+    """The error rows of the prompts that were refused an answer, while the shard is open."""
+    read = work.artifact.read_chunk
+    names = work.artifact.published(work.refusals) if names is None else names
+    found = [read("errors", work.refusals, each)[0] for each in names]
+    return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
+
+
+def _chunk(work: Work, name: str) -> Footer:
+    return work.artifact.footer(work.table, name, work.chunks)
+
+
+def open_counts(artifact: Artifact) -> Iterator[Counts]:
+    """What the finished chunks of an artifact's open shards took."""
+    table = artifact.stage
+    for shard in artifact.store.folders(f"{artifact.folder}/chunks/{table}"):
+        folder = f"chunks/{table}/{shard}"
+        for chunk in artifact.published(folder):
+            yield artifact.footer(table, chunk, folder).counts
+
+
+def is_published(work: Work) -> bool:
+    """Whether the shard is published, by whomever."""
+    return work.artifact.has(work.table, work.shard)

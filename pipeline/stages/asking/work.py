@@ -1,0 +1,76 @@
+"""A shard to decode: what an engine is handed, and what it holds."""
+
+from dataclasses import dataclass
+
+from factsweep.operators.engines.endpoint.prices import Prices
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.asking.question import Question
+from factsweep.pipeline.storage.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for.
+
+    `named` stands in the counts in place of what the engine finds itself on.
+    """
+
+    gpus: int
+    cores: int
+    tensor_parallel: int
+    named: str | None = None
+    per_gpu: int = 1
+    prices: Prices | None = None  # of a server that counts tokens instead
+
+    @property
+    def name(self) -> str:
+        """What its seconds were measured on; asked where the engine is."""
+        return self.named or processor.name(self.gpus)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A shard to decode: what an engine is handed, in place of the rows themselves.
+
+    `chosen` names the prompts of it that are asked, those in a `block` of a budget, after which it
+    stays open; null: all are.
+    """
+
+    artifact: Artifact
+    prompts: Artifact
+    admitted: Artifact
+    shard: str
+    model: str
+    question: Question
+    rows_per_chunk: int
+    seconds_per_chunk: float
+    max_deaths: int
+    max_failed_share: float
+    hardware: Hardware
+    chosen: Artifact | None = None
+    block: int | None = None
+
+    @property
+    def table(self) -> str:
+        """The table that is written."""
+        return self.artifact.stage
+
+    @property
+    def source(self) -> str:
+        """The table of prompts that the shard is one of."""
+        return self.question.source
+
+    @property
+    def open_name(self) -> str:
+        """Where what belongs to the open shard lies."""
+        return f"{self.table}/{self.shard}"
+
+    @property
+    def chunks(self) -> str:
+        """The table that the shard's finished chunks lie in, while it is open."""
+        return f"chunks/{self.open_name}"
+
+    @property
+    def refusals(self) -> str:
+        """The table that those prompts lie in meanwhile that were refused an answer."""
+        return f"chunks/errors/{self.shard}"

@@ -1,0 +1,1 @@
+"""Where files lie: a folder, S3, or memory."""

@@ -1,0 +1,165 @@
+"""S3: Arrow's file system, and with boto3 what Arrow lacks, or makes many requests of.
+
+A store that does not answer is asked again, by both, for a minute or two (`s3_client.py`).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyarrow import fs
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores.s3_client import Caller
+
+_EXISTS = "PreconditionFailed"
+_AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again
+_EMPTY = "InvalidRange"  # a file without a single byte has no last one
+_GONE = ("NoSuchKey", "404", "NotFound")
+_AT_ONCE_DROPPED = 1000  # S3 takes no more in one request
+_OPTIONS = ("endpoint_override", "region", "scheme")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+class Bucket:
+    """The folder of a bucket that a URL names: s3://[key:secret@]bucket/folder.
+
+    `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
+    key, both clients look in the environment. What fails raises an OSError, as Arrow does.
+
+    Raises:
+        InputError: the URL has another option.
+    """
+
+    def __init__(self, root: str) -> None:
+        url = urlsplit(root)
+        self._name = url.netloc.rpartition("@")[2]
+        self._folder = unquote(url.path).strip("/")
+        self._key = unquote(url.username or "") or None
+        self._secret = unquote(url.password or "") or None
+        self._options = {name: each[-1] for name, each in parse_qs(url.query).items()}
+        if unknown := sorted(self._options.keys() - set(_OPTIONS)):
+            raise InputError(
+                f"s3://{self.path} has the option {unknown[0]}, which is none of "
+                f"{', '.join(_OPTIONS)}; leave it out."
+            )
+
+    @property
+    def path(self) -> str:
+        """The folder as Arrow names it: the bucket, then the path in it."""
+        return f"{self._name}/{self._folder}".rstrip("/")
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """Arrow's file system of all buckets."""
+        named = map(os.environ.get, _ENDPOINTS)  # Arrow reads them only for a URL
+        endpoint = self._options.get("endpoint_override") or next(filter(None, named), None)
+        return fs.S3FileSystem(
+            access_key=self._key,
+            secret_key=self._secret,
+            region=self._options.get("region") or (None if endpoint else self._region()),
+            scheme=self._options.get("scheme"),
+            endpoint_override=endpoint,
+            allow_delayed_open=True,  # a file is one put, at its end
+            connect_timeout=s3_client.CONNECT_S,
+            request_timeout=s3_client.ANSWER_S,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=s3_client.ARROW_ATTEMPTS),
+        )
+
+    @cached_property
+    def _caller(self) -> Caller:
+        endpoint, scheme = map(self._options.get, ("endpoint_override", "scheme"))
+        url = f"{scheme or 'https'}://{endpoint}" if endpoint else None
+        return s3_client.caller(url, self._options.get("region"), self._key, self._secret)
+
+    @property
+    def _client(self) -> Any:
+        return s3_client.client(self._caller)
+
+    def _region(self) -> str | None:
+        """Where the bucket is, as it says itself; null if it does not."""
+        with _as_os_error():
+            found: str | None = self._client.head_bucket(Bucket=self._name).get("BucketRegion")
+            return found
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Put a file unless there is one of that name; whether it was put."""
+        from botocore.exceptions import ClientError
+
+        with _as_os_error():
+            while True:
+                try:
+                    self._client.put_object(**self._place(name), Body=content, IfNoneMatch="*")
+                except ClientError as error:
+                    code = error.response["Error"]["Code"]
+                    if code == _EXISTS:
+                        return False
+                    if code != _AT_ONCE:
+                        raise
+                else:
+                    return True
+
+    def get(self, name: str, last_bytes: int | None = None) -> bytes:
+        """The content of a file, or its end: one request, where Arrow makes two.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        from botocore.exceptions import ClientError
+
+        part = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
+        with _as_os_error():
+            try:
+                return bytes(self._client.get_object(**self._place(name), **part)["Body"].read())
+            except ClientError as error:
+                if error.response["Error"]["Code"] != _EMPTY:
+                    raise
+                return b""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file: one request."""
+        try:
+            with _as_os_error():
+                self._client.head_object(**self._place(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def drop(self, *names: str) -> None:
+        """Remove files, those that are there: one request, or one for each thousand of them.
+
+        Arrow makes four for each.
+        """
+        with _as_os_error():
+            if len(names) == 1:
+                self._client.delete_object(**self._place(names[0]))
+                return
+            for start in range(0, len(names), _AT_ONCE_DROPPED):
+                part = names[start : start + _AT_ONCE_DROPPED]
+                keys = [{"Key": self._place(name)["Key"]} for name in part]
+                found = self._client.delete_objects(
+                    Bucket=self._name, Delete={"Objects": keys, "Quiet": True}
+                )
+                for error in found.get("Errors", ()):
+                    raise OSError(f"{error.get('Key')}: {error.get('Message')}")
+
+    def _place(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _GONE:
+            raise FileNotFoundError(str(error)) from error
+        raise OSError(str(error)) from error
+    except BotoCoreError as error:
+        raise OSError(str(error)) from error

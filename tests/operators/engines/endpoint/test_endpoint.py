@@ -1,0 +1,533 @@
+"""A model behind an endpoint, against a server on a real socket that is as bad as the test says."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
+from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.preference import PreferRequest
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.label_trie import Name, Trie
+from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
+from tests.messages import naming
+
+KEY = "sk-of-the-endpoint-4711"
+GREEDY = Sampling(max_tokens=10, stop=("\n",))
+Says = Callable[[dict[str, Any]], Said]
+
+
+def prompt_of(asked: dict[str, Any]) -> str:
+    return str(asked.get("prompt") or asked["messages"][-1]["content"])
+
+
+def body(asked: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """An answer that repeats the prompt, with as many tokens as it has words."""
+    text, n = f" re {prompt_of(asked)}", asked.get("n", 1)
+    said: dict[str, Any] = {"finish_reason": "stop"}
+    if "messages" in asked:
+        said |= {"message": {"role": "assistant", "content": text}}
+    else:
+        said |= {"text": text}
+    usage = {"prompt_tokens": len(prompt_of(asked).split()), "completion_tokens": 3 * n}
+    return {
+        "id": "1",
+        "object": "text_completion",
+        "created": 0,
+        "model": asked["model"],
+        "system_fingerprint": "fp_1",
+        "choices": [{"index": i, **said, **changed.pop("choice", {})} for i in range(n)],
+        "usage": {**usage, "total_tokens": sum(usage.values())},
+        **changed,
+    }
+
+
+def well(asked: dict[str, Any]) -> Said:
+    return 200, body(asked)
+
+
+def error(status: int, message: str, code: str | None = None) -> Said:
+    return status, {"error": {"message": message, "code": code}}
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", KEY)
+
+
+@contextmanager
+def engine(
+    server: ChatServer,
+    *,
+    revision: str = "any",
+    arguments: dict[str, Any] | None = None,
+    **how: Any,
+) -> Iterator[EndpointEngine]:
+    client: dict[str, Any] = {
+        "timeout_s": 5.0,
+        "give_up_s": 20.0,
+        "max_concurrent": 16,
+        "chat": False,
+    }
+    endpoint = Endpoint(server.url, "MY_API_KEY", **{**client, **how})
+    start = Start(
+        "some-model", revision, "auto", 4096, endpoint=endpoint, arguments=arguments or {}
+    )
+    found = EndpointEngine(start)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def requests(n: int, sampling: Sampling = GREEDY) -> list[Request]:
+    return [Request(f"p{i}", [], sampling, text=f"prompt number {i}") for i in range(n)]
+
+
+def asked(says: Says, n: int = 1, sampling: Sampling = GREEDY, **how: Any) -> list[Any]:
+    """What an engine says of n prompts, in their order."""
+    with serving(says) as server, engine(server, **how) as found:
+        answers = list(found.answers(requests(n, sampling)))
+    return sorted(answers, key=lambda answer: int(answer.request_id[1:]))
+
+
+def refused(says: Says, **how: Any) -> Refused:
+    """Why the second prompt has no answer, where the first has one."""
+    one_by_one = {"max_concurrent": 1, **how}
+    first, second = asked(lambda a: says(a) if "1" in prompt_of(a) else well(a), 2, **one_by_one)
+    assert isinstance(first, Answer)
+    assert isinstance(second, Refused)
+    return second
+
+
+def stopped(says: Says, **how: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        asked(says, 3, **how)
+    return str(caught.value)
+
+
+def test_endpoint_answers_every_prompt_once_with_its_tokens() -> None:
+    with serving(well) as server, engine(server) as found:
+        answers = {each.request_id: each for each in found.answers(requests(50))}
+    assert len(server.requests) == len(answers) == 50
+    first = answers["p7"]
+    assert isinstance(first, Answer)
+    assert [each.text for each in first.completions] == [" re prompt number 7"]
+    assert (first.n_prompt_tokens, first.n_output_tokens) == (3, 3)
+    assert first.completions[0].n_tokens == 2  # without the one that ended it
+    assert first.served == "some-model fp_1"
+    assert {*server.paths} == {"/v1/completions"}
+    assert {*server.keys} == {f"Bearer {KEY}"}
+
+
+def test_endpoint_greedy_request_asks_for_nothing_more() -> None:
+    with serving(well) as server, engine(server) as found:
+        list(found.answers(requests(1)))
+    assert server.requests == [
+        {
+            "model": "some-model",
+            "max_tokens": 10,
+            "temperature": 0.0,
+            "prompt": "prompt number 0",
+            "stop": ["\n"],
+        }
+    ]
+
+
+def test_endpoint_chat_has_one_turn_of_the_user() -> None:
+    with serving(well) as server, engine(server, chat=True) as found:
+        (answer,) = found.answers(requests(1))
+    assert isinstance(answer, Answer)
+    assert answer.completions[0].text == " re prompt number 0"
+    assert server.requests[0]["messages"] == [{"role": "user", "content": "prompt number 0"}]
+    assert server.paths == ["/v1/chat/completions"]
+
+
+def test_endpoint_chat_has_the_turns_of_a_prompt() -> None:
+    turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"})
+    with serving(well) as server, engine(server, chat=True) as found:
+        list(found.answers([replace(requests(1)[0], turns=turns)]))
+    assert server.requests[0]["messages"] == list(turns)
+
+
+def test_endpoint_samples_are_drawn_in_one_request() -> None:
+    sampling = Sampling(10, ("\n",), n=4, temperature=1.0, top_p=0.9)
+    with serving(well) as server, engine(server) as found:
+        asked = replace(requests(1, sampling)[0], seed=99)
+        (answer,) = found.answers([asked])
+    assert isinstance(answer, Answer)
+    assert (len(answer.completions), answer.n_output_tokens) == (4, 12)
+    sent = server.requests[0]
+    assert (sent["n"], sent["seed"], sent["temperature"], sent["top_p"]) == (4, 99, 1.0, 0.9)
+
+
+def test_endpoint_further_fields_are_sent() -> None:
+    with serving(well) as server, engine(server, arguments={"reasoning_effort": "low"}) as found:
+        list(found.answers(requests(1)))
+    assert server.requests[0]["reasoning_effort"] == "low"
+
+
+def test_endpoint_answer_ends_where_a_server_does_not_see_to_it() -> None:
+    (answer,) = asked(lambda a: (200, body(a, choice={"text": " Paris\nQ: And"})))
+    assert answer.completions[0].text == " Paris"
+
+
+def test_endpoint_log_probabilities_leave_out_the_last_token() -> None:
+    logprobs = {"token_logprobs": [-0.5, -0.25, -9.0], "tokens": list("abc")}
+    sampling = replace(GREEDY, logprobs=True)
+    (answer,) = asked(lambda a: (200, body(a, choice={"logprobs": logprobs})), sampling=sampling)
+    assert answer.completions[0].logprob == -0.75
+
+
+@pytest.mark.parametrize("name", ["logprobs", "seed"])
+def test_endpoint_does_without_what_a_server_does_not_take(name: str) -> None:
+    def says(asked: dict[str, Any]) -> Said:
+        if name in asked:
+            return error(400, f"Unsupported parameter: '{name}' is not supported with this model.")
+        return well(asked)
+
+    sampling = replace(GREEDY, logprobs=True)
+    with serving(says) as server, engine(server) as found:
+        answers = list(found.answers(replace(each, seed=7) for each in requests(20, sampling)))
+    assert all(isinstance(each, Answer) for each in answers)
+    assert len(server.requests) < 40  # it learns
+
+
+def test_endpoint_max_tokens_has_the_name_that_a_server_takes() -> None:
+    def says(asked: dict[str, Any]) -> Said:
+        if "max_tokens" in asked:
+            return error(400, "'max_tokens' is not supported; use 'max_completion_tokens' instead.")
+        return well(asked)
+
+    (answer,) = asked(says, chat=True)
+    assert isinstance(answer, Answer)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        (429, {"error": {"message": "slow down"}}),
+        (500, b"<html>oops"),
+        (503, {}),
+        (HANG_UP, ""),
+        (CUT, {"choices": [{"text": "half an answer"}]}),
+        (200, b"<html>"),
+        (200, b'{"choices": [{"text": '),
+        (200, {"choices": []}),
+        (200, {"error": "not really"}),
+    ],
+)
+def test_endpoint_passing_trouble_is_tried_again(trouble: Said) -> None:
+    left = [trouble] * 2
+    (answer,) = asked(lambda a: left.pop() if left else well(a))
+    assert isinstance(answer, Answer)
+
+
+def test_endpoint_hanging_server_is_asked_again() -> None:
+    seen, again = Counter[str](), threading.Event()
+
+    def says(asked: dict[str, Any]) -> Said:
+        seen[prompt_of(asked)] += 1
+        if max(seen.values()) == 1:
+            again.wait(60)  # nobody is answered before somebody asks again
+        again.set()
+        return well(asked)
+
+    answers = asked(says, 3, timeout_s=2.0)
+    assert all(isinstance(each, Answer) for each in answers)
+
+
+def test_endpoint_waits_as_long_as_the_server_says() -> None:
+    times: list[float] = []
+
+    def says(asked: dict[str, Any]) -> Said:
+        times.append(time.monotonic())
+        return (429, {}, {"Retry-After": "1"}) if len(times) == 1 else well(asked)
+
+    asked(says, 5, max_concurrent=1)
+    assert times[1] - times[0] >= 1
+    assert len(times) == 6
+
+
+def test_endpoint_waits_while_a_quota_is_exhausted() -> None:
+    times: list[float] = []
+    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "700ms"}
+
+    def says(asked: dict[str, Any]) -> Said:
+        times.append(time.monotonic())
+        return 200, body(asked), spent
+
+    asked(says, 2, max_concurrent=1)
+    assert times[1] - times[0] >= 0.7
+
+
+def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs() -> None:
+    filtered = refused(lambda a: (200, body(a, choice={"finish_reason": "content_filter"})))
+    assert filtered.reason == "content_filter"
+    assert (filtered.n_prompt_tokens, filtered.n_output_tokens) == (3, 3)
+    beforehand = refused(lambda _: error(400, "The response was filtered", "content_filter"))
+    assert (beforehand.reason, beforehand.n_prompt_tokens) == ("content_filter", 0)
+
+
+def test_endpoint_refusal_of_the_model_is_a_reason_of_its_own() -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I cannot say."}
+    found = refused(lambda a: (200, body(a, choice={"message": message})), chat=True)
+    assert (found.reason, found.detail) == ("refused", "I cannot say")
+
+
+def test_endpoint_long_prompt_is_a_reason_of_its_own() -> None:
+    said = "This model's maximum context length is 10 tokens."
+    assert refused(lambda _: error(400, said)).reason == "prompt_too_long"
+
+
+def test_endpoint_bad_request_for_one_prompt_is_its_row() -> None:
+    found = refused(lambda _: error(400, f"odd text, {KEY}"))
+    assert found.reason == "bad_request"
+    assert "odd text, <key>" in found.detail
+
+
+def test_endpoint_prompt_that_always_fails_is_its_row() -> None:
+    found = refused(lambda _: error(500, "boom"), give_up_s=2.0)
+    assert found.reason == "endpoint_failed"
+
+
+def test_endpoint_answer_of_another_model_is_its_row() -> None:
+    found = refused(lambda a: (200, body(a, model="cheaper-model")))
+    assert found.reason == "other_model"
+    assert found.detail == "cheaper-model fp_1 answered in place of some-model"
+    assert found.n_output_tokens == 3
+
+
+def test_endpoint_revision_must_be_what_the_server_says() -> None:
+    assert "fp_1 answered in place of fp_2" in stopped(well, revision="fp_2")
+    (answer,) = asked(well, revision="fp_1")
+    assert isinstance(answer, Answer)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error(401, f"Incorrect API key provided: {KEY}"),
+        error(403, "not allowed"),
+        error(402, "pay first"),
+        error(404, "no model some-model"),
+        error(429, "You exceeded your current quota", "insufficient_quota"),
+        error(400, "temperature must be 1"),
+    ],
+)
+def test_endpoint_that_answers_nobody_ends_the_run_with_one_sentence(trouble: Said) -> None:
+    calls: list[float] = []
+
+    def says(_: dict[str, Any]) -> Said:
+        calls.append(time.monotonic())
+        return trouble
+
+    message = stopped(says)
+    assert message.startswith("model some-model at http://127.0.0.1:")
+    assert message.count(". ") == 0
+    assert KEY not in message
+    assert (
+        len(calls) <= 4
+    )  # none was sent again; one more prompt may ask whether others fare better
+
+
+def test_endpoint_that_lies_about_its_model_ends_the_run() -> None:
+    message = stopped(lambda a: (200, body(a, model="other")))
+    assert "other fp_1 answered in place of some-model" in message
+
+
+def test_endpoint_that_is_not_there_ends_the_run() -> None:
+    nowhere = ChatServer(well, url="http://127.0.0.1:9/v1")
+    with engine(nowhere, give_up_s=1.0) as found:
+        answers = found.answers(requests(2))
+        with pytest.raises(InputError, match=naming("http://127.0.0.1:9/v1")):
+            next(answers)
+
+
+def test_endpoint_without_usage_estimates_tokens() -> None:
+    (answer,) = asked(lambda a: (200, body(a, usage=None)))
+    assert answer.n_prompt_tokens == 4  # prompt, number and 0 with its blank
+    assert answer.n_output_tokens > 0
+
+
+def test_endpoint_has_no_more_requests_at_once_than_allowed() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def says(asked: dict[str, Any]) -> Said:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+        return well(asked)
+
+    asked(says, 100, max_concurrent=5)
+    assert 2 <= most <= 5
+
+
+def texts(n: int) -> list[ScoreRequest]:
+    return [ScoreRequest(f"p{i}", [11, 12, 13, 14 + i], "g", span=(1, 3)) for i in range(n)]
+
+
+def echoed(asked: dict[str, Any], *, more: int = 1, **changed: Any) -> Said:
+    """The log-probabilities of a text, and of one token more."""
+    n = len(asked["prompt"]) + more
+    found = [None, *(-0.5 * place for place in range(1, n))]
+    logprobs = {"token_logprobs": found, "tokens": ["x"] * n} | changed
+    usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 1, "total_tokens": 0}
+    said = body({**asked, "prompt": "text"}, choice={"logprobs": logprobs}, usage=usage)
+    return 200, said
+
+
+def scores(says: Says, n: int = 1) -> tuple[list[Any], ChatServer]:
+    with serving(says) as server, engine(server) as found:
+        return list(found.scores(texts(n))), server
+
+
+def test_endpoint_scores_are_those_of_the_texts_tokens() -> None:
+    (found,), server = scores(echoed)
+    assert (found.logprob, found.n_tokens) == (-3.0, 3)  # the token more is none of the text's
+    assert (found.entity_logprob, found.entity_n_tokens) == (-1.5, 2)
+    assert (found.n_prompt_tokens, found.n_output_tokens) == (4, 1)
+    short, whole = server.requests  # the first shows whether there are scores at all
+    assert (short["prompt"], whole["prompt"]) == ([11, 12], [11, 12, 13, 14])
+    assert (whole["echo"], whole["logprobs"], whole["max_tokens"]) == (True, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (lambda _: error(400, "echo is not supported"), "echo is not supported"),
+        (well, "the answer has no log-probabilities"),
+        (lambda a: echoed(a, more=-1), "1 log-probabilities, not those of a text of 2 tokens"),
+        (lambda a: echoed(a, more=2), "4 log-probabilities, not those of a text of 2 tokens"),
+        (lambda a: echoed(a, token_logprobs=[None, None]), "a token of the text has no log-prob"),
+        (lambda a: echoed(a, token_logprobs=[-1.0, -0.5]), "not those of a text of 2 tokens"),
+    ],
+)
+def test_endpoint_without_scores_is_refused_after_two_tokens(says: Says, said: str) -> None:
+    asked: list[int] = []
+
+    def counted(request: dict[str, Any]) -> Said:
+        asked.append(len(request["prompt"]) if isinstance(request["prompt"], list) else 0)
+        return says(
+            {**request, "prompt": request["prompt"]}
+            if says is not well
+            else {**request, "prompt": "text"}
+        )
+
+    with pytest.raises(InputError, match=naming("log-probabilities")) as caught:
+        scores(counted, 5)
+    assert said in str(caught.value)
+    assert str(caught.value).count(". ") == 0
+    assert asked == [2]
+
+
+def test_endpoint_text_that_gets_no_score_is_its_row() -> None:
+    odd = [11, 12, 13, 15]
+    found, _ = scores(lambda a: echoed(a, more=-2 if a["prompt"] == odd else 1), 3)
+    reasons = {each.request_id: getattr(each, "reason", None) for each in found}
+    assert reasons == {"p0": None, "p1": "no_scores", "p2": None}
+
+
+def behind(asked: dict[str, Any], *, without: int | None = None) -> Said:
+    """The log-probability of a token is its number's, whatever the text."""
+    said = {f"token_id:{token}": -token / 10 for token in asked["logprob_token_ids"]}
+    found = {name: value for name, value in said.items() if name != f"token_id:{without}"}
+    choice = {"logprobs": {"token_logprobs": [-1.0], "tokens": ["x"], "top_logprobs": [found]}}
+    return 200, body({**asked, "prompt": "text"}, choice=choice)
+
+
+def preferred(says: Says) -> tuple[list[Any], ChatServer]:
+    trie = Trie.of([(Name("Q1", "a b"), (1, 2)), (Name("Q2", "a c"), (1, 3))])
+    request = PreferRequest("x", [11, 12, 13], trie, [5], "Q1", "given", 1, ["Q2"])
+    with serving(says) as server, engine(server) as found:
+        return list(found.preferences([request])), server
+
+
+def test_endpoint_preferences_sum_the_tokens_of_labels_and_endings() -> None:
+    (found,), server = preferred(behind)
+    assert found.answer.logprob == pytest.approx(-0.1 - 0.2 - 0.5)
+    assert [each.logprob for each in found.distractors] == pytest.approx([-0.1 - 0.3 - 0.5])
+    assert server.requests[0]["prompt"] == [11, 12]  # which shows whether it says any of that
+    texts = {tuple(each["prompt"]) for each in server.requests[1:]}
+    assert texts == {(11, 12, 13), (11, 12, 13, 1), (11, 12, 13, 1, 2), (11, 12, 13, 1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        (lambda a: (200, body({**a, "prompt": "text"})), "the answer has no log-probabilities"),
+        (lambda a: behind(a, without=a["logprob_token_ids"][0]), "0 of 1 tokens have a log-prob"),
+        (lambda _: error(400, "extra fields not permitted"), "extra fields not permitted"),
+    ],
+)
+def test_endpoint_without_preferences_is_refused_after_two_tokens(says: Says, said: str) -> None:
+    with pytest.raises(InputError, match=naming("log-probabilities")) as caught:
+        preferred(says)
+    assert said in str(caught.value)
+
+
+@pytest.mark.slow
+def test_endpoint_asks_for_less_at_once_before_answers_come_too_late() -> None:
+    running, seen, lock = 0, list[int](), threading.Lock()
+
+    def says(asked: dict[str, Any]) -> Said:
+        nonlocal running
+        with lock:
+            running += 1
+            seen.append(running)
+        time.sleep(1.1)
+        with lock:
+            running -= 1
+        return well(asked)
+
+    asked(says, 7, timeout_s=2.0)
+    assert len(seen) == 7  # none came too late
+    assert (max(seen), seen[-1]) == (4, 1)
+
+
+@pytest.mark.slow
+def test_endpoint_two_clients_share_a_limit_and_neither_starves() -> None:
+    """Five requests a second for both; the rest is turned away."""
+    lock, bucket, last = threading.Lock(), 5.0, time.monotonic()
+
+    def says(asked: dict[str, Any]) -> Said:
+        nonlocal bucket, last
+        with lock:
+            now = time.monotonic()
+            bucket, last = min(5.0, bucket + 5 * (now - last)), now
+            if bucket < 1:
+                return 429, {"error": {"message": "slow down"}}, {"Retry-After-Ms": "200"}
+            bucket -= 1
+        return well(asked)
+
+    n, done = 20, {0: list[Any](), 1: list[Any]()}
+    first_is_ready, at_that_time = threading.Event(), dict[int, int]()
+
+    def client(number: int, server: ChatServer) -> None:
+        with engine(server) as found:
+            for answer in found.answers(requests(n)):
+                done[number].append(answer)
+        if not first_is_ready.is_set():
+            first_is_ready.set()
+            at_that_time.update({each: len(answers) for each, answers in done.items()})
+
+    with serving(says) as server:
+        threads = [threading.Thread(target=client, args=(each, server)) for each in done]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [len(each) for each in done.values()] == [n, n]
+    assert all(isinstance(answer, Answer) for each in done.values() for answer in each)
+    assert min(at_that_time.values()) >= n / 4

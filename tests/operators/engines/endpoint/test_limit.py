@@ -1,0 +1,113 @@
+"""How many requests are sent at once, against servers that are a formula."""
+
+import heapq
+from collections.abc import Callable
+
+import pytest
+
+from factsweep.operators.engines.endpoint.limit import Limit
+
+Serves = Callable[[int], float]  # how long a request takes with so many at once
+
+
+def simulated(limit: Limit, serves: Serves, n: int) -> tuple[float, list[int]]:
+    """The seconds that n requests take, and how many were allowed at each answer."""
+    now, running, started, seen = 0.0, list[float](), 0, list[int]()
+    while len(seen) < n:
+        while started < n and len(running) < limit.allowed:
+            started += 1
+            heapq.heappush(running, now + serves(len(running) + 1))
+        now = heapq.heappop(running)
+        limit.answered(now)
+        seen.append(limit.allowed)
+    return now, seen
+
+
+def batching(at_once: int) -> Serves:
+    """A server that answers so many at once in a second, and more of them one after the other."""
+    return lambda n: max(1.0, n / at_once)
+
+
+def test_limit_rises_until_a_server_gives_no_more() -> None:
+    seconds, seen = simulated(Limit(max=256), batching(at_once=32), 2000)
+    assert 32 <= seen[-1] <= 100
+    assert seconds < 1.2 * 2000 / 32
+
+
+def test_limit_rises_over_shards_whose_last_answer_takes_long() -> None:
+    """While that is waited for, nothing else is under way: that the rate is low says nothing."""
+    limit, now = Limit(max=256), 0.0
+    for _ in range(12):
+        limit.is_fed, left, running = True, 40, list[float]()
+        while left or running:
+            while left and len(running) < limit.allowed:
+                left -= 1
+                heapq.heappush(running, now + (1.0 if left else 20.0))
+            limit.is_fed = left > 0
+            now = heapq.heappop(running)
+            limit.answered(now)
+    assert limit.allowed >= 32
+
+
+def test_limit_start_goes_on_after_one_round_that_was_slow_by_chance() -> None:
+    limit, now = Limit(max=64), 0.0
+    seconds = [2.0, 4.0, 1.0]  # of a round: the second took as long as if it had gained nothing
+    for each in seconds:
+        n = 2 * limit.allowed
+        for _ in range(n + (limit.allowed == 4)):
+            now += each / n
+            limit.answered(now)
+    assert limit.allowed == 16
+
+
+def test_limit_after_the_start_rises_by_one_unless_the_server_became_slower() -> None:
+    limit, now = Limit(max=64, allowed=8), 0.0
+    limit.refused(now)
+    seen = list[int]()
+    for each in [1.0, 1.0, 5.0, 5.0]:
+        n = 2 * limit.allowed
+        for _ in range(n + (not seen)):
+            now += each / n
+            limit.answered(now)
+        seen.append(limit.allowed)
+    assert seen == [5, 6, 6, 7]
+
+
+def test_limit_never_exceeds_its_maximum() -> None:
+    _, seen = simulated(Limit(max=7), lambda _: 1.0, 500)
+    assert max(seen) == seen[-1] == 7
+
+
+def test_limit_of_one_stays_one() -> None:
+    assert simulated(Limit(max=1), lambda _: 1.0, 50)[1][-1] == 1
+
+
+def test_limit_refused_halves_at_once_and_rises_by_one() -> None:
+    limit = Limit(max=100, allowed=40)
+    limit.refused(now=1.0)
+    assert limit.allowed == 20
+    for second in range(41):
+        limit.answered(now=2.0 + second)
+    assert limit.allowed == 21
+
+
+def test_limit_refused_many_times_is_at_least_one() -> None:
+    limit = Limit(max=100)
+    for second in range(20):
+        limit.refused(now=float(second))
+    assert limit.allowed == 1
+
+
+def test_limit_refusals_of_one_burst_count_once() -> None:
+    limit = Limit(max=100, allowed=40)
+    for _ in range(40):
+        limit.refused(now=2.0, sent=1.0)
+    assert limit.allowed == 20
+
+
+@pytest.mark.parametrize("order", [(5.0, 1.0), (1.0, 5.0)])
+def test_limit_longest_pause_counts(order: tuple[float, float]) -> None:
+    limit = Limit(max=4)
+    for retry_after in order:
+        limit.refused(now=10.0, retry_after=retry_after)
+    assert limit.closed_until == 15.0

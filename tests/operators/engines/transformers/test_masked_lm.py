@@ -1,0 +1,148 @@
+"""Masked models, against transformers' own fill-mask pipeline."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from transformers import AlbertConfig, AlbertForMaskedLM, FillMaskPipeline
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines.transformers import masked_lm
+from factsweep.operators.engines.transformers.batches import bounded
+from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.matching.masked import matched
+from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.operators.prompts.masked import Masked, encode, expand
+from tests.messages import naming
+
+CANDIDATES = [11, 7, 300, 7]
+
+
+def requests(tokenizer: Any, queries: list[str]) -> list[MaskedRequest]:
+    ids = encode(tokenizer, queries)
+    return [MaskedRequest(str(i), each, CANDIDATES) for i, each in enumerate(ids)]
+
+
+def by_id(predictions: Iterator[Prediction]) -> dict[str, Prediction]:
+    return {each.request_id: each for each in predictions}
+
+
+@pytest.fixture(scope="module")
+def queries(mini: Facts) -> list[str]:
+    prompts = next(expand(mini, Masked(), seed=0)).prompts
+    return prompts["query"].sample(40, seed=1).to_list()
+
+
+@pytest.fixture(scope="module")
+def tiny_albert(tiny_bert: Any) -> Any:
+    torch.manual_seed(0)
+    config = AlbertConfig(
+        vocab_size=len(tiny_bert.tokenizer),
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    return AlbertForMaskedLM(config)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+def test_predictions_equal_the_fill_mask_pipeline(
+    name: str, tiny_bert: Any, tiny_albert: Any, queries: list[str]
+) -> None:
+    model = {"bert": tiny_bert.model, "albert": tiny_albert}[name]
+    tokenizer = tiny_bert.tokenizer
+    found = by_id(MaskedLM(model, tokenizer).predictions(requests(tokenizer, queries)))
+    assert len(found) == len(queries)
+    peer = FillMaskPipeline(model=model, tokenizer=tokenizer, device="cpu", top_k=len(tokenizer))
+    for i, ranked in enumerate(peer(queries[:10])):
+        ours = found[str(i)]
+        scores = {each["token"]: each["score"] for each in ranked}
+        assert ours.token_id == ranked[0]["token"]
+        assert tokenizer.decode([ours.token_id]) == ranked[0]["token_str"]
+        assert ours.probability == pytest.approx(ranked[0]["score"], rel=1e-4)
+        expected = [scores[token] for token in CANDIDATES]
+        assert ours.candidate_probabilities == pytest.approx(expected, rel=1e-4)
+
+
+def test_predictions_any_batches_are_the_same(
+    tiny_bert: Any, queries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = MaskedLM(tiny_bert.model, tiny_bert.tokenizer)
+    asked = requests(tiny_bert.tokenizer, queries)
+    together = by_id(engine.predictions(asked))
+    monkeypatch.setattr(masked_lm, "_TOKENS_PER_BATCH", 40)
+    monkeypatch.setattr(masked_lm, "_PROMPTS_PER_WINDOW", 7)
+    apart = by_id(engine.predictions(asked))
+    assert {i: p.token for i, p in apart.items()} == {i: p.token for i, p in together.items()}
+    for i, each in apart.items():
+        expected = together[i].candidate_probabilities
+        np.testing.assert_allclose(each.candidate_probabilities, expected, rtol=1e-4)
+
+
+def test_predictions_requests_are_taken_a_window_at_a_time(
+    tiny_bert: Any, queries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked_lm, "_PROMPTS_PER_WINDOW", 5)
+    waiting = iter(requests(tiny_bert.tokenizer, queries))
+    next(MaskedLM(tiny_bert.model, tiny_bert.tokenizer).predictions(waiting))
+    assert len(list(waiting)) == len(queries) - 5
+
+
+@pytest.mark.parametrize("lengths", [[1, 1, 1], [3, 3, 4, 9], [10, 12], [2] * 11, [1, 5, 5, 5, 10]])
+def test_batches_hold_ten_padded_tokens_at_most_and_every_request_once(lengths: list[int]) -> None:
+    asked = [MaskedRequest(str(i), [0] * length, []) for i, length in enumerate(lengths)]
+    batches = list(bounded(asked, 10))
+    assert [request for batch in batches for request in batch] == asked
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * len(batch[-1].token_ids) <= 10
+    for batch, following in pairwise(batches):
+        assert (len(batch) + 1) * len(following[0].token_ids) > 10
+
+
+def test_predictions_no_candidates_is_an_empty_list(tiny_bert: Any) -> None:
+    (ids,) = encode(tiny_bert.tokenizer, ["Paris lies in [MASK]."])
+    (found,) = MaskedLM(tiny_bert.model, tiny_bert.tokenizer).predictions(
+        [MaskedRequest("p", ids, [])]
+    )
+    assert found.candidate_probabilities == []
+
+
+def test_predictions_two_masks_are_refused(tiny_bert: Any) -> None:
+    mask = tiny_bert.tokenizer.mask_token_id
+    engine = MaskedLM(tiny_bert.model, tiny_bert.tokenizer)
+    with pytest.raises(ValueError, match=naming("2 masks")):
+        list(engine.predictions([MaskedRequest("p", [mask, mask], [])]))
+
+
+def test_predictions_leave_the_model_as_it_was(tiny_bert: Any, queries: list[str]) -> None:
+    list(
+        MaskedLM(tiny_bert.model, tiny_bert.tokenizer).predictions(
+            requests(tiny_bert.tokenizer, queries[:2])
+        )
+    )
+    inputs = tiny_bert.tokenizer(queries[:1], return_tensors="pt")
+    assert tiny_bert.model(**inputs).logits.shape[1] == inputs.input_ids.shape[1]
+
+
+def test_predictions_tiny_bert_is_right_on_some_prompts(mini: Facts, tiny_bert: Any) -> None:
+    labels = label_tokens(mini, tiny_bert.tokenizer)
+    tokens = candidates(labels)["token_id"].unique().to_list()
+    prompts = pl.concat(each.prompts for each in expand(mini, Masked(), seed=0)).sample(600, seed=1)
+    ids = encode(tiny_bert.tokenizer, prompts["query"].to_list())
+    asked = [MaskedRequest(p, i, tokens) for p, i in zip(prompts["prompt_id"], ids, strict=True)]
+    found = list(MaskedLM(tiny_bert.model, tiny_bert.tokenizer).predictions(asked))
+    names = ("token_id", "token", "probability")
+    columns = {name: [getattr(each, name) for each in found] for name in names}
+    predictions = pl.DataFrame({"prompt_id": [each.request_id for each in found], **columns})
+    accuracy = matched(predictions, prompts, labels).answers["correct"].mean()
+    assert 0.02 < accuracy < 0.98
+    # Where the best token is a candidate, its probability stands among the candidates', too.
+    for each in found:
+        if each.token_id in tokens:
+            assert each.candidate_probabilities[tokens.index(each.token_id)] == each.probability

@@ -1,0 +1,269 @@
+"""Answers of a server as shards: what was refused has a row, and nothing is asked twice."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
+from factsweep.operators.engines.endpoint.prices import Purse
+from factsweep.operators.errors import InputError, StoppedError
+from factsweep.pipeline.config.settings import Run, Samples, load
+from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.purse import paid
+from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.served import served
+from factsweep.pipeline.run import say_served
+from factsweep.pipeline.stages.asking import decode, remaining
+from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.stages.expand import with_text
+from tests.chat_server import ChatServer, Said, serving
+from tests.messages import naming
+from tests.pipeline.here import make_here
+from tests.pipeline.stages.parts import without
+
+SERVED = "prompts answered by some-model"
+NO_SAMPLES = Samples(n_prompts=0, n_answers=25, block_size=25, temperature=1.0, top_p=1.0)
+
+
+class Server:
+    """Answers each prompt, or does what it is told to do for those that contain a text."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+        self.odd: Callable[[str], Said | None] = lambda _: None
+        self.fingerprint: Callable[[], str | None] = lambda: None
+        self.takes = frozenset({"n", "seed", "logprobs"})
+        self.has_logprobs = False
+
+    def __call__(self, asked: dict[str, Any]) -> Said:
+        chat = "messages" in asked
+        prompt = json.dumps(asked["messages"]) if chat else str(asked["prompt"])
+        if (odd := self.odd(prompt)) is not None:
+            return odd
+        for name in {"seed", "logprobs"} & asked.keys() - self.takes:
+            return 400, {"error": {"message": f"Unsupported parameter: {name}"}}
+        self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
+        n = asked.get("n", 1)
+        said = (
+            {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
+        )
+        choice: dict[str, Any] = {**said, "finish_reason": "stop"}
+        if self.has_logprobs:
+            choice["logprobs"] = {"token_logprobs": [-0.5, -0.1], "tokens": [" Paris", "."]}
+        return 200, {
+            "id": "1",
+            "object": "text_completion",
+            "created": 0,
+            "model": asked["model"],
+            "system_fingerprint": self.fingerprint(),
+            "choices": [{"index": i, **choice} for i in range(n)],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 2 * n, "total_tokens": 7 + 2 * n},
+        }
+
+
+@pytest.fixture
+def says() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def server(says: Server) -> Iterator[ChatServer]:
+    with serving(says) as started:
+        yield started
+
+
+def settings(small: list[str], server: ChatServer, folder: Path, *further: str) -> Run:
+    kept = [each for each in small if not each.startswith(("model.", "decoding.engine"))]
+    at = ["model=endpoint", "model.id=some-model", f"model.endpoint={server.url}"]
+    folders = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
+    few = ["decoding.samples.n_answers=25", "metrics.n_draws=5", "metrics.n_rounds=2"]
+    return load([*kept, *at, *folders, *few, *further])
+
+
+@pytest.fixture
+def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
+    return settings(small, server, tmp_path)
+
+
+@pytest.fixture
+def engine(run: Run) -> Iterator[EndpointEngine]:
+    found: EndpointEngine = engines.load(run, planned(run).weights)
+    yield found
+    found.close()
+
+
+def make_answers(plan: Plan, engine: EndpointEngine) -> None:
+    """Make what the server answers, and nothing of that."""
+    make_here(without(plan, "matched", "metrics"), engine)
+
+
+def ready(plan: Plan) -> Work:
+    """The first shard of greedy answers, when the prompts are there."""
+    (branch,) = plan.branches
+    for step in plan.steps:
+        if step.artifact in (branch.facts, branch.prompts, branch.admitted):
+            assert step.stage is not None
+            step.stage.make(step.artifact)
+    return work(plan)[0]
+
+
+def of_japan(prompt: str) -> bool:
+    return "Japan" in prompt.splitlines()[-2]
+
+
+def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
+    run: Run, engine: EndpointEngine, says: Server, server: ChatServer
+) -> None:
+    filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
+    says.odd = lambda prompt: filtered if of_japan(prompt) else None
+    plan = planned(run)
+    make_here(plan, engine)
+    (branch,) = plan.branches
+    answers, errors = branch.answers.read_all("generations"), branch.answers.read_all("errors")
+    prompts = branch.prompts.read_all("prompts").filter(pl.col("same_as").is_null())
+    assert {*answers["prompt_id"], *errors["prompt_id"]} == {*prompts["prompt_id"]}
+    assert errors.height > 0
+    assert errors.select("stage", "reason", "detail").unique().rows() == [
+        ("decode", "content_filter", "Error code: 400 - filtered")
+    ]
+    assert {*answers["text"]} == {" Paris"}
+    assert max(says.told.values()) == 1
+    assert {each["model"] for each in server.requests} == {"some-model"}
+    counts = branch.answers.counts("generations").values()
+    assert sum(int(each["prompt_tokens"]) for each in counts) == 7 * answers.height
+    assert sum(int(each.get(SERVED, 0)) for each in counts) == answers.height
+    assert not branch.answers.store.names(f"{branch.answers.folder}/chunks")
+    metrics = branch.metrics.read_all("metrics")
+    assert metrics.filter(metric="acc_at_1")["n_failed"].max() >= errors.height
+
+
+def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    no_credit = 402, {"error": {"message": "no credit"}}
+    filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
+
+    def odd(prompt: str) -> Said | None:
+        if len(says.told) >= 20:
+            return no_credit
+        return filtered if of_japan(prompt) else None
+
+    says.odd = odd
+    plan = planned(run)
+    with pytest.raises(InputError, match=naming("credit")):
+        make_answers(plan, engine)
+    assert len(says.told) >= 20
+    says.odd = lambda _: None
+    make_answers(plan, engine)
+    assert max(says.told.values()) == 1
+    assert all(each.is_complete() for each in plan.answered)
+
+
+def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    plan = planned(run)
+    item = ready(plan)
+    with pytest.raises(StoppedError):
+        decode.decode(item, engine, models.tokenizer(plan.weights), bool)
+    told = len(says.told)
+    n = remaining.todo(item).height
+    assert 0 < told < n
+    assert remaining.n_left(item) == n - told
+    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False)
+    assert len(says.told) == n
+    assert max(says.told.values()) == 1
+
+
+def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    # A dollar for a token of a prompt, ten for one of an answer: an answer costs 27.
+    run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
+    plan = planned(run)
+    item = ready(plan)
+    n, longest = remaining.todo(item).height, remaining.todo(item)["text"].str.len_bytes().max()
+    assert isinstance(longest, int)
+    purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
+    with pytest.raises(StoppedError, match=naming("max_cost")):
+        decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
+    told = len(says.told)
+    assert 0 < told < n
+    assert purse.spent == paid(plan) == 27 * told
+    assert purse.spent <= purse.limit
+    assert purse.reserved == 0
+    more = Purse(limit=1e6, spent=paid(plan))
+    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
+    assert more.spent == paid(plan) == 27 * n
+    assert max(says.told.values()) == 1
+
+
+def test_endpoint_that_changes_while_it_answers_is_named(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.fingerprint = lambda: "fp_1" if len(says.told) < 30 else "fp_2"
+    plan = planned(run)
+    make_answers(plan, engine)
+    assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
+    say_served(plan)
+    assert re.search(naming("some-model fp_1 (", "some-model fp_2 (", "samples"), caplog.text)
+
+
+def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its_page(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.takes = frozenset({"n"})
+    plan = planned(run)
+    make_here(plan, engine)
+    say_served(plan)
+    report.write(plan, {"total": 1.0})
+    page = report.folder(run).get("index.html").decode()
+    for said in (caplog.text, page):
+        assert re.search(naming("no log-probabilities for 13 prompts", "takes no seed"), said)
+    assert "may ignore seeds" not in page
+
+
+def test_endpoint_that_does_as_it_is_asked_has_nothing_said_of_it(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    says.has_logprobs = True
+    plan = planned(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
+    make_answers(plan, engine)
+    say_served(plan)
+    assert not caplog.text
+
+
+def test_endpoint_turns_are_those_that_an_engine_here_reads(
+    small: list[str], server: ChatServer, tmp_path: Path, tokenizer: Any
+) -> None:
+    greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    turns = ("model.chat_template=true", "prompt.as=turns")
+    run = settings(small, server, tmp_path, *turns, *greedy)
+    plan = planned(run)
+    found: EndpointEngine = engines.load(run, plan.weights)
+    make_answers(plan, found)
+    found.close()
+    (branch,) = plan.branches
+    prompts = (
+        with_text(branch.prompts, "prompts", shard) for shard in branch.prompts.shards("prompts")
+    )
+    texts = [text for rows in prompts for text in rows.filter(pl.col("same_as").is_null())["text"]]
+    _, question = next(branch.asked())
+    here = question.task.token_ids(tokenizer, texts)
+    sent = [
+        tokenizer.apply_chat_template(
+            each["messages"], add_generation_prompt=True, return_dict=False
+        )
+        for each in server.requests
+    ]
+    assert sorted(sent) == sorted(here)

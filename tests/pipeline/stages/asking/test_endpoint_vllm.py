@@ -1,0 +1,149 @@
+"""A real server: vLLM's own, with SmolLM2 on loopback, beside the engine in this process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
+from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored
+from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.plausibility import items
+from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.turns import turns
+from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.inputs.models import Weights
+from tests.operators.engines.test_vllm_preferences import asked as candidates
+from tests.operators.engines.test_vllm_preferences import close
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(900)]
+
+GREEDY = Sampling(max_tokens=10, stop=("\n",))
+N = 12
+START_S = 600
+
+
+@pytest.fixture(scope="module")
+def url(smollm2: Weights, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", models.location(smollm2), "--served-model-name", "smollm2"),
+        *("--dtype", "float32", "--max-model-len", "1024", "--enforce-eager"),
+        *("--host", "127.0.0.1", "--port", str(port), "--block-size", "32"),
+    ]
+    variables = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            command, stdout=output, stderr=output, env=variables, start_new_session=True
+        )
+    try:
+        _wait(server, f"http://127.0.0.1:{port}/health", log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+def _wait(server: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    ends = time.monotonic() + START_S
+    while time.monotonic() < ends:
+        assert server.poll() is None, log.read_text()[-3000:]
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(1)
+    pytest.fail(log.read_text()[-3000:])
+
+
+def requests(facts: Facts, tokenizer: Any, *, chat: bool) -> list[Request]:
+    """Prompts of several relations, greedy, with log-probabilities; raw text, or chats of turns."""
+    setting = Setting("template", 4, as_="turns" if chat else None)
+    found = [
+        row
+        for expansion in expand(facts, setting, seed=0)
+        for row in expansion.of("prompts").head(2).select("prompt_id", "text").iter_rows()
+    ][:N]
+    ids = encode(tokenizer, [text for _, text in found], chat_template=chat, as_turns=chat)
+    sampling = replace(GREEDY, logprobs=True)
+    return [
+        Request(name, each, sampling, text=text, turns=tuple(turns(text)) if chat else ())
+        for (name, text), each in zip(found, ids, strict=True)
+    ]
+
+
+@contextmanager
+def client(url: str, *, chat: bool = False) -> Iterator[EndpointEngine]:
+    endpoint = Endpoint(url, "MY_API_KEY", 120.0, 240.0, 8, chat=chat)
+    found = EndpointEngine(Start("smollm2", "any", "auto", 1024, endpoint=endpoint))
+    yield found
+    found.close()
+
+
+def by_id(answers: Iterator[Any]) -> dict[str, Answer]:
+    return {each.request_id: each for each in answers}
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_endpoint_answers_of_vllm_are_those_of_the_engine_in_the_process(
+    url: str, mini: Facts, tokenizer: Any, engine: VllmEngine, chat: bool
+) -> None:
+    asked = requests(mini, tokenizer, chat=chat)
+    with client(url, chat=chat) as found:
+        served = by_id(found.answers(asked))
+    here = by_id(engine.answers(asked))
+    assert served.keys() == here.keys()
+    for name, mine in here.items():
+        theirs = served[name]
+        assert isinstance(theirs, Answer), theirs
+        (expected,), (said,) = mine.completions, theirs.completions
+        assert (said.text, said.n_tokens) == (expected.text, expected.n_tokens)
+        assert said.finish_reason == expected.finish_reason
+        assert said.logprob == pytest.approx(expected.logprob, abs=1e-3)
+        assert theirs.n_prompt_tokens == mine.n_prompt_tokens
+
+
+def test_endpoint_scores_of_vllm_are_those_of_the_engine_in_the_process(
+    url: str, tokenizer: Any, engine: VllmEngine
+) -> None:
+    facts = catalog.read(catalog.entry("probelm-mini"))
+    asked = list(score_requests(tokenizer, items(facts, "statement", seed=0).head(11)))
+    with client(url) as found:
+        served = {each.request_id: each for each in found.scores(asked)}
+    for mine in engine.scores(iter(asked)):
+        theirs = served[mine.request_id]
+        assert isinstance(theirs, Scored), theirs
+        assert theirs.logprob == pytest.approx(mine.logprob, abs=1e-3)
+        assert theirs.entity_logprob == pytest.approx(mine.entity_logprob, abs=1e-3)
+        assert (theirs.n_tokens, theirs.entity_n_tokens) == (mine.n_tokens, mine.entity_n_tokens)
+        assert theirs.n_prompt_tokens == mine.n_prompt_tokens
+
+
+def test_endpoint_preferences_of_vllm_are_those_of_the_engine_in_the_process(
+    url: str, tokenizer: Any, engine: VllmEngine
+) -> None:
+    request = candidates(tokenizer, "exact", 3)
+    with client(url) as found:
+        (theirs,) = found.preferences([request])
+    (mine,) = engine.preferences([request])
+    assert close(mine.answer, theirs.answer)
+    assert len(mine.distractors) == len(theirs.distractors) > 0
+    assert all(map(close, mine.distractors, theirs.distractors))
