@@ -51,7 +51,9 @@ def components(sample: Crossed, values: FloatArray) -> Components | None:
         return None
     of_cell, name, rest = _shares(sample, values, fits)
     # The fit's residual is of means over the names asked in a template, which lessen all but one.
-    within = fits.residual / (of_cell + (1 - of_cell) * _over_names(sample))
+    left = _left_by_means(sample)
+    kept = of_cell + name * left.name + rest * left.rest
+    within = fits.residual / kept if kept > 0 else np.zeros_like(fits.residual)
     return Components(
         fits.variance, of_cell * within, name * within, rest * within, fits.degrees, fits
     )
@@ -70,7 +72,8 @@ def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
 
     Both are best linear estimates, one from a part of the other's answers, so that the variance of
     their difference is the difference of their variances (Hausman 1978, lemma 2.1). In the full run
-    every fact met every template under each of its names.
+    every fact met every template under each of its names, so that names differ between no two
+    templates there.
     """
     inverse = found.fits.each[relation].inverse
     if sample.is_all:
@@ -78,8 +81,8 @@ def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
     mine = sample.relation == relation
     n = len(inverse)
     full = (np.eye(n) - 1 / n) / mine.sum()
-    names = found.name[relation] + found.rest[relation]
-    whole = found.fact_template[relation] + names * (1 / sample.n_names[mine]).mean()
+    over_names = (1 / sample.n_names[mine]).mean()
+    whole = found.fact_template[relation] + found.rest[relation] * over_names
     error: FloatArray = found.fits.residual[relation] * inverse - whole * full
     return error
 
@@ -97,10 +100,30 @@ def own_noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
     return max(0.0, float(np.trace(alike))) / whole * fit.sandwich
 
 
-def _over_names(sample: Crossed) -> float:
-    """The mean of one over the names that a fact was asked under in a template."""
-    _, group = sample.fact_template
-    return float((1 / np.bincount(group)).mean())
+class _Left(NamedTuple):
+    """What of the variance of names, and of the rest, a mean over the asked names leaves."""
+
+    name: float
+    rest: float
+
+
+def _left_by_means(sample: Crossed) -> _Left:
+    """What differs between a fact's templates by the names that each was asked under.
+
+    Names that a fact was asked under in all of its templates differ between none of them.
+    """
+    of, group = sample.fact_template
+    n_templates = np.bincount(of, minlength=sample.n_facts)
+    each = (1 / np.bincount(group))[group]  # what a prompt weighs in the mean of its template
+    alone = np.bincount(sample.fact, each**2, sample.n_facts)
+    of_name, in_name = sample.fact_name
+    shared = np.bincount(of_name, np.bincount(in_name, each) ** 2, sample.n_facts)
+    over = 1 / np.maximum(1, n_templates)
+    degrees = max(1, int((n_templates - 1).clip(0).sum()))
+    return _Left(
+        float((alone - shared * over).sum()) / degrees,
+        float((alone * (1 - over)).sum()) / degrees,
+    )
 
 
 def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, float, float]:

@@ -93,42 +93,63 @@ def _fits(sample: Crossed, values: FloatArray) -> tuple[Fit, ...]:
     order = np.argsort(relation, kind="stable")
     edges = np.searchsorted(relation[order], np.arange(1, len(sample.n_templates)))
     return tuple(
-        _fit(fact[rows], template[rows], means[rows], int(n_templates))
+        _fit(fact[rows], template[rows], means[rows], int(n_templates), sample.n_names)
         for n_templates, rows in zip(sample.n_templates, np.split(order, edges), strict=True)
     )
 
 
-def _fit(fact: IntArray, template: IntArray, means: FloatArray, n_templates: int) -> Fit:
+def _fit(
+    fact: IntArray, template: IntArray, means: FloatArray, n_templates: int, n_names: IntArray
+) -> Fit:
     ids, fact = np.unique(fact, return_inverse=True)
     met = np.zeros((len(ids), n_templates))
     met[fact, template] = 1.0
     n = met.sum(axis=1)
+    weight = _weights(n, n_names[ids])
     centred = means - (np.bincount(fact, means, len(ids)) / n)[fact]
-    equations = np.diag(met.sum(axis=0)) - met.T @ (met / n[:, None])
-    right = summed(template, centred, n_templates)
+    equations = _equations(met, weight)
     inverse = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
-    effects: FloatArray = inverse @ right
+    effects: FloatArray = inverse @ summed(template, weight[fact] * centred, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
-    squares = max(0.0, float((centred**2).sum() - effects @ right))
+    residual = centred - effects[template] + ((met @ effects) / n)[fact]
     degrees = float(len(means) - len(ids) - rank)
-    sandwich = _sandwich(met, centred, effects, inverse, (fact, template))
-    return Fit(effects, inverse, sandwich, squares, degrees, rank == n_templates - 1)
+    sandwich = _sandwich(met, weight, residual, inverse, (fact, template))
+    unit: FloatArray = inverse @ _equations(met, weight**2) @ inverse
+    squares = float((residual**2).sum())
+    return Fit(effects, unit, sandwich, squares, degrees, rank == n_templates - 1)
+
+
+def _weights(n: FloatArray, n_names: IntArray) -> FloatArray:
+    """What facts weigh, so that those of one number of names count for as much as they are.
+
+    A fact says as much about templates as it met, less one. Facts with few names have been asked
+    all that there is when others have not, and would weigh more than in the full run, where each
+    weighs the same. All weigh 1 there.
+    """
+    _, group = np.unique(n_names, return_inverse=True)
+    says = np.bincount(group, n - 1) / np.maximum(1, np.bincount(group))
+    most = says.max(initial=0.0)
+    return np.divide(most, says, out=np.ones_like(says), where=says > 0)[group]
+
+
+def _equations(met: FloatArray, weight: FloatArray) -> FloatArray:
+    """The sum over facts of what each says about differences of templates, times its weight."""
+    each = weight / met.sum(axis=1)
+    return np.diag(weight @ met) - met.T @ (met * each[:, None])
 
 
 def _sandwich(
     met: FloatArray,
-    centred: FloatArray,
-    effects: FloatArray,
+    weight: FloatArray,
+    residual: FloatArray,
     inverse: FloatArray,
     cells: tuple[IntArray, IntArray],
 ) -> FloatArray:
     """The covariance of the effects' errors, from the squared residual of each (fact, template)."""
     fact, template = cells
     n = met.sum(axis=1)
-    mean_effect = (met @ effects) / n
     # What a cell's answer pulls: its template's effect, less those that its fact met on average.
-    pull = inverse[template] - ((met @ inverse) / n[:, None])[fact]
-    residual = centred - effects[template] + mean_effect[fact]
+    pull = weight[fact, None] * (inverse[template] - ((met @ inverse) / n[:, None])[fact])
     own = pull[np.arange(len(fact)), template] - ((pull * met[fact]).sum(axis=1) / n[fact])
     kept = np.clip(1 - 1 / n[fact] - own, 1e-3, None)
     root = pull * (residual / np.sqrt(kept))[:, None]
