@@ -111,7 +111,7 @@ def _fit(
     inverse = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
     effects: FloatArray = inverse @ summed(template, weight[fact] * centred, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
-    residual = centred - effects[template] + ((met @ effects) / n)[fact]
+    residual: FloatArray = centred - effects[template] + ((met @ effects) / n)[fact]
     degrees = float(len(means) - len(ids) - rank)
     sandwich = _sandwich(met, weight, residual, inverse, (fact, template))
     unit: FloatArray = inverse @ _equations(met, weight**2) @ inverse
@@ -129,13 +129,15 @@ def _weights(n: FloatArray, n_names: IntArray) -> FloatArray:
     _, group = np.unique(n_names, return_inverse=True)
     says = np.bincount(group, n - 1) / np.maximum(1, np.bincount(group))
     most = says.max(initial=0.0)
-    return np.divide(most, says, out=np.ones_like(says), where=says > 0)[group]
+    weight: FloatArray = np.divide(most, says, out=np.ones_like(says), where=says > 0)[group]
+    return weight
 
 
 def _equations(met: FloatArray, weight: FloatArray) -> FloatArray:
     """The sum over facts of what each says about differences of templates, times its weight."""
     each = weight / met.sum(axis=1)
-    return np.diag(weight @ met) - met.T @ (met * each[:, None])
+    found: FloatArray = np.diag(weight @ met) - met.T @ (met * each[:, None])
+    return found
 
 
 def _sandwich(
