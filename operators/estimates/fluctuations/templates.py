@@ -105,10 +105,10 @@ def _fit(
     met = np.zeros((len(ids), n_templates))
     met[fact, template] = 1.0
     n = met.sum(axis=1)
-    weight = _weights(n, n_names[ids])
+    weight: FloatArray = _weights(n, n_names[ids])
     centred = means - (np.bincount(fact, means, len(ids)) / n)[fact]
     equations = _equations(met, weight)
-    inverse = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
+    inverse: FloatArray = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
     effects: FloatArray = inverse @ summed(template, weight[fact] * centred, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
     residual: FloatArray = centred - effects[template] + ((met @ effects) / n)[fact]
