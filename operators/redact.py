@@ -16,11 +16,11 @@ HIDDEN = "[redacted]"
 _NAME = re.compile(
     r"(?:^|[_\-. ]|(?<=[a-z]))"
     r"(?:token|secret|password|passwd|passphrase|credentials?|authorization"
-    r"|(?:api|access|private|secret|account)[_\-]?key)$",
+    r"|(?:api|access|private|secret|account)[_\-]?key|(?<=[_\-. ])(?:pass|pwd|dsn))$",
     re.IGNORECASE,
 )
 # What tells a secret by itself, beside the rules of detect-secrets: of the hub, of AWS, GitHub,
-# OpenAI and its like, Google, DigitalOcean, Databricks, Slack; a whole JWT; a header; a key.
+# OpenAI and its like, Google, DigitalOcean, Databricks, Slack, Replicate; a whole JWT; a header; a key.
 _SHAPES = (
     r"hf_[A-Za-z0-9]{16,}",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}",
@@ -28,7 +28,7 @@ _SHAPES = (
     r"\bsk-(?=[\w\-]*\d)[\w\-]{20,}",
     r"\bAIza[\w\-]{35}|\bya29\.[\w\-.]{20,}|\bGOCSPX-[\w\-]{20,}",
     r"\bdo[opr]_v1_[0-9a-f]{64}|\bdapi[0-9a-f]{32}\b|\bnpm_[A-Za-z0-9]{36}\b",
-    r"\bxox[a-z]-[\w\-]{10,}|\bxapp-[\w\-]{10,}",
+    r"\bxox[a-z]-[\w\-]{10,}|\bxapp-[\w\-]{10,}|\br8_[A-Za-z0-9]{30,}",
     r"\beyJ[\w\-]{6,}\.[\w\-]{6,}(?:\.[\w\-]*)?",
     r"(?<=Bearer )(?=\S*\d|\S{20})[\w\-.~+/]{8,}=*",
     r"(?<=Basic )(?=\S*[\d=])[A-Za-z0-9+/]{12,}=*",
@@ -61,6 +61,8 @@ def is_secret(name: str) -> bool:
 
     >>> [is_secret(each) for each in ("HF_TOKEN", "api_key", "max_tokens", "tokenizer", "key")]
     [True, True, False, False, False]
+    >>> [is_secret(each) for each in ("DB_PASS", "MYSQL_PWD", "SENTRY_DSN", "PWD", "OLDPWD")]
+    [True, True, True, False, False]
     """
     return _NAME.search(name) is not None
 

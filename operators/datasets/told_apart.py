@@ -42,9 +42,10 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
 
     An answer has no special characters, unless `apart` (`told_apart`) has its bare form in its
     relation. What has nothing but special characters, and is none of those labels, is no answer.
+    A final stop ends a sentence, unless one of these labels has it: "C#." is C#.
     """
     forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
-    forms = forms.explode("part").unnest("part").drop_nulls("full")
+    forms = _without_final_stops(forms.explode("part").unnest("part").drop_nulls("full"), apart)
     same = ["relation_id", "bare"]
     marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
     known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
@@ -52,3 +53,13 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     keeps = pl.when(pl.col("bare") == "").then("known").otherwise("apart").fill_null(value=False)
     answers = forms.with_columns(answer=pl.when(keeps).then("full").otherwise("bare"))
     return answers.filter(pl.col("answer") != "").drop("full", "bare", "apart", "known").unique()
+
+
+def _without_final_stops(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """The forms, in `full` without a final stop where that makes one of the labels of it."""
+    labels = apart.select("relation_id", "bare", full="full", label="full")
+    same = ["relation_id", "bare", "full"]
+    stopped = forms.with_columns(pl.col("full").str.replace(r"\s*\.$", ""))
+    unstopped = stopped.join(labels, on=same, how="left", maintain_order="left")["label"]
+    as_given = forms.join(labels, on=same, how="left", maintain_order="left")["label"]
+    return forms.with_columns(full=pl.coalesce(as_given, unstopped, "full"))

@@ -124,7 +124,7 @@ METHOD = Method(
         expand=expand,
     ),
     measure=Measure(
-        version=2,  # 2: intervals of small relations
+        version=3,  # 2: intervals of small relations; 3: final stops of answers
         answers="given",
         matcher=_matcher,
         versions=lambda _pipeline: {},

@@ -22,7 +22,7 @@ def known() -> frozenset[str]:
 
 
 def _given() -> Iterator[str]:
-    yield from (value for name, value in os.environ.items() if is_secret(name))
+    yield from (value for name, value in os.environ.items() if _holds_secret(name))
     for name in os.environ:  # OPENAI_API_KEY_FILE names a file with what OPENAI_API_KEY would hold
         if name.endswith("_FILE") and is_secret(name.removesuffix("_FILE")):
             yield _text(name, "")
@@ -33,6 +33,11 @@ def _given() -> Iterator[str]:
         profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
     for profile in profiles.values():
         yield from (value for name, value in profile.items() if is_secret(name))
+
+
+def _holds_secret(variable: str) -> bool:
+    """Whether an environment variable is a secret; a webhook's URL is one, whoever knows it posts."""
+    return is_secret(variable) or variable.endswith(("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL"))
 
 
 def _text(variable: str, usual: str) -> str:

@@ -152,6 +152,18 @@ def test_known_secrets_are_those_of_the_environment_and_of_mounted_files(
     assert "" not in secrets.known()
 
 
+def test_known_secrets_are_those_of_variables_with_such_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secret = ("DB_PASS", "MYSQL_PWD", "SENTRY_DSN", "RSA_KEY", "FACTSWEEP_NOTIFY_URL")
+    for name in (*secret, "PWD", "OLDPWD", "KEYBOARD", "COMPASS", "SITE_URL"):
+        monkeypatch.setenv(name, f"the value of {name}")
+    found = {
+        each.rpartition(" ")[2] for each in secrets.known() if each.startswith("the value of ")
+    }
+    assert found == set(secret)
+
+
 def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", "~nobody-of-this-name/cache")
     monkeypatch.setenv("PLANTED_TOKEN", IN_ENVIRONMENT)

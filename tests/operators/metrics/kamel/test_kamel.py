@@ -90,7 +90,9 @@ def naive_set(text: str, matching: Matching, kept: Kept) -> set[str]:
     if matching == "paper":
         return set(text.strip().lower().replace("%", "").split(";"))
     answers = set()
-    for bare, full in naive_forms(text):
+    for bare, given in naive_forms(text):
+        unstopped = given.removesuffix(".").rstrip()
+        full = unstopped if (bare, given) not in kept and (bare, unstopped) in kept else given
         if bare:
             answers.add(full if any(bare == each for each, _ in kept) else bare)
         elif (bare, full) in kept:
@@ -264,6 +266,8 @@ def test_kamel_any_answers_equals_the_naive_scorer(
         ("C", [["C"], ["C++"]], (1, 1 / 2), (1, 1 / 2)),
         ("C; C++;C#", [["C"], ["C++"], ["C#"]], (1, 1), (2 / 3, 2 / 3)),
         ("C++ ", [["C"], ["C++"]], (1, 1 / 2), (1, 1 / 2)),
+        ("C#.; C .;c..", [["C"], ["C#"]], (2 / 3, 1), (0, 0)),  # a final stop ends a sentence
+        ("St.", [["St."], ["St"], ["St.."]], (1, 1 / 3), (1, 1 / 3)),  # unless a label has it
         ("!!!", [["!!!"]], (1, 1), (1, 1)),  # nothing but special characters
         ("...; !!!", [["!!!"]], (1, 1), (0, 0)),
         ("  English \n", [["English"]], (1, 1), (1, 1)),  # outer white space, as the authors do
