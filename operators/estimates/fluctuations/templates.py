@@ -108,7 +108,7 @@ def _fit(
     weight: FloatArray = _weights(n, n_names[ids])
     centred = means - (np.bincount(fact, means, len(ids)) / n)[fact]
     equations = _equations(met, weight)
-    inverse: FloatArray = np.linalg.pinv(equations, rcond=1e-10, hermitian=True)
+    inverse = np.asarray(np.linalg.pinv(equations, rcond=1e-10, hermitian=True), np.float64)
     effects: FloatArray = inverse @ summed(template, weight[fact] * centred, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
     residual: FloatArray = centred - effects[template] + ((met @ effects) / n)[fact]
