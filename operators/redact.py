@@ -20,7 +20,8 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 # What tells a secret by itself, beside the rules of detect-secrets: of the hub, of AWS, GitHub,
-# OpenAI and its like, Google, DigitalOcean, Databricks, Slack, Replicate; a whole JWT; a header; a key.
+# OpenAI and its like, Google, DigitalOcean, Databricks, Slack, Replicate; a whole JWT; a header;
+# a key.
 _SHAPES = (
     r"hf_[A-Za-z0-9]{16,}",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}",

@@ -54,7 +54,12 @@ class Estimate:
         return Encoded(list(map(self._encode, texts)))
 
     def apply_chat_template(
-        self, turns: Sequence[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self,
+        turns: Sequence[dict[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        **_told: object,
     ) -> str:
         """The turns with what stands around them, about four tokens for each, and the reply's."""
         assert not tokenize

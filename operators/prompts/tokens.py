@@ -1,29 +1,40 @@
 """Token ids of prompts: whole texts, with exactly one BOS where the tokenizer wants one."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prompts.turns import turns
 
+# What opens a thought, in the templates of the models that think before they answer.
+_OPENS_THOUGHT = re.compile(r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)\s*$")
+
 
 def encode(
-    tokenizer: Any, texts: Sequence[str], *, chat_template: bool = False, as_turns: bool = False
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    chat_template: bool = False,
+    as_turns: bool = False,
+    template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[list[int]]:
     """The token ids of each text.
 
     With `chat_template` a text is the user's turn, and the reply has just begun; the template then
     writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
-    (`operators.prompts.turns`).
+    (`operators.prompts.turns`). `template_kwargs` are what the template is told besides.
 
     Raises:
         InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
-            template takes no such chat.
+            template takes no such chat, or opens a thought behind it.
     """
     if not texts:
         return []
     if chat_template:
-        texts = [_chat(tokenizer, messages(text, as_turns=as_turns)) for text in texts]
+        told = template_kwargs or {}
+        texts = [_chat(tokenizer, messages(text, as_turns=as_turns), told) for text in texts]
+        _check_thought(tokenizer, texts[0])
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
     _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
     return ids
@@ -34,7 +45,7 @@ def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
     return turns(text) if as_turns else [{"role": "user", "content": text}]
 
 
-def _chat(tokenizer: Any, chat: list[dict[str, str]]) -> str:
+def _chat(tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any]) -> str:
     from jinja2 import TemplateError
 
     if tokenizer.chat_template is None:
@@ -43,12 +54,25 @@ def _chat(tokenizer: Any, chat: list[dict[str, str]]) -> str:
             "set model.chat_template=false."
         )
     try:
-        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        return str(
+            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **told)
+        )
     except TemplateError as error:
         raise InputError(
             f"the chat template of {tokenizer.name_or_path} takes no such turns ({reason(error)}); "
             "give prompt.system='', which puts the instruction into the user's first turn."
         ) from error
+
+
+def _check_thought(tokenizer: Any, prompt: str) -> None:
+    """A model that is made to think would have its thought measured in place of its answer."""
+    if (found := _OPENS_THOUGHT.search(prompt)) is not None:
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} opens a thought ({found[1]}) behind "
+            "the prompt, so the thought would be measured and not the answer; switch it off with "
+            "model.template_kwargs={enable_thinking: false}, if the template has this switch, or "
+            "ask without it (model.chat_template=false)."
+        )
 
 
 def wants_bos(tokenizer: Any) -> bool:

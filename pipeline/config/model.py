@@ -78,6 +78,7 @@ class Model:
     ]
     training_cutoff: Annotated[Text | None, NoNumber("tables show it")]
     chat_template: InRecipe[bool]
+    template_kwargs: InRecipeIfGiven[dict[str, Any]] = field(hash=False)  # as of `engine`
     dtype: InRecipe[Literal["auto", "bfloat16", "float16", "float32"]]
     max_model_len: InRecipe[Annotated[int, Field(ge=1, le=100_000_000)]]
     tensor_parallel: InRecipe[Parallel]

@@ -36,7 +36,7 @@ def _given() -> Iterator[str]:
 
 
 def _holds_secret(variable: str) -> bool:
-    """Whether an environment variable is a secret; a webhook's URL is one, whoever knows it posts."""
+    """Whether an environment variable is a secret: who knows a webhook's URL may post there."""
     return is_secret(variable) or variable.endswith(("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL"))
 
 

@@ -17,6 +17,7 @@ from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.reports.together import together
 from factsweep.pipeline.results import past
+from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.report import PAGE, measured, reported, shown
@@ -51,17 +52,18 @@ def report(
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
         store = Store(f"{out.rstrip('/')}/{each.folder}")
+        notes = (*each.notes, *doubts(each.branches))
         result = replace(measured(each.branches), parse=parse, encode=encode)
         found = shown(each.branches[0], result)
         write_report(store, found)
-        store.put(PAGE, results_page(each.branches, result, found, each.notes))
+        store.put(PAGE, results_page(each.branches, result, found, notes))
         runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
         entries.append(Entry(f"{each.folder}/{PAGE}", each.folder, runs))
         yield (
             f"{store.where(PAGE)}: {len(found.tables)} tables, {len(found.figures)} figures "
             f"of {runs}"
         )
-        yield from (f"  {note}" for note in each.notes)
+        yield from (f"  {note}" for note in notes)
     if asked:
         entries.append(_write_estimates(asked, results, out))
         yield f"{Store(out).where(entries[-1].link)}: estimates of {entries[-1].lead}"

@@ -35,6 +35,7 @@ from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.results import past
+from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import (
@@ -72,12 +73,14 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     result = measured(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
-    metrics = result.tables["metrics"]
+    metrics, notes = result.tables["metrics"], doubts(branches)
+    for each in notes:
+        _LOG.warning("%s", each)
     found = _with_cost(shown(branches[0], result), branches[0].record)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
         **dict(report_files(found)),
-        PAGE: results_page(branches, result, found),
+        PAGE: results_page(branches, result, found, notes),
     }
     checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
     earlier = _written(store)

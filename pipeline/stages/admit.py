@@ -50,10 +50,12 @@ class Admit:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the tokenizer and the room that is left for them."""
+        told = self.weights.model.template_kwargs
         fields = {
             **_tokenizer(self.weights),
             "software": versions("transformers", "tokenizers"),
             "chat_template": self.weights.model.chat_template,
+            **({"template_kwargs": told} if told is not None else {}),
             "trust_remote_code": self.weights.model.trust_remote_code,
             "ability": self.ability.name,
             "limit": self.limit,

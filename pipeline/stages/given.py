@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.engines.endpoint import openai_batch
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.given_preferences import FURTHER, given_preferences
 from factsweep.operators.methods.ability import PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
@@ -73,11 +73,13 @@ class GivenAnswers:
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         rows, scored = _rows(self.path), self.ability == SCORE
-        _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
-        if self.ability == PREFER:
-            answers = self._preferences(rows)
-        else:
-            answers = self._scores(rows) if scored else _texts(self.path, rows)
+        # Columns are read when they are asked for: what is damaged further on is found only here.
+        with refusing(str(self.path), "check its rows and their quotation marks"):
+            _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
+            if self.ability == PREFER:
+                answers = self._preferences(rows)
+            else:
+                answers = self._scores(rows) if scored else _texts(self.path, rows)
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
         named = "candidate_id and setting" if scored else "prompt_id"

@@ -108,7 +108,9 @@ class Replies:
             raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
         if self.chat and (refusal := getattr(choice.message, "refusal", None)):
             raise NoAnswerError("refused", str(refusal), usage)
-        text = self._text(choice) or ""
+        text = self._text(choice)
+        if text is None or (not text and _thought(choice, chat=self.chat)):
+            raise NoAnswerError("no_text", _why_no_text(choice, finish, chat=self.chat), usage)
         for stop in sampling.stop:
             text = text.partition(stop)[0]  # not all servers see to it
         n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
@@ -127,6 +129,24 @@ class Replies:
         if self.chat:
             return None if found.content is None else [each.logprob for each in found.content]
         return None if found.token_logprobs is None else list(found.token_logprobs)
+
+
+def _thought(choice: Any, *, chat: bool) -> str:
+    """What a server that takes thoughts out of answers says that the model thought."""
+    if not chat:
+        return ""
+    found = (getattr(choice.message, name, None) for name in ("reasoning_content", "reasoning"))
+    return str(next(filter(None, found), ""))
+
+
+def _why_no_text(choice: Any, finish: str, *, chat: bool) -> str:
+    if not (thought := _thought(choice, chat=chat)):
+        return "the reply has no text"
+    ended = "until its tokens were used up" if finish == "length" else "and said nothing"
+    return (
+        f"the model thought ({len(thought):,} characters) {ended}; switch thinking off "
+        "(model.template_kwargs, or the server's own switch in model.engine)"
+    )
 
 
 def _lacking(

@@ -1,7 +1,7 @@
 """generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -35,7 +35,8 @@ def questions(run: Run, setting: Asked) -> Questions:
 
     def task(sampling: Sampling, number: int | None = None) -> Generate:
         as_turns = getattr(setting, "as_", None) == "turns"
-        return Generate(sampling, run.model.chat_template, number, run.seed, as_turns)
+        told = run.model.template_kwargs or {}
+        return Generate(sampling, run.model.chat_template, number, run.seed, as_turns, told)
 
     once = {"sampling": asdict(greedy), **decoding.fresh()}
     again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.fresh(canary=True)}
@@ -60,7 +61,8 @@ def questions(run: Run, setting: Asked) -> Questions:
 class Generate:
     """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
 
-    With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user.
+    With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
+    `template_kwargs` are what the template is told besides.
     """
 
     sampling: Sampling
@@ -68,6 +70,7 @@ class Generate:
     block: int | None = None
     seed: int = 0
     as_turns: bool = False
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def answers_per_prompt(self) -> int:
@@ -81,7 +84,13 @@ class Generate:
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
-        return encode(tokenizer, texts, chat_template=self.chat_template, as_turns=self.as_turns)
+        return encode(
+            tokenizer,
+            texts,
+            chat_template=self.chat_template,
+            as_turns=self.as_turns,
+            template_kwargs=self.template_kwargs,
+        )
 
     def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row, in the order in which they are finished."""

@@ -103,3 +103,17 @@ def test_too_long_tokenizer_that_lengthens_texts_is_asked_for_all() -> None:
     lengthening = tiny("<s>")
     lengthening.backend_tokenizer.normalizer = normalizers.Replace("a", "b b b b b b b b b b b b")
     assert too_long(lengthening, ["a", "b"], limit=12) == {0: 13}
+
+
+def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_off() -> None:
+    opens = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+    thinks = tiny("<s>", f"{{{{ messages[0]['content'] }}}} a {opens}")
+    with pytest.raises(InputError, match=naming("<think>", "enable_thinking: false")):
+        encode(thinks, ["b"], chat_template=True)
+    told = {"enable_thinking": False}
+    assert encode(thinks, ["b"], chat_template=True, template_kwargs=told) == [[3, 2]]
+
+
+def test_encode_closed_thought_is_no_open_one() -> None:
+    closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
+    assert encode(closed, ["b"], chat_template=True) == [[3, 0, 0]]

@@ -276,6 +276,23 @@ def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs(
     assert (beforehand.reason, beforehand.n_prompt_tokens) == ("content_filter", 0)
 
 
+def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> None:
+    cases = {
+        "has no text": {"content": None},
+        "thought (9 characters) and said nothing": {
+            "content": "",
+            "reasoning_content": "Let me se",
+        },
+        "thought (4 characters)": {"content": None, "reasoning": "Hm …"},
+    }
+    for said, message in cases.items():
+        choice = {"message": {"role": "assistant", **message}}
+        found = refused(lambda a, choice=choice: (200, body(a, choice=choice)), chat=True)
+        assert found.reason == "no_text"
+        assert said in str(found.detail)
+        assert found.n_output_tokens == 3
+
+
 def test_endpoint_refusal_of_the_model_is_a_reason_of_its_own() -> None:
     message = {"role": "assistant", "content": None, "refusal": "I cannot say."}
     found = refused(lambda a: (200, body(a, choice={"message": message})), chat=True)

@@ -90,9 +90,9 @@ def naive_set(text: str, matching: Matching, kept: Kept) -> set[str]:
     if matching == "paper":
         return set(text.strip().lower().replace("%", "").split(";"))
     answers = set()
-    for bare, given in naive_forms(text):
-        unstopped = given.removesuffix(".").rstrip()
-        full = unstopped if (bare, given) not in kept and (bare, unstopped) in kept else given
+    for bare, whole in naive_forms(text):
+        unstopped = whole.removesuffix(".").rstrip()
+        full = unstopped if (bare, whole) not in kept and (bare, unstopped) in kept else whole
         if bare:
             answers.add(full if any(bare == each for each, _ in kept) else bare)
         elif (bare, full) in kept:

@@ -1,0 +1,81 @@
+"""Doubts: what answers are like that no number should be read from, said in a sentence."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.wording import count
+from factsweep.pipeline.results.past import PastBranch
+
+_FEW = 20  # answers, which may be empty or alike by chance
+_MOST = 0.5  # of them, before somebody should look at them
+_THOUGHTS = 0.05
+_SHOWN = 3
+_LENGTH = 60
+# How answers begin that are thoughts, in the models that think before they answer.
+_THOUGHT = r"^\s*(<\|?(seed:)?think(ing)?\|?>|\[THINK\]|◁think▷)"
+
+
+def doubts(branches: Sequence[PastBranch]) -> list[str]:
+    """A sentence for each thing that most answers of a setting have in common, and should not.
+
+    They are empty, or the same, or begin with a thought; with some of them.
+    """
+    return [text for each in branches if _is_asked(each) for text in _of(each)]
+
+
+def _is_asked(branch: PastBranch) -> bool:
+    return METHODS[branch.method].ask.ability == GENERATE and branch.answers.is_complete()
+
+
+def _of(branch: PastBranch) -> Iterator[str]:
+    said, texts = branch.answers, pl.Series("text", [], pl.String).to_frame()
+    for shard in said.shards(said.stage):
+        texts = pl.concat([texts, said.read(said.stage, shard).select("text")])
+        texts = texts if texts.height < 2_000_000 else texts.sample(1_000_000, seed=0)
+    for what in found(texts["text"]):
+        yield f"{branch}: {what}"
+
+
+def found(answers: pl.Series) -> Iterator[str]:
+    """What most of some answers have in common, if they are enough to tell.
+
+    >>> list(found(pl.Series(["Paris"] * 15 + ["Rome"] * 10)))
+    ["15 of 25 answers are the same: 'Paris'."]
+    >>> list(found(pl.Series(["", " "] * 10)))
+    ['20 of 20 answers are empty.']
+    """
+    texts = answers.drop_nulls().str.strip_chars()
+    if len(texts) < _FEW:
+        return
+    thoughts = texts.filter(texts.str.contains(_THOUGHT))
+    if len(thoughts) > _THOUGHTS * len(texts):
+        yield (
+            f"{_share(thoughts, texts)} begin with a thought, which is measured in place of the "
+            f"answer: {_some(thoughts)}. Switch it off with model.template_kwargs="
+            "{enable_thinking: false}, or as the model's card says."
+        )
+        return
+    empty = texts.filter(texts == "")
+    if len(empty) > _MOST * len(texts):
+        yield f"{_share(empty, texts)} are empty."
+        return
+    most = texts.value_counts(sort=True).row(0)
+    if most[1] > _MOST * len(texts):
+        yield f"{most[1]:,} of {count(len(texts), 'answer')} are the same: {_short(most[0])}."
+
+
+def _share(some: pl.Series, texts: pl.Series) -> str:
+    return f"{len(some):,} of {count(len(texts), 'answer')}"
+
+
+def _some(texts: pl.Series) -> str:
+    return ", ".join(map(_short, texts.head(_SHOWN)))
+
+
+def _short(text: str) -> str:
+    words = re.sub(r"\s+", " ", text)
+    return repr(words if len(words) <= _LENGTH else f"{words[:_LENGTH]}…")

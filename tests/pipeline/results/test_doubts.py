@@ -1,0 +1,56 @@
+"""Answers from which no number should be read: said by the run, on its page and in reports."""
+
+import logging
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Completion, Request
+from factsweep.pipeline import run as running
+from factsweep.pipeline.reports.report import report
+from factsweep.pipeline.results.doubts import found
+from tests.pipeline.conftest import Settings
+from tests.pipeline.here import make_here
+
+
+class Says(FakeEngine):
+    """Answers each prompt alike."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def _complete(self, request: Request, _index: int) -> Completion:
+        logprob = 0.0 if request.sampling.logprobs else None
+        return Completion(self._text, 1, logprob, "stop")
+
+
+def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:
+    cases = {
+        "thoughts": (["<think>\nHm"] * 2 + [f"a{i}" for i in range(30)], "2 of 32 .* '<think> Hm'"),
+        "empty": ([""] * 11 + [f"a{i}" for i in range(9)], "11 of 20 answers are empty"),
+        "alike": (["Yes."] * 11 + [f"a{i}" for i in range(9)], "11 of 20 .* same: 'Yes.'"),
+        "half of them": ([""] * 10 + [f"a{i}" for i in range(10)], None),
+        "few": ([""] * 19, None),
+        "none": ([], None),
+    }
+    for what, (texts, said) in cases.items():
+        with subtests.test(what):
+            sentences = list(found(pl.Series("text", texts, pl.String)))
+            assert len(sentences) == (said is not None)
+            assert said is None or pl.Series(sentences).str.contains(said).all()
+
+
+def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
+    small_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Says("<think>\nThe user asks for a city.")
+    run = small_settings()
+    with caplog.at_level(logging.WARNING):
+        running.measured(run, lambda plan: make_here(plan, engine))
+    said = "begin with a thought"
+    assert any(said in each.getMessage() for each in caplog.records)
+    assert said in Path(run.results, run.name, "index.html").read_text()
+    assert any(said in line for line in report([run.name], run.results, f"{run.results}/report"))
