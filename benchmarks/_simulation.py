@@ -186,6 +186,31 @@ def made_up(
     return Made(*zip(*relations, strict=True))
 
 
+def popular(
+    sizes: Sizes, seed: int, logits: Logits, *, with_names: float, all_names: bool = False
+) -> Made:
+    """Answers of a made-up model that knows facts the better the more names they have.
+
+    `with_names` is how far the log-odds, and templates' effects, grow with a fact's names; with
+    `all_names` each fact has as many as any.
+    """
+    rng = np.random.default_rng(seed)
+    relations = []
+    for _ in range(sizes.n_relations):
+        n = int(sizes.n_facts * rng.uniform(0.6, 1.4)) + 2
+        n_names = rng.integers(1, sizes.most_names + 1, n)
+        if all_names:
+            n_names[:] = sizes.most_names
+        names = ((n_names - n_names.mean()) / max(n_names.std(), 1e-9))[:, None, None]
+        effects = rng.normal(0, logits.template, (1, sizes.n_templates, 1))
+        logit = rng.normal(logits.mean, logits.relation) + rng.normal(0, logits.fact, (n, 1, 1))
+        logit = logit + with_names * names + effects * (1 + with_names / 2 * names.clip(-1, 1))
+        logit = logit + rng.normal(0, logits.fact_template, (n, sizes.n_templates, 1))
+        logit = logit + rng.normal(0, logits.name, (n, 1, sizes.most_names))
+        relations.append(drawn_answers(rng, logit, n_names))
+    return Made(*zip(*relations, strict=True))
+
+
 def drawn_relations(
     sizes: Sizes, seed: int, logits: Logits
 ) -> Iterator[tuple[np.random.Generator, FloatArray, IntArray]]:
