@@ -13,6 +13,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.tables.formats.csv import csv
 from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
 from factsweep.operators.tables.formats.markdown import markdown
@@ -73,7 +74,7 @@ def _written(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _csv(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.csv", metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS)).write_csv().encode()
+    return "metrics.csv", csv(metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS))).encode()
 
 
 def _markdown(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -118,7 +119,7 @@ FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, byt
 
 
 _ESTIMATES: Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]] = {
-    "csv": ("estimates.csv", lambda rows: rows.write_csv(float_precision=_DIGITS).encode()),
+    "csv": ("estimates.csv", lambda rows: csv(rows, digits=_DIGITS).encode()),
     "markdown": ("estimates.md", lambda rows: markdown(estimates_table(rows)).encode()),
     "latex": ("estimates.tex", lambda rows: latex(estimates_table(rows)).encode()),
     "parquet": ("estimates.parquet", lambda rows: _parquet(rows, {})[1]),

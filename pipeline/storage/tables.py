@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report
+from factsweep.operators.tables.formats.csv import csv
 from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.pipeline.storage.sealed import seal, unseal
@@ -67,9 +68,7 @@ def write_tables(store: Store, tables: Mapping[str, pl.DataFrame]) -> None:
 
 def _table_files(tables: Mapping[str, pl.DataFrame]) -> Iterator[tuple[str, bytes]]:
     for name, table in tables.items():
-        text = io.BytesIO()
-        table.write_csv(text)
-        yield f"{name}.csv", text.getvalue()
+        yield f"{name}.csv", csv(table).encode()
         yield f"{name}.md", markdown(table).encode()
         yield f"{name}.tex", latex(table).encode()
 

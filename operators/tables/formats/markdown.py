@@ -4,7 +4,15 @@ import polars as pl
 
 
 def markdown(table: pl.DataFrame) -> str:
-    """The table in Markdown; a null is a dash."""
+    r"""The table in Markdown; a null is a dash, and what would be HTML or a column's end is text.
+
+    >>> print(markdown(pl.DataFrame({"said": ["<b>a</b>", "a|b", None]})), end="")
+    | said          |
+    |---------------|
+    | &lt;b>a&lt;/b> |
+    | a\|b          |
+    | –             |
+    """
     layout = pl.Config(
         tbl_formatting="MARKDOWN",
         tbl_hide_dataframe_shape=True,
@@ -15,4 +23,7 @@ def markdown(table: pl.DataFrame) -> str:
         fmt_str_lengths=1000,
     )
     with layout:
-        return str(table.select(pl.all().cast(pl.String).fill_null("–"))) + "\n"
+        texts = (
+            pl.all().cast(pl.String).fill_null("–").str.replace_many(["<", "|"], ["&lt;", r"\|"])
+        )
+        return str(table.select(texts)) + "\n"
