@@ -7,11 +7,11 @@ def markdown(table: pl.DataFrame) -> str:
     r"""The table in Markdown; a null is a dash, and what would be HTML or a column's end is text.
 
     >>> print(markdown(pl.DataFrame({"said": ["<b>a</b>", "a|b", None]})), end="")
-    | said          |
-    |---------------|
+    | said           |
+    |----------------|
     | &lt;b>a&lt;/b> |
-    | a\|b          |
-    | –             |
+    | a\|b           |
+    | –              |
     """
     layout = pl.Config(
         tbl_formatting="MARKDOWN",
@@ -23,7 +23,6 @@ def markdown(table: pl.DataFrame) -> str:
         fmt_str_lengths=1000,
     )
     with layout:
-        texts = (
-            pl.all().cast(pl.String).fill_null("–").str.replace_many(["<", "|"], ["&lt;", r"\|"])
-        )
+        shown = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
+        texts = shown.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1")
         return str(table.select(texts)) + "\n"
