@@ -14,6 +14,7 @@ SMALL = {
     "bench_expand.py": ["--scale", "0.1"],
     "bench_idle.py": ["--shards", "2", "--prompts", "600", "--delay", "0"],
     "bench_intervals.py": ["--samples", "20"],
+    "bench_names.py": ["--samples", "2"],
     "bench_page.py": ["--settings", "2", "--scale", "0.03"],
     "bench_reads.py": ["--scale", "0.03"],
     "bench_resume.py": ["--scale", "0.03"],
