@@ -151,9 +151,14 @@ def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _lists(column: pl.Series) -> pl.Series:
-    return pl.Series(
-        column.name, [_listed(text, column.name, row) for row, text in enumerate(column)]
-    )
+    found = [_listed(text, column.name, row) for row, text in enumerate(column)]
+    try:
+        return pl.Series(column.name, found)
+    except TypeError as error:
+        raise InputError(
+            f"{column.name} has lists of texts in some rows and of numbers in others; write texts "
+            "in quotation marks in all of them."
+        ) from error
 
 
 def _listed(text: str | None, name: str, row: int) -> list[Any] | None:
