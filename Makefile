@@ -23,8 +23,9 @@ FAST := not slow and not faults and not browser
 # A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
-NUMBERS := tests/operators/engines tests/operators/estimates tests/operators/metrics tests/operators/methods tests/pipeline/launchers tests/pipeline/machine \
-	$(wildcard tests/pipeline/test_[empr]*.py)
+KERNELS := tests/operators/engines tests/operators/estimates tests/operators/metrics
+NUMBERS := $(KERNELS) tests/operators/methods tests/pipeline/launchers tests/pipeline/machine \
+	$(wildcard tests/pipeline/test_[empr]*.py) tests/pipeline/estimates/test_estimate.py
 
 .PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan status verify nightly chaos \
 	bench clean need-model
@@ -56,7 +57,7 @@ test-rest: setup  ## Run all other tests: sweeps, faults, a browser, laws on man
 test-narrow: setup  ## Run the fast tests of numbers and engines as on CPUs without AVX-512, and without AVX2
 	@$(AVX2) $(PYTEST) -q -m "$(FAST)" $(NUMBERS)
 	@# vLLM needs AVX2: what torch compiles for it does not compile without.
-	@$(OLDER) $(PYTEST) -q -m "$(FAST)" --ignore-glob='*vllm*' tests/operators/engines tests/operators/estimates tests/operators/metrics
+	@$(OLDER) $(PYTEST) -q -m "$(FAST)" --ignore-glob='*vllm*' $(KERNELS)
 
 test-all: test test-narrow test-rest  ## Run everything that continuous integration runs
 

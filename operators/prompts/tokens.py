@@ -7,8 +7,8 @@ from typing import Any
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prompts.turns import turns
 
-# What opens a thought, in the templates of the models that think before they answer.
-_OPENS_THOUGHT = re.compile(r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)\s*$")
+# What opens a thought, in the templates and answers of models that think before they answer.
+THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
 
 
 def encode(
@@ -66,7 +66,7 @@ def _chat(tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any]) -
 
 def _check_thought(tokenizer: Any, prompt: str) -> None:
     """A model that is made to think would have its thought measured in place of its answer."""
-    if (found := _OPENS_THOUGHT.search(prompt)) is not None:
+    if (found := re.search(rf"{THOUGHT}\s*$", prompt)) is not None:
         raise InputError(
             f"the chat template of {tokenizer.name_or_path} opens a thought ({found[1]}) behind "
             "the prompt, so the thought would be measured and not the answer; switch it off with "

@@ -95,6 +95,13 @@ class Model:
     ]
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """Further arguments of its engine; a server renders the template, and is told its own."""
+        if self.endpoint is None or self.template_kwargs is None:
+            return self.engine
+        return {"chat_template_kwargs": self.template_kwargs, **self.engine}
+
+    @property
     def computed_in(self) -> str | None:
         """The type that it computes in; null where only a server knows it."""
         return None if self.endpoint else self.dtype

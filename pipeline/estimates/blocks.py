@@ -41,7 +41,7 @@ class Blocks(Measures):
     """
 
     said = "Estimates are from the first blocks of the budget, each a sample by itself."
-    counted = "part"
+    whole_shards = False
     every_s = 10.0
     rest = 5
 

@@ -32,19 +32,12 @@ def load(run: Run, weights: Weights) -> Any:
             gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,
             trust_remote_code=model.trust_remote_code,
             place=_place(),
-            arguments=_arguments(model),
+            arguments=model.arguments,
             endpoint=_endpoint(model),
         )
     )
     models.verify(weights)  # nothing changed while it was loaded
     return loaded
-
-
-def _arguments(model: Model) -> dict[str, Any]:
-    """Further arguments of the engine; a server renders the chat's template, and is told of it."""
-    if model.endpoint is None or model.template_kwargs is None:
-        return model.engine
-    return {"chat_template_kwargs": model.template_kwargs, **model.engine}
 
 
 def _endpoint(model: Model) -> Endpoint | None:

@@ -69,12 +69,12 @@ class _Ready:
 class Measures(Protocol):
     """Measures a plan that is being answered, again and again; the page says how in these words.
 
-    `said` is what is measured, `counted` what the work is counted in. It is measured every
-    `every_s` seconds at most, and takes one part in `rest` of the time.
+    `said` is what is measured, of shards that are asked whole (`whole_shards`) or in parts. It is
+    measured every `every_s` seconds at most, and takes one part in `rest` of the time.
     """
 
     said: ClassVar[str]
-    counted: ClassVar[str]
+    whole_shards: ClassVar[bool]
     every_s: ClassVar[float]
     rest: ClassVar[int]
 
@@ -89,7 +89,7 @@ class Measuring(Measures):
     """Measures the relations that are whole; keeps what it has matched."""
 
     said = "Measured are the relations all of whose prompts are answered."
-    counted = "shard"
+    whole_shards = True
     every_s = math.inf
     rest = 20
 

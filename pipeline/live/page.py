@@ -68,7 +68,7 @@ class LivePage:
         self._said = ""
         self._n_measured: float | None = None
         # Shards that earlier runs have answered; of parts of shards nothing says how many.
-        self._n_before = None if measures.counted == "shard" else 0
+        self._n_before = None if measures.whole_shards else 0
         self._news: list[str] = []
 
     @property
@@ -170,7 +170,8 @@ class LivePage:
             self._n_before = sum(shards.values()) - int(counts["all_shards"])
         done, of = (int(counts.get(n, 0)) + self._n_before for n in ("shards", "all_shards"))
         left = count(counts["all_answers"] - counts["answers"], "answer")
-        return f"{done:,} of {count(of, self._measures.counted)} are answered, {left} left"
+        noun = "shard" if self._measures.whole_shards else "part"
+        return f"{done:,} of {count(of, noun)} are answered, {left} left"
 
     def _failed(self, error: Exception) -> None:
         """Log what went wrong; the same only once."""

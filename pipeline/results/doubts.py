@@ -7,6 +7,7 @@ import polars as pl
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.prompts.tokens import THOUGHT
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
 
@@ -15,8 +16,6 @@ _MOST = 0.5  # of them, before somebody should look at them
 _THOUGHTS = 0.05
 _SHOWN = 3
 _LENGTH = 60
-# How answers begin that are thoughts, in the models that think before they answer.
-_THOUGHT = r"^\s*(<\|?(seed:)?think(ing)?\|?>|\[THINK\]|◁think▷)"
 
 
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
@@ -32,11 +31,9 @@ def _is_asked(branch: PastBranch) -> bool:
 
 
 def _of(branch: PastBranch) -> Iterator[str]:
-    said, texts = branch.answers, pl.Series("text", [], pl.String).to_frame()
-    for shard in said.shards(said.stage):
-        texts = pl.concat([texts, said.read(said.stage, shard).select("text")])
-        texts = texts if texts.height < 2_000_000 else texts.sample(1_000_000, seed=0)
-    for what in found(texts["text"]):
+    said = branch.answers
+    texts = [each["text"] for each in said.each(said.stage, ["text"])]
+    for what in found(pl.concat(texts)) if texts else ():
         yield f"{branch}: {what}"
 
 
@@ -51,7 +48,7 @@ def found(answers: pl.Series) -> Iterator[str]:
     texts = answers.drop_nulls().str.strip_chars()
     if len(texts) < _FEW:
         return
-    thoughts = texts.filter(texts.str.contains(_THOUGHT))
+    thoughts = texts.filter(texts.str.contains(f"^{THOUGHT}"))
     if len(thoughts) > _THOUGHTS * len(texts):
         yield (
             f"{_share(thoughts, texts)} begin with a thought, which is measured in place of the "

@@ -69,7 +69,7 @@ def _write_batch(run: Run, path: Path) -> int:
         "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens,
         "temperature": 0.0,
         **({"stop": list(decoding.stop)} if decoding.stop else {}),
-        **run.model.engine,
+        **run.model.arguments,
     }
     n = 0
     with _opened(path) as aside, aside.open("w", encoding="utf-8") as file:

@@ -108,9 +108,9 @@ class Replies:
             raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
         if self.chat and (refusal := getattr(choice.message, "refusal", None)):
             raise NoAnswerError("refused", str(refusal), usage)
-        text = self._text(choice)
-        if text is None or (not text and _thought(choice, chat=self.chat)):
-            raise NoAnswerError("no_text", _why_no_text(choice, finish, chat=self.chat), usage)
+        text, thought = self._text(choice), _thought(choice) if self.chat else ""
+        if text is None or (thought and not text):
+            raise NoAnswerError("no_text", _why_no_text(thought, finish), usage)
         for stop in sampling.stop:
             text = text.partition(stop)[0]  # not all servers see to it
         n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
@@ -131,16 +131,14 @@ class Replies:
         return None if found.token_logprobs is None else list(found.token_logprobs)
 
 
-def _thought(choice: Any, *, chat: bool) -> str:
+def _thought(choice: Any) -> str:
     """What a server that takes thoughts out of answers says that the model thought."""
-    if not chat:
-        return ""
     found = (getattr(choice.message, name, None) for name in ("reasoning_content", "reasoning"))
     return str(next(filter(None, found), ""))
 
 
-def _why_no_text(choice: Any, finish: str, *, chat: bool) -> str:
-    if not (thought := _thought(choice, chat=chat)):
+def _why_no_text(thought: str, finish: str) -> str:
+    if not thought:
         return "the reply has no text"
     ended = "until its tokens were used up" if finish == "length" else "and said nothing"
     return (

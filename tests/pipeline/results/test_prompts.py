@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,17 @@ def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
     assert [each["role"] for each in as_turns["body"]["messages"]][:2] == ["system", "user"]
     assert (raw["body"]["max_tokens"], raw["body"]["stop"]) == (10, ["\n"])
     assert chat["body"]["max_completion_tokens"] == 10
+
+
+def test_batch_requests_tell_the_servers_template_what_a_run_would(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    run, path = small_settings("model.chat_template=true"), tmp_path / "batch.jsonl"
+    told = {"enable_thinking": False}
+    served = replace(run.model, endpoint="http://127.0.0.1:9/v1", template_kwargs=told)
+    write(replace(run, model=served), path, batch=True)
+    body = json.loads(path.read_text().split("\n")[0])["body"]
+    assert body["chat_template_kwargs"] == served.arguments["chat_template_kwargs"] == told
 
 
 def test_batch_answers_to_another_seed_are_refused(

@@ -1,6 +1,6 @@
 """A server that does anything: every prompt is answered or explained once, to the token.
 
-FACTSWEEP_HOSTILE=500 .venv/bin/pytest tests.operators.engines.endpoint.test_endpoint_hostile.py
+FACTSWEEP_HOSTILE=500 .venv/bin/pytest tests/operators/engines/endpoint/test_endpoint_hostile.py
 """
 
 import os
