@@ -13,7 +13,7 @@ from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.answers import answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch
-from factsweep.pipeline.results import record, report
+from factsweep.pipeline.results import metrics, record, report
 from factsweep.pipeline.storage import findings
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import Finding
@@ -48,7 +48,8 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     ]
     parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
     unanswered = _unanswered(plan.branches)
-    return Verified(found.shards, [*problems, *found.problems, *missing, *parts, *unanswered])
+    problems += [*found.problems, *missing, *parts, *unanswered]
+    return Verified(found.shards, list(dict.fromkeys(problems)))
 
 
 def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
@@ -94,6 +95,8 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
     for name in found.get("files", {}):
         try:
             record.file(store, found, name)
+            if name == record.METRICS:
+                metrics.metrics(store, found)
         except DamagedFileError as error:
             problems[name] = error
     if repair:

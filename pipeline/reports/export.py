@@ -24,8 +24,8 @@ from factsweep.operators.wording import listed
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import past
+from factsweep.pipeline.results.metrics import metrics as measured
 from factsweep.pipeline.results.record import EXPORTS, file
-from factsweep.pipeline.results.record import metrics as measured
 from factsweep.pipeline.storage.stores.store import Store
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4

@@ -1,5 +1,6 @@
 """Past runs: what was measured, by the folders of results, and where its artifacts are."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,11 @@ from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import misfits
 from factsweep.pipeline.storage.lookup import opened
+from factsweep.pipeline.storage.sealed import RERUN
 from factsweep.pipeline.storage.stores.store import Store
 
 Record = Mapping[str, Any]
+_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,12 @@ def record(results: str, name: str) -> Record:
         DamagedFileError: it is not what was written.
     """
     try:
-        return read(Store(f"{results.rstrip('/')}/{name}"))
+        found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
+    if (written := found["run"]["name"]) != name:
+        _LOG.warning("%s/%s holds the results of the run %s.", results, name, written)
+    return found
 
 
 def check_free(results: str, name: str) -> None:
@@ -158,7 +164,25 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
                 )
         for finding in misfits(artifacts, pins(content), {}):
             raise DamagedFileError(finding.sentence, finding.name)
-        yield setting(name, content, title, artifacts.values())
+        found = setting(name, content, title, artifacts.values())
+        _check_names(found)
+        yield found
+
+
+def _check_names(branch: PastBranch) -> None:
+    """Refuse a run.json that names another model, benchmark or setting than was measured."""
+    fields = branch.metrics.recipe.fields
+    title = " ".join(filter(None, (fields["setting"], fields["variant"])))
+    for noun, shown, measured in (
+        ("model", branch.model, fields["model"]),
+        ("benchmark", branch.benchmark, fields["benchmark"]),
+        ("setting", branch.setting, title),
+    ):
+        if shown != measured:
+            raise DamagedFileError(
+                f"{NAME} of the run {branch.run} says {noun} {shown}, where {measured} was "
+                f"measured{RERUN}"
+            )
 
 
 def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact]) -> PastBranch:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -23,7 +24,7 @@ from factsweep.pipeline.machine.checkout import commit
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
-from factsweep.pipeline.storage.shard import numbers, rows
+from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.stores.store import Store
 
 _DISTRIBUTIONS = (
@@ -126,13 +127,22 @@ def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(store: Store) -> dict[str, Any]:
-    """The content of run.json.
+    """The content of run.json; its artifacts are looked for from where its results lie.
 
     Raises:
         FileNotFoundError: there is none.
         DamagedFileError: it is not what was written.
     """
-    return unseal(store.get(NAME), NAME, store.where(NAME), RERUN)
+    content = unseal(store.get(NAME), NAME, store.where(NAME), RERUN)
+    content["run"]["artifacts"] = _found(store.root, **content["run"])
+    return content
+
+
+def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object) -> str:
+    """Where the artifacts of a run are, whose paths are relative to where it was started."""
+    started = folder.rstrip("/").removesuffix(f"{results.rstrip('/')}/{name}")
+    beside = Path(started, artifacts)
+    return str(beside) if started != folder.rstrip("/") and beside.is_dir() else artifacts
 
 
 def file(store: Store, found: Mapping[str, Any], name: str) -> bytes:
@@ -148,16 +158,6 @@ def file(store: Store, found: Mapping[str, Any], name: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != found.get("files", {}).get(name):
         raise DamagedFileError(f"{store.where(name)} is not what run.json says{RERUN}")
     return content
-
-
-def metrics(store: Store, found: Mapping[str, Any]) -> pl.DataFrame:
-    """Every number of a run, from its results.
-
-    Raises:
-        DamagedFileError: they are not what was written.
-    """
-    content = file(store, found, METRICS)
-    return rows(content, "metrics", store.where(METRICS), None)
 
 
 def pins(found: Mapping[str, Any]) -> dict[str, Pin]:

@@ -23,7 +23,7 @@ from factsweep.operators.cost import PREDICTED, SPENT, predict
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, Result
-from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
+from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs.cost import cost_table
 from factsweep.operators.tables.shared.answers import Answers
@@ -36,6 +36,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
+from factsweep.pipeline.results.metrics import of_seeds
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import (
@@ -56,8 +57,6 @@ from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"
-# Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
-_WEIGHTED = ("bins",)
 _LOG = logging.getLogger("factsweep")
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
@@ -192,7 +191,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
     costs = [[_cost_row(_runtime(branch)) for branch in each] for each in seeds]
     return Result(
         facts_stage.load(branches[0].artifacts["facts"]),
-        {table: _of_seeds(seeds, table) for table in method.measure.measured},
+        {table: of_seeds(seeds, table) for table in method.measure.measured},
         costs=pl.concat(
             [*map(over_seeds, costs), *(_cost_row(each) for each in parameters)], how="diagonal"
         ),
@@ -200,17 +199,6 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
         published=catalog.published(method.show.published),
     )
-
-
-def _of_seeds(seeds: Sequence[Sequence[PastBranch]], table: str) -> pl.DataFrame:
-    """A measured table of all settings; several seeds of one are one row."""
-    settings = [[branch.metrics.read_all(table) for branch in each] for each in seeds]
-    if all(len(each) == 1 for each in settings):
-        return pl.concat([rows for each in settings for rows in each])
-    if table == "metrics":
-        return pl.concat(map(over_seeds, settings))
-    weight = "n" if table in _WEIGHTED else None
-    return pl.concat(mean_over_seeds(each, weight=weight) for each in settings)
 
 
 def _cost_row(row: Mapping[str, Any]) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.wording import count
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.answers import answers
+from factsweep.pipeline.results.metrics import metrics
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
 from factsweep.pipeline.stages import facts as facts_stage
@@ -34,7 +35,7 @@ class Results:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """Every number with its interval: one row per metric, setting and slice."""
-        return record.metrics(Store(self.folder), self.record)
+        return metrics(Store(self.folder), self.record)
 
     @property
     def card(self) -> pl.DataFrame:

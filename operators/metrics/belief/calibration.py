@@ -192,6 +192,7 @@ OVCONF = Metric(
     heading="Ovconf",
     says="confidence minus accuracy; above 0 is overconfident",
     better="zero",
+    range=(-1, 1),
 )
 ECE = Metric(
     "ece",

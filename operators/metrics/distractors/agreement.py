@@ -121,9 +121,9 @@ def robustness_rows(taus: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-KENDALL_TAU = Metric("kendall_tau", better="higher")
-KENDALL_TAU_SD = Metric("kendall_tau_sd", better="lower")
-ROBUSTNESS_TAU = Metric("robustness", better="higher")
+KENDALL_TAU = Metric("kendall_tau", better="higher", range=(-1, 1))
+KENDALL_TAU_SD = Metric("kendall_tau_sd", better="lower", range=(0, 2))
+ROBUSTNESS_TAU = Metric("robustness", better="higher", range=(-1, 1))
 METRICS = (KENDALL_TAU, KENDALL_TAU_SD, ROBUSTNESS_TAU)
 
 

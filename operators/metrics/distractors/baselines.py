@@ -25,7 +25,13 @@ METRICS = (
         for n in _N_TOKENS
     ),
     *(
-        Metric(name, heading=heading, says=f"{says}, mean over clozes", better="higher")
+        Metric(
+            name,
+            heading=heading,
+            says=f"{says}, mean over clozes",
+            better="higher",
+            range=(-1, 1),  # BERTScore is a mean of cosines
+        )
         for name, heading, says in (
             ("rouge_l", "ROUGE-L", "best overlap of words of a right name and a continuation"),
             ("bertscore", "BERTScore", "best likeness of a right name and a continuation"),

@@ -9,6 +9,8 @@ geometric mean of two risk ratios; a fact is known above 22. The paper on distra
 formula. How we differ: docs/metrics.md.
 """
 
+from math import inf
+
 import polars as pl
 
 from factsweep.operators.metrics.distractors.configurations import VALUES, values
@@ -24,7 +26,7 @@ KARR = Metric(
     says=f"share of facts whose answer is {KNOWN_ABOVE} times likelier than by chance, in percent",
     better="higher",
 )
-LOG_KARR = Metric("log_karr", better="higher")
+LOG_KARR = Metric("log_karr", better="higher", range=(-inf, inf))
 METRICS = (KARR, LOG_KARR)
 
 

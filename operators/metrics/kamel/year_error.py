@@ -1,5 +1,6 @@
 """How many years a date is off."""
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -109,5 +110,5 @@ def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray((lower + upper) / 2)
 
 
-YEAR_ERROR_MEAN = Metric("year_error_mean", better="lower")
-YEAR_ERROR_MEDIAN = Metric("year_error_median", better="lower")
+YEAR_ERROR_MEAN = Metric("year_error_mean", better="lower", range=(0, inf))
+YEAR_ERROR_MEDIAN = Metric("year_error_median", better="lower", range=(0, inf))

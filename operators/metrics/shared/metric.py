@@ -15,14 +15,15 @@ class Metric:
 
     `heading` is the title of its column, and of its row on the card; a metric without one has
     neither. `says` is its line in the glossary. `better` is the direction in which it improves;
-    null: none. `terms` computes, for a ratio of two sums over pairs, each pair's terms from the
-    table of answers.
+    null: none. `range` has the least and the largest value that it can have. `terms` computes, for
+    a ratio of two sums over pairs, each pair's terms from the table of answers.
     """
 
     name: str
     heading: str = ""
     says: str = ""
     better: Better | None = None
+    range: tuple[float, float] = (0, 1)
     terms: Callable[[pl.DataFrame], pl.DataFrame] | None = None
 
 

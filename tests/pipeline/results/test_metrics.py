@@ -1,0 +1,96 @@
+"""The numbers of a past run: forged files, names and values are refused."""
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import factsweep
+from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.inventory.verify import verify
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.record import METRICS, NAME
+from factsweep.pipeline.storage.shard import Place, encode
+from tests.messages import naming
+from tests.pipeline.here import rewrite
+
+
+@pytest.fixture
+def written(finished: Plan) -> Path:
+    """The results of a finished run."""
+    report.write(finished, {"total": 0})
+    return Path(finished.run.results, finished.run.name)
+
+
+def forge(folder: Path, change: pl.Expr) -> None:
+    """Change the numbers, and let run.json speak of the changed file."""
+    found = pl.read_parquet(folder / METRICS).with_columns(change)
+    content = encode(found, Place("metrics", "", "metrics"))
+    (folder / METRICS).write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    rewrite(folder / NAME, lambda record: record["files"].update({METRICS: digest}))
+
+
+def test_forged_numbers_are_refused_by_every_reader(
+    written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(written, pl.col("value") * 0.9)
+    with pytest.raises(DamagedFileError, match=naming(METRICS, "artifacts", "run again")):
+        factsweep.load(written).metrics  # noqa: B018
+    assert main(["export", finished.run.name, f"results={finished.run.results}"]) == 2
+    assert METRICS in capsys.readouterr().err
+    assert any(METRICS in each for each in verify(finished.run).problems)
+
+
+def test_values_out_of_range_are_refused_where_the_artifacts_are_gone(written: Path) -> None:
+    forge(written, pl.lit(1.0656).alias("value"))
+    rewrite(written / NAME, lambda record: record["run"].update(artifacts="/nowhere"))
+    with pytest.raises(DamagedFileError, match=naming("acc_at_1", "1.066", "0 to 1")):
+        factsweep.load(written).metrics  # noqa: B018
+
+
+@pytest.mark.parametrize("noun", ["model", "benchmark"])
+def test_a_name_that_was_not_measured_is_refused(
+    written: Path, finished: Plan, noun: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rename(record: dict[str, Any]) -> None:
+        record["run"][noun]["name"] = "nonesuch"
+
+    rewrite(written / NAME, rename)
+    with pytest.raises(DamagedFileError, match=naming(NAME, noun, "nonesuch")):
+        factsweep.load(written).metrics  # noqa: B018
+    assert main(["report", finished.run.name, f"results={finished.run.results}"]) == 2
+    assert "nonesuch" in capsys.readouterr().err
+    assert any("nonesuch" in each for each in verify(finished.run).problems)
+
+
+def test_results_of_another_run_are_named(
+    written: Path, finished: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(written, tmp_path / "results" / "other")
+    with caplog.at_level(logging.WARNING, "factsweep"):
+        main(["report", "other", f"results={tmp_path}/results", f"--out={tmp_path}/out"])
+    assert any("other" in each and finished.run.name in each for each in caplog.messages)
+
+
+def test_artifacts_are_found_from_any_folder(
+    compute_here: Callable[..., Plan],
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    folders = ["artifacts=artifacts", "results=results", "run_name=here"]
+    report.write(compute_here(load([*small, *folders])), {"total": 0})
+    monkeypatch.chdir(os.sep)
+    assert factsweep.load(tmp_path / "there/results/here").answers().height
