@@ -9,6 +9,7 @@
 | all names of each object in one list | `obj_ents` is a list of such lists |
 | one row per object | `obj_ents` is a text: a pair's objects are gathered |
 | CSV | lists are texts as JSON or Python write them |
+| plain: one row per fact and template | relation, template, subject, object; labels are the ids |
 """
 
 import ast
@@ -16,6 +17,7 @@ import io
 import json
 import re
 import tokenize
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -32,13 +34,28 @@ _ALIASES = ("sub_aliases", "obj_aliases")
 _LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
 
 
+# What the columns of the plain layout are called in the others.
+_PLAIN = {
+    "relation": "rel_uri",
+    "template": "template",
+    "subject": "sub_ent",
+    "object": "obj_ents",
+}
+_PLAIN_MORE = {
+    "subject_id": "sub_uri",
+    "subject_aliases": "sub_aliases",
+    "object_id": "obj_uris",
+    "object_aliases": "obj_aliases",
+}
+
+
 def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The rows with lists and truth values where a CSV file has texts, and types for empty columns.
 
     Raises:
         InputError: a text that begins as a list and is none; it names the row.
     """
-    rows = _empty_typed(rows)
+    rows = _empty_typed(_plain_named(rows))
     schema = rows.collect_schema()
     texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
     firsts = rows.select(pl.col(n).drop_nulls().first() for n in texts).collect(engine="streaming")
@@ -49,6 +66,30 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     table = rows.collect()
     table = table.with_columns(_lists(table[n]) for n in lists)
     return table.with_columns(_truths(table[n]) for n in truths).lazy()
+
+
+def is_plain(columns: Collection[str]) -> bool:
+    """Whether these are the columns of a plain table of facts.
+
+    >>> is_plain(["relation", "template", "subject", "object", "note"]), is_plain(["template"])
+    (True, False)
+    """
+    return _PLAIN.keys() <= {*columns} and not {*_PLAIN.values()} & {*columns} - {"template"}
+
+
+def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """A plain table of facts with the names of the others; an object without an id has its label.
+
+    A slash in the name of a relation is no part of a URL there, and becomes a blank.
+    """
+    schema = rows.collect_schema()
+    if not is_plain(schema):
+        return rows
+    more = {old: new for old, new in _PLAIN_MORE.items() if old in schema}
+    rows = rows.rename({**_PLAIN, **more})
+    made = [] if "obj_uris" in more.values() else [pl.col("obj_ents").alias("obj_uris")]
+    manual = [] if "is_manual" in schema else [pl.lit(value=True).alias("is_manual")]
+    return rows.with_columns(*made, *manual, pl.col("rel_uri").str.replace_all("/", " "))
 
 
 def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -117,7 +117,8 @@ def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> Span:
     if span.length <= setting.shots:
         raise InputError(
             f"{setting.name} needs {setting.shots + 1} pairs to draw from, and relation "
-            f"{relation_id} has {span.length}; ask with fewer shots or give more pairs."
+            f"{relation_id} has {span.length}; ask with fewer shots (prompt=zero-shot "
+            "has none) or give more pairs."
         )
     return span
 

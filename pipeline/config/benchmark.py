@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from factsweep.operators.datasets.unseen import Unseen
 from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
 from factsweep.pipeline.config.recipe import InRecipe, InTables, NoNumber
 from factsweep.pipeline.config.sweep import Sweep
@@ -36,3 +37,7 @@ class Benchmark:
     knowledge_base: Annotated[
         Text | None, NoNumber("its own recipe has the checksum of its files")
     ] = None
+    # Characters that nobody sees, in templates, names and labels.
+    unseen: Annotated[Unseen, NoNumber("the recipe of the facts says where they were removed")] = (
+        "keep"
+    )

@@ -16,8 +16,14 @@ from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.suggestion import first_of, suggestion
 
+_MORE = {
+    "model": " A model may also be an id of the hub (owner/name) or a folder.",
+    "benchmark": " A benchmark may also be a table of facts of your own (benchmark=facts.csv).",
+}
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
+OWN_FACTS = "facts"
+_CSV = (".csv", ".tsv")
 
 
 class _OwnFolder(SearchPathPlugin):
@@ -48,7 +54,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: an override names no choice or no field, or cannot be read.
     """
-    named = [each for override in overrides for each in _named(override)]
+    named = [each for override in _with_own_facts(overrides) for each in _named(override)]
     try:
         return _mapping(named)
     except FactsweepError:
@@ -82,6 +88,23 @@ def _is_legible(override: str) -> bool:
     return True
 
 
+def _with_own_facts(overrides: Sequence[str]) -> list[str]:
+    """The overrides, where a file of facts is a benchmark that has its name.
+
+    That is `benchmark=FILE`, or the path of a CSV file without a benchmark.
+    """
+    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
+    path = given.get("benchmark") or given.get("benchmark.path", "")
+    place = Path(path.strip("'\"")).expanduser()
+    is_file = place.suffix and place.is_file()
+    if not is_file or ("benchmark" not in given and place.suffix not in _CSV):
+        return list(overrides)
+    others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
+    name = given.get("benchmark.name", _quoted(place.name.partition(".")[0]))
+    own = {"benchmark": OWN_FACTS, "benchmark.path": _quoted(str(place)), "benchmark.name": name}
+    return [*others, *(f"{key}={value}" for key, value in own.items())]
+
+
 def _named(override: str) -> list[str]:
     """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
@@ -96,11 +119,7 @@ def _named(override: str) -> list[str]:
         return [f"model={ANY_MODEL}", f"model.id={_quoted(str(place.absolute()))}"]
     if group == "model" and "/" in name:
         return [f"model={ANY_MODEL}", f"model.id={_quoted(name)}"]
-    more = (
-        " A model may also be an id of the hub (owner/name) or a folder."
-        if group == "model"
-        else ""
-    )
+    more = _MORE.get(group, "")
     raise InputError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
         f"{suggestion(name, known)}{more}"

@@ -6,6 +6,7 @@ from functools import cached_property
 from factsweep.operators.datasets.contradictions import sentences
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.unseen import count, treated
 from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.settings import Benchmark
 from factsweep.pipeline.inputs import catalog
@@ -39,21 +40,24 @@ class ReadFacts:
             "relations": self.entry.relations,
             "method": self.benchmark.method,
             "slice": asdict(part(self.benchmark)),
+            **({"unseen": "remove"} if self.benchmark.unseen == "remove" else {}),
         }
         return Recipe("facts", VERSION, fields)
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        everything = catalog.read(self.entry, self.benchmark.path)
+        read = catalog.read(self.entry, self.benchmark.path)
+        everything = treated(read, self.benchmark.unseen)
         found = catalog.contradictions(self.entry, self.benchmark.path, everything)
         files = catalog.files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"])
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
+        unseen = {"unseen_characters": n} if (n := count(read)) else {}
         artifact.begin()
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
         for table, rows in tables.items():
             artifact.write(table, "all", rows)
-        artifact.finish(list(tables), {**counts(facts), **found})
+        artifact.finish(list(tables), {**counts(facts), **found, **unseen})
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -63,7 +67,7 @@ def part(benchmark: Benchmark) -> Slice:
 
 def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
-    everything = catalog.read(entry, benchmark.path)
+    everything = treated(catalog.read(entry, benchmark.path), benchmark.unseen)
     return METHODS[benchmark.method].ask.sliced(everything, part(benchmark))
 
 

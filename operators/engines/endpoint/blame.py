@@ -60,6 +60,9 @@ class Blame:
                 return Refused(request.request_id, reason, said, usage.prompt, usage.output)
         elif isinstance(error, APIStatusError):
             status, whole = error.status_code, f"{error.code} {error.body} {error}"
+            if status in range(300, 400):
+                place = without(self._secret, error.response.headers.get("location", "elsewhere"))
+                raise self.refusal(f"it sends us on to {place}, which is not followed") from None
             if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(whole)):
                 raise self.refusal(said) from None
             reason = _reason(status, whole)

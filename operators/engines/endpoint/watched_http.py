@@ -50,7 +50,8 @@ def watched(limit: Limit, timeout_s: float) -> Any:
             return response
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    return Watched(timeout=timeout_s, limits=limits)
+    # Another server than the one that was named would be sent the prompts, and perhaps the key.
+    return Watched(timeout=timeout_s, limits=limits, follow_redirects=False)
 
 
 async def _turn(limit: Limit) -> None:

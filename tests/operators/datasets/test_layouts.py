@@ -30,6 +30,34 @@ def same(found: pl.DataFrame | pl.LazyFrame, expected: pl.DataFrame) -> None:
     assert_frame_equal(read.pairs, right.pairs)
 
 
+def test_plain_table_needs_no_ids_and_no_marks() -> None:
+    facts = facts_from_rows(
+        pl.LazyFrame(
+            [
+                ("capital of", "[Y] is the capital of [X].", "France", "Paris"),
+                ("work/language", "[X] is written in [Y].", "Candide", "French"),
+                ("work/language", "[X] is written in [Y].", "Candide", "Latin"),
+            ],
+            ["relation", "template", "subject", "object"],
+            orient="row",
+        )
+    )
+    assert facts.relations["relation_id"].to_list() == ["capital of", "work language"]
+    assert facts.templates["group"].to_list() == [0, 0]  # each was written by hand
+    assert counts(facts)["pairs"] == 2
+    assert counts(facts)["unique_triples"] == 3
+
+
+def test_plain_table_may_have_ids_and_other_names() -> None:
+    row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
+    more = {"subject_id": "Q142", "object_id": "Q90", "object_aliases": '["Lutetia"]'}
+    facts = facts_from_rows(pl.LazyFrame([{**row, **more}]))
+    (pair,) = facts.pairs.to_dicts()
+    assert "Q142" in str(pair)
+    assert "Q90" in str(pair)
+    assert "Lutetia" in str(pair)
+
+
 def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
     others = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
     firsts = [pl.col(name).first() for name in others]

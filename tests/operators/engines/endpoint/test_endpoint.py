@@ -355,6 +355,14 @@ def test_endpoint_that_answers_nobody_ends_the_run_with_one_sentence(trouble: Sa
     )  # none was sent again; one more prompt may ask whether others fare better
 
 
+def test_endpoint_redirect_is_not_followed() -> None:
+    with serving(well) as elsewhere:
+        there = {"location": f"{elsewhere.url}/chat/completions"}
+        message = stopped(lambda _: (307, {}, there))
+        assert elsewhere.url in message
+        assert not elsewhere.requests
+
+
 def test_endpoint_that_lies_about_its_model_ends_the_run() -> None:
     message = stopped(lambda a: (200, body(a, model="other")))
     assert "other fp_1 answered in place of some-model" in message

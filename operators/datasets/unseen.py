@@ -1,0 +1,73 @@
+"""Characters that nobody sees: a right answer that lacks that of a label counts as wrong.
+
+Unicode's categories of control, format, surrogate and private characters (Cc, Cf, Cs, Co). Joiners
+are none of them: Persian and Hindi are written with them, and so are emojis.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import polars as pl
+
+from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.errors import InputError
+
+Unseen = Literal["keep", "remove", "refuse"]
+_JOINERS = r"\u{200c}\u{200d}"
+_CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}--[{_JOINERS}]]"
+
+
+def treated(facts: Facts, how: Unseen) -> Facts:
+    """The facts with these characters kept or removed, where there are any.
+
+    Raises:
+        InputError: there are, and they are to be refused; or nothing is left of a text.
+    """
+    if how == "keep" or not count(facts):
+        return facts
+    if how == "refuse":
+        raise InputError(_sentence(facts))
+    templates = facts.templates.with_columns(_seen(pl.col("text")))
+    names = pl.col("subjects").list.eval(_seen(pl.element())).list.eval(_filled())
+    labels = pl.element().struct.field("labels").list.eval(_seen(pl.element()).pipe(_kept))
+    objects = pl.col("objects").list.eval(pl.element().struct.with_fields(labels=labels))
+    pairs = facts.pairs.with_columns(subjects=names, objects=objects)
+    return checked(replace(facts, templates=templates, pairs=pairs))
+
+
+def count(facts: Facts) -> int:
+    """How many templates, names and labels hold such a character."""
+    return _texts(facts).height
+
+
+def _seen(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all(_CHARACTER, "")
+
+
+def _filled() -> pl.Expr:
+    return _kept(pl.element())
+
+
+def _kept(texts: pl.Expr) -> pl.Expr:
+    return texts.filter(texts.str.strip_chars() != "")
+
+
+def _texts(facts: Facts) -> pl.DataFrame:
+    """The texts that hold one, each with where it stands."""
+    of_pair = pl.concat_str(pl.lit("pair "), "pair_id").alias("where")
+    labels = facts.pairs.select(of_pair, pl.col("objects")).explode("objects")
+    texts = [
+        facts.templates.select(pl.concat_str(pl.lit("template "), "template_id"), "text"),
+        facts.pairs.select(of_pair, text="subjects").explode("text"),
+        labels.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
+    ]
+    found = pl.concat(each.rename({each.columns[0]: "where"}) for each in texts)
+    return found.filter(pl.col("text").str.contains(_CHARACTER))
+
+
+def _sentence(facts: Facts) -> str:
+    where, text = _texts(facts).row(0)
+    return (
+        f"{where}: {text!a} holds a character that nobody sees, and no answer has; take it out, or "
+        "let it be removed: benchmark.unseen=remove."
+    )
