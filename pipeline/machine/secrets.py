@@ -73,8 +73,15 @@ def hidden_traceback() -> str:
 
 
 class Formatter(logging.Formatter):
-    """A log line without secrets."""
+    r"""A log line without secrets.
+
+    What a message has after its first line is indented, so that no value looks like a line.
+
+    >>> record = logging.makeLogRecord({"msg": "run %s", "args": ("a\n2026-01-01 INFO done",)})
+    >>> Formatter().format(record)
+    'run a\n  2026-01-01 INFO done'
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        return hidden(super().format(record))
+        return hidden("\n  ".join(super().format(record).splitlines()))
