@@ -19,6 +19,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.execution import cluster, dag, progress
 from factsweep.pipeline.execution.faults import cause, leaving
+from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
@@ -233,7 +234,7 @@ def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any) -> dict[str, float]:
 
 
 class _Start:
-    """The time in which a first engine must be ready, once there is work for it."""
+    """The time in which a first engine must be there, and that which each then has to load."""
 
     def __init__(self, settings: Run, tally: Any) -> None:
         self._settings = settings
@@ -253,9 +254,14 @@ class _Start:
         self._ready = self._ready or bool(counts.get("started"))
         late = self._began is not None and time.monotonic() - self._began > limit_s
         if late and not self._ready:
-            logs = ray.get(self._tally.lives.remote("loading"))
-            if logs:
-                found = f"{len(logs)} loading the model. See what hangs in {logs[0]}"
+            loading: list[Loading] = ray.get(self._tally.lives.remote("loading"))
+            if loading and loading[-1].seconds <= limit_s:
+                return  # it came later than the others, and has its own time
+            if loading:
+                found = (
+                    f"{len(loading)} loading the model. See what hangs in {loading[0].log} on "
+                    f"{cluster.host(loading[0].node)}"
+                )
             elif isinstance(self._settings.cluster.launch, KubeRay):
                 # Its pods may wait for hours for nodes, and are worth it.
                 found = cluster.room(self._settings)
@@ -268,7 +274,7 @@ class _Start:
                 f"no engine was ready after cluster.start_s={limit_s:g} seconds: {found}, or wait "
                 "longer."
             )
-            raise cause.with_log(error, Path(logs[0])) if logs else error
+            raise cause.with_log(error, Path(loading[0].log)) if loading else error
 
 
 def _stop(pending: list[Any], tally: Any) -> None:

@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import signal
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +32,7 @@ _CPU_ENGINE = {
 }
 _TRIES = 2
 _QUIET = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": "INFO",  # into the engine's own log, where one looks for what hangs
     "VLLM_NO_USAGE_STATS": "1",
     "TOKENIZERS_PARALLELISM": "true",
     "TRANSFORMERS_VERBOSITY": "error",
@@ -151,9 +152,11 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
     """
     import ray
 
+    own = {} if run.cluster.address else {"_temp_dir": _own_folder()}
     for tries in range(_TRIES, 0, -1):
         try:
             ray.init(
+                **own,
                 address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                 num_cpus=None if run.cluster.address else run.cluster.num_cpus,
                 include_dashboard=False if run.cluster.address is None else None,
@@ -172,10 +175,30 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
                 raise InputError(
                     f"Ray did not start ({reason(error)}); try again when this machine is less "
                     "busy, see that it has memory and room for temporary files, and read the "
-                    "logs of its last session (ray/session_latest/logs there)."
+                    f"logs of its last session ({own['_temp_dir']}/session_latest/logs)."
                 ) from error
         else:
             return
+
+
+def _own_folder() -> str:
+    """Ray's folder of sockets and logs, in one that is the user's alone: Ray opens its own to all.
+
+    Its path is short: those of sockets end at 107 characters.
+
+    Raises:
+        InputError: it is somebody else's, or open to others.
+    """
+    above = os.environ.get("RAY_TMPDIR", "/tmp")  # noqa: S108 - whose it is, is looked at below
+    folder = Path(above, f"factsweep-ray-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise InputError(
+            f"{folder} is not yours alone, and Ray's sockets and logs would lie there; remove it, "
+            "or set RAY_TMPDIR to a folder of your own."
+        )
+    return str(folder / "r")
 
 
 def _unsaid(*_: object, **__: object) -> None:
@@ -252,6 +275,14 @@ def room(run: Run) -> str:
         f"{replicas} replicas × {each} {kind}s were asked for; the cluster has {there:.0f}, "
         f"{free:.0f} of them free"
     )
+
+
+def host(node_id: str) -> str:
+    """The name of the machine that a node of Ray's is."""
+    import ray
+
+    names = {node["NodeID"]: str(node["NodeManagerHostname"]) for node in ray.nodes()}
+    return names.get(node_id, f"node {node_id}")
 
 
 def beside_driver() -> Any:

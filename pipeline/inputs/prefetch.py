@@ -7,7 +7,7 @@ from itertools import product
 
 from factsweep.pipeline.config.home import home
 from factsweep.pipeline.config.settings import Benchmark, Model, load
-from factsweep.pipeline.inputs import catalog, hub, models
+from factsweep.pipeline.inputs import catalog, hub, hub_cache, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 _LISTS = ("model=", "benchmark=")
@@ -50,7 +50,9 @@ def _source(model: Model) -> Model:
 
 def _model(model: Model, say: Say) -> str:
     if model.source == "hub":
-        return _line("model", hub.fetch(Repository(model.id, model.revision, "model"), say))
+        fetched = hub.fetch(Repository(model.id, model.revision, "model"), say)
+        hub_cache.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
+        return _line("model", fetched)
     weights = models.resolve(model)
     return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"
 

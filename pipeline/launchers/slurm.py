@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.launch import Slurm
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine
@@ -27,7 +28,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     return "\n".join(
         [
             "#!/usr/bin/env bash",
-            *(f"#SBATCH {option}" for option in _options(run, launch)),
+            *(f"#SBATCH {_whole(option)}" for option in _options(run, launch)),
             "",
             path,
             *launch.setup,
@@ -55,6 +56,17 @@ def submitted(_launch: Slurm, text: str) -> str:
 def _name(run: Run) -> str:
     """Of the job, its log, and the folder of the logs of Ray and of the engines beside that."""
     return f"factsweep-{run.name}"
+
+
+def _whole(option: str) -> str:
+    """An option that is one line of the script.
+
+    Raises:
+        InputError: it has a line break, behind which a command could stand.
+    """
+    if len(option.splitlines()) != 1:
+        raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
+    return option
 
 
 def _options(run: Run, launch: Slurm) -> Iterator[str]:

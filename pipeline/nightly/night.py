@@ -19,6 +19,7 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.launch import Cpus
 from factsweep.pipeline.config.limits import Share, Text
 from factsweep.pipeline.config.recipe import NoNumber
 from factsweep.pipeline.config.settings import Run
@@ -67,6 +68,11 @@ class Unit:
     secret: Annotated[Text | None, _STARTED]
     claim: Annotated[Text, _STARTED]
     gpus: Annotated[int, Field(ge=0, le=1_000), _STARTED]
+    cpus: Annotated[Cpus, _STARTED] = 2
+    memory: Annotated[Text, _STARTED] = "16Gi"
+    hours: Annotated[float, Field(gt=0, le=168), _STARTED] = 12
+    tolerations: Annotated[tuple[dict[str, Any], ...], _STARTED] = ()
+    pull_secrets: Annotated[tuple[Text, ...], _STARTED] = ()
 
 
 @dataclass(frozen=True)

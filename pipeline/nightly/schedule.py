@@ -133,7 +133,13 @@ def kubernetes(start: Start, unit: Unit) -> str:
             "startingDeadlineSeconds": 3600,
             "successfulJobsHistoryLimit": 3,
             "failedJobsHistoryLimit": 7,
-            "jobTemplate": {"spec": {"backoffLimit": 0, "template": {"spec": _pod(start, unit)}}},
+            "jobTemplate": {
+                "spec": {
+                    "backoffLimit": 0,
+                    "activeDeadlineSeconds": round(unit.hours * 3600),
+                    "template": {"spec": _pod(start, unit)},
+                }
+            },
         },
     }
     return yaml.safe_dump(manifest, sort_keys=False)
@@ -156,12 +162,17 @@ def _pod(start: Start, unit: Unit) -> dict[str, Any]:
     }
     if unit.secret:
         container["envFrom"] = [{"secretRef": {"name": unit.secret}}]
-    if unit.gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": unit.gpus}}
+    gpus = {"nvidia.com/gpu": unit.gpus} if unit.gpus else {}
+    container["resources"] = {
+        "requests": {"cpu": unit.cpus, "memory": unit.memory},
+        "limits": {"memory": unit.memory, **gpus},
+    }
     return {
         "restartPolicy": "Never",
         # The images' own user, who may write to the volume.
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
+        "imagePullSecrets": [{"name": name} for name in unit.pull_secrets],
+        "tolerations": list(unit.tolerations),
         "containers": [container],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": unit.claim}},

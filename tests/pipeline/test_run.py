@@ -16,6 +16,7 @@ from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline import run as running
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.run import run
@@ -179,7 +180,7 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
 def test_start_pods_that_wait_for_nodes_are_waited_for(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now_s, loading = [0.0], list[str]()
+    now_s, loading = [0.0], list[Loading]()
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr(ray, "get", lambda found: found)
     monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
@@ -194,6 +195,11 @@ def test_start_pods_that_wait_for_nodes_are_waited_for(
     assert "no worker has come for 60 seconds: the cluster has 0; it waits on." in caplog.text
     with pytest.raises(DecodingError, match=r"the cluster has 0\. Free some"):
         nodes.check({"all_shards": 3})
-    now_s[0], loading[:] = 122, ["/engine.err"]  # it has come, and hangs
-    with pytest.raises(DecodingError, match=naming("1 loading")):
+    now_s[0], loading[:] = 122, [Loading(3.0, "n1", "/engine.err")]  # it has come, late
+    monkeypatch.setattr(cluster, "host", lambda node: f"host of {node}")
+    pods.check({"all_shards": 3})
+    loading[:] = [Loading(70.0, "n1", "/engine.err"), Loading(20.0, "n2", "/other.err")]
+    pods.check({"all_shards": 3})  # one hangs; the other has its own time
+    loading[:] = [Loading(120.0, "n1", "/engine.err"), Loading(61.0, "n2", "/other.err")]
+    with pytest.raises(DecodingError, match=naming("2 loading", "/engine.err", "host of n1")):
         pods.check({"all_shards": 3})

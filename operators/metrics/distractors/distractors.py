@@ -1,6 +1,7 @@
 """All numbers of the distractor measure in one setting, as rows of the metrics table."""
 
 from collections.abc import Iterator
+from math import inf
 
 import polars as pl
 
@@ -38,7 +39,7 @@ METRICS = (
         says="mean probability of the right answer's names after the cloze, in percent",
         better="higher",
     ),
-    *(Metric(f"left_out_at_{n}") for n in NUMBERS),
+    *(Metric(f"left_out_at_{n}", range=(0, inf)) for n in NUMBERS),
 )
 
 

@@ -6,10 +6,20 @@ fault, not what was asked. A single prompt that kills engines is found by stages
 """
 
 import re
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _LOADING = "loading"
+
+
+class Loading(NamedTuple):
+    """An engine that is loading its model: for how many seconds, on which node, and its log."""
+
+    seconds: float
+    node: str
+    log: str
 
 
 @dataclass
@@ -19,6 +29,7 @@ class _Life:
     node: str
     log: str
     doing: str = _LOADING
+    born: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -81,10 +92,13 @@ class Lives:
         """What engines died of since the last answer."""
         return list(self._places[place].deaths)
 
-    def loading(self) -> list[str]:
-        """The logs of the engines that are loading their model."""
+    def loading(self) -> list[Loading]:
+        """The engines that are loading their model, the oldest first."""
         alive = [at.alive for at in self._places.values() if at.alive is not None]
-        return [life.log for life in alive if life.doing == _LOADING]
+        loading = [life for life in alive if life.doing == _LOADING]
+        now = time.monotonic()
+        found = [Loading(now - life.born, life.node, life.log) for life in loading]
+        return sorted(found, reverse=True)
 
     def died(self, place: str, cause: str) -> str | None:
         """An engine died, the lost one if there is one; returns why no other is tried, if so."""

@@ -227,3 +227,21 @@ def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
     assert cluster.placement(run)["num_gpus"] == 0.25
     assert cluster.sets_of_gpus(run, 8) == 2
     assert (cluster.hardware(run).gpus, cluster.hardware(run).per_gpu) == (1, 4)
+
+
+def test_rays_own_folder_is_the_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    folder = Path(cluster._own_folder()).parent
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert cluster._own_folder() == f"{folder}/r"
+    folder.chmod(0o755)
+    with pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")):
+        cluster._own_folder()
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=naming(folder.name)):
+        cluster._own_folder()

@@ -11,6 +11,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.inputs.prefetch import prefetch
 from tests.messages import naming
@@ -83,6 +84,20 @@ def test_prefetch_brings_model_and_data_and_says_at_which_commits(
     assert weights(tmp_path).read_bytes() == WEIGHTS
     assert "pytorch_model.bin" not in hub.downloads  # the same weights in another format
     assert notes == []
+
+
+def test_prefetch_leaves_digests_that_no_job_computes_again(
+    fetched: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "_KEPT_FROM", 1000)
+    monkeypatch.setattr(digests, "_TICK_NS", 0)
+    fetched()
+
+    def read(*_: object) -> str:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(digests, "_read", read)
+    assert resolve(load(TINY).model).revision == COMMIT
 
 
 def test_prefetch_again_downloads_nothing(fetched: Fetch, hub: Hub) -> None:

@@ -90,6 +90,11 @@ def test_rendered_has_the_options_that_are_given_and_no_others() -> None:
     assert not any(option.startswith(("--account", "--mem")) for option in found)
 
 
+def test_rendered_option_with_a_line_break_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("--account", "line break")):
+        rendered("cluster.launch.account='lab\ntouch /tmp/here'")
+
+
 def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
     given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2")
     script = rendered("model=llama3-8b", *(f"cluster.launch.{each}" for each in given))

@@ -99,7 +99,19 @@ def test_kubernetes_cron_job_fits_its_schema_and_is_never_retried(start: Start) 
     assert pod["restartPolicy"] == "Never"
     assert container["command"] == ["factsweep", "nightly", "demo", ODD]
     assert container["envFrom"] == [{"secretRef": {"name": "hub"}}]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert container["resources"]["limits"] == {"memory": "16Gi", "nvidia.com/gpu": 8}
+    assert container["resources"]["requests"] == {"cpu": 2, "memory": "16Gi"}
+    assert job["activeDeadlineSeconds"] == 12 * 3600
+
+
+def test_kubernetes_cron_job_may_run_on_tainted_nodes_and_pull_in_secret(start: Start) -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    unit = replace(UNIT, tolerations=(taint,), pull_secrets=("registry-key",))
+    manifest = yaml.safe_load(kubernetes(start, unit))
+    kubernetes_validate.validate(manifest, "1.37", strict=True)
+    pod = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [taint]
+    assert pod["imagePullSecrets"] == [{"name": "registry-key"}]
 
 
 def test_kubernetes_schema_refuses_what_is_misspelt(start: Start) -> None:
