@@ -1,6 +1,7 @@
 """One fault at a time, and what must come of it. The engine is fake: see sweep.py."""
 
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -60,7 +61,9 @@ def test_engine_that_hangs_while_it_loads_ends_the_run(tmp_path: Path) -> None:
     assert done.returncode == 1
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("factsweep: ")]
     assert "no engine was ready after cluster.start_s=20 seconds: 2 load" in said
-    assert Path(said.partition("See what hangs in ")[2].partition(",")[0]).is_file()
+    log, _, host = said.partition("See what hangs in ")[2].partition(",")[0].partition(" on ")
+    assert Path(log).is_file()
+    assert host == socket.gethostname()
 
 
 def test_engine_that_dies_of_every_prompt_ends_the_run_and_a_repaired_one_resumes(

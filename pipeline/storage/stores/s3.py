@@ -4,6 +4,7 @@ A store that does not answer is asked again, by both, for a minute or two (`s3_c
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,6 +19,8 @@ from factsweep.pipeline.storage.stores.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
 _AT_ONCE = "ConditionalRequestConflict"  # another put of the same name is going on: ask again
+# What a server says of single objects when it is asked for too much at once.
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "OperationAborted", "RequestTimeout")
 _EMPTY = "InvalidRange"  # a file without a single byte has no last one
 _GONE = ("NoSuchKey", "404", "NotFound")
 _AT_ONCE_DROPPED = 1000  # S3 takes no more in one request
@@ -81,9 +84,21 @@ class Bucket:
         return s3_client.client(self._caller)
 
     def _region(self) -> str | None:
-        """Where the bucket is, as it says itself; null if it does not."""
+        """Where the bucket is, as it says itself; null if it does not.
+
+        A bucket says so to a role, too, that may not look at it as a whole; else the environment
+        has to.
+        """
+        from botocore.exceptions import ClientError
+
         with _as_os_error():
-            found: str | None = self._client.head_bucket(Bucket=self._name).get("BucketRegion")
+            try:
+                found: str | None = self._client.head_bucket(Bucket=self._name).get("BucketRegion")
+            except ClientError as error:
+                headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+                found = headers.get("x-amz-bucket-region") or s3_client.region()
+                if found is None or error.response["Error"]["Code"] in _GONE:
+                    raise
             return found
 
     def create(self, name: str, content: bytes) -> bool:
@@ -91,17 +106,19 @@ class Bucket:
         from botocore.exceptions import ClientError
 
         with _as_os_error():
-            while True:
+            for pause_s in (*s3_client.pauses_s(), None):
                 try:
                     self._client.put_object(**self._place(name), Body=content, IfNoneMatch="*")
                 except ClientError as error:
                     code = error.response["Error"]["Code"]
                     if code == _EXISTS:
                         return False
-                    if code != _AT_ONCE:
+                    if code != _AT_ONCE or pause_s is None:
                         raise
+                    time.sleep(pause_s)
                 else:
                     return True
+        raise AssertionError("the last attempt returns or raises")
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
         """The content of a file, or its end: one request, where Arrow makes two.
@@ -140,12 +157,23 @@ class Bucket:
                 return
             for start in range(0, len(names), _AT_ONCE_DROPPED):
                 part = names[start : start + _AT_ONCE_DROPPED]
-                keys = [{"Key": self._place(name)["Key"]} for name in part]
-                found = self._client.delete_objects(
-                    Bucket=self._name, Delete={"Objects": keys, "Quiet": True}
-                )
-                for error in found.get("Errors", ()):
+                self._drop_keys([self._place(name)["Key"] for name in part])
+
+    def _drop_keys(self, keys: list[str]) -> None:
+        """Remove objects; those that the answer says to ask for again are, after a pause."""
+        for pause_s in (*s3_client.pauses_s(), None):
+            found = self._client.delete_objects(
+                Bucket=self._name,
+                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+            )
+            errors = found.get("Errors", [])
+            if not errors:
+                return
+            for error in errors:
+                if error.get("Code") not in _BUSY or pause_s is None:
                     raise OSError(f"{error.get('Key')}: {error.get('Message')}")
+            keys = [error["Key"] for error in errors]
+            time.sleep(pause_s or 0)
 
     def _place(self, name: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}

@@ -4,6 +4,8 @@ To make a client takes longer than to ask it something. It may be used by many t
 """
 
 import os
+import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -57,6 +59,20 @@ def _state(name: str) -> tuple[str, int]:
         return str(path), path.stat().st_mtime_ns
     except (OSError, RuntimeError):  # not for this user, who may have no home
         return name, 0
+
+
+def region() -> str | None:
+    """The region that the environment or the user's files name; null: none."""
+    from boto3.session import Session
+
+    found: str | None = Session().region_name
+    return found
+
+
+def pauses_s() -> Iterator[float]:
+    """How long to wait before each further attempt, in seconds: at random, up to 1, 2, 4, … 32."""
+    for attempt in range(BOTO_ATTEMPTS - 1):
+        yield secrets.randbelow(1000) / 1000 * 2**attempt
 
 
 def _make(caller: Caller) -> Any:

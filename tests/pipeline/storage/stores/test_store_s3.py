@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline import run as runner
@@ -185,6 +187,58 @@ def test_drop_is_one_request(bucket: str, server: Server) -> None:
     asked = re.findall(r"([A-Z]+) /sweeps/dropped/t/(\S*)", server.log.read_text()[before:])
     assert asked == [("DELETE", "one"), ("DELETE", "never-there")]
     assert store.sizes("t") == {}
+
+
+class Busy:
+    """In place of boto3's client: says of the second half of what it is asked that it is too much.
+
+    moto throttles nobody.
+    """
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.asked: list[list[str]] = []
+
+    def delete_objects(self, Bucket: str, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
+        assert Bucket == "bucket"
+        keys = [each["Key"] for each in Delete["Objects"]]
+        self.asked.append(keys)
+        late = keys[(len(keys) + 1) // 2 :]
+        return {"Errors": [{"Key": k, "Code": self.code, "Message": "no"} for k in late]}
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied"])
+def test_drop_repeats_what_was_too_much_at_once(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, slept = Busy(code), list[float]()
+    monkeypatch.setattr(s3.Bucket, "_client", busy)
+    monkeypatch.setattr(s3.time, "sleep", slept.append)
+    names = ["a", "b", "c", "d"]
+    if code == "AccessDenied":
+        with pytest.raises(OSError, match="c: no"):
+            s3.Bucket("s3://bucket").drop(*names)
+        assert slept == []
+        return
+    s3.Bucket("s3://bucket").drop(*names)
+    assert busy.asked == [names, ["c", "d"], ["d"]]
+    assert len(slept) == 2
+
+
+def test_region_is_told_to_a_role_that_sees_one_prefix_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    denied = {"Error": {"Code": "403"}, "ResponseMetadata": {"HTTPHeaders": {}}}
+
+    def refuse(**_: object) -> None:
+        raise ClientError(denied, "HeadBucket")
+
+    monkeypatch.setattr(s3.Bucket, "_client", SimpleNamespace(head_bucket=refuse))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    assert s3.Bucket("s3://bucket")._region() == "eu-north-1"
+    denied["ResponseMetadata"]["HTTPHeaders"] = {"x-amz-bucket-region": "us-west-2"}
+    assert s3.Bucket("s3://bucket")._region() == "us-west-2"
+    denied["Error"]["Code"] = "404"
+    with pytest.raises(FileNotFoundError):
+        s3.Bucket("s3://bucket")._region()
 
 
 def test_name_with_escapes_is_the_same_for_both_clients(bucket: str) -> None:
