@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -189,7 +190,7 @@ def _own_folder() -> str:
     Raises:
         InputError: it is somebody else's, or open to others.
     """
-    above = os.environ.get("RAY_TMPDIR", "/tmp")  # noqa: S108 - whose it is, is looked at below
+    above = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     folder = Path(above, f"factsweep-ray-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
