@@ -15,8 +15,8 @@ DONE: Mapping[str, str] = {
     "objects_of_two_labels": "one object id has several labels; each pair keeps its own",
     "questions_of_two_answers": "pairs of one relation have a subject of the same name, and other "
     "right objects; each pair is asked, and keeps its own",
-    "unseen_characters": "texts hold a character that nobody sees; it stays, unless "
-    "benchmark.unseen=remove",
+    "unseen_characters": "texts hold a character that nobody sees; benchmark.unseen says whether "
+    "it is kept or removed",
     "merged_subjects": "triples of one subject name several objects; each of them is right",
 }
 

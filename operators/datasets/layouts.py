@@ -68,10 +68,10 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     return table.with_columns(_truths(table[n]) for n in truths).lazy()
 
 
-def is_plain(columns: Collection[str]) -> bool:
+def _is_plain(columns: Collection[str]) -> bool:
     """Whether these are the columns of a plain table of facts.
 
-    >>> is_plain(["relation", "template", "subject", "object", "note"]), is_plain(["template"])
+    >>> _is_plain(["relation", "template", "subject", "object", "note"]), _is_plain(["template"])
     (True, False)
     """
     return _PLAIN.keys() <= {*columns} and not {*_PLAIN.values()} & {*columns} - {"template"}
@@ -83,7 +83,7 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     A slash in the name of a relation is no part of a URL there, and becomes a blank.
     """
     schema = rows.collect_schema()
-    if not is_plain(schema):
+    if not _is_plain(schema):
         return rows
     more = {old: new for old, new in _PLAIN_MORE.items() if old in schema}
     rows = rows.rename({**_PLAIN, **more})

@@ -17,56 +17,50 @@ _JOINERS = r"\u{200c}\u{200d}"
 _CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}--[{_JOINERS}]]"
 
 
-def treated(facts: Facts, how: Unseen) -> Facts:
-    """The facts with these characters kept or removed, where there are any.
+def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
+    """The facts with these characters kept or removed, and how many texts hold one.
 
     Raises:
         InputError: there are, and they are to be refused; or nothing is left of a text.
     """
-    if how == "keep" or not count(facts):
-        return facts
+    found = _texts(facts)
+    if how == "keep" or found.is_empty():
+        return facts, found.height
     if how == "refuse":
-        raise InputError(_sentence(facts))
+        raise InputError(_sentence(*found.row(0)))
     templates = facts.templates.with_columns(_seen(pl.col("text")))
-    names = pl.col("subjects").list.eval(_seen(pl.element())).list.eval(_filled())
-    labels = pl.element().struct.field("labels").list.eval(_seen(pl.element()).pipe(_kept))
+    names = pl.col("subjects").list.eval(_filled(_seen(pl.element())))
+    labels = pl.element().struct.field("labels").list.eval(_filled(_seen(pl.element())))
     objects = pl.col("objects").list.eval(pl.element().struct.with_fields(labels=labels))
+    named = pl.element().struct.field("labels").list.len() > 0
+    objects = objects.list.eval(pl.element().filter(named))
     pairs = facts.pairs.with_columns(subjects=names, objects=objects)
-    return checked(replace(facts, templates=templates, pairs=pairs))
-
-
-def count(facts: Facts) -> int:
-    """How many templates, names and labels hold such a character."""
-    return _texts(facts).height
+    return checked(replace(facts, templates=templates, pairs=pairs)), found.height
 
 
 def _seen(text: pl.Expr) -> pl.Expr:
     return text.str.replace_all(_CHARACTER, "")
 
 
-def _filled() -> pl.Expr:
-    return _kept(pl.element())
-
-
-def _kept(texts: pl.Expr) -> pl.Expr:
+def _filled(texts: pl.Expr) -> pl.Expr:
     return texts.filter(texts.str.strip_chars() != "")
 
 
 def _texts(facts: Facts) -> pl.DataFrame:
     """The texts that hold one, each with where it stands."""
     of_pair = pl.concat_str(pl.lit("pair "), "pair_id").alias("where")
-    labels = facts.pairs.select(of_pair, pl.col("objects")).explode("objects")
-    texts = [
-        facts.templates.select(pl.concat_str(pl.lit("template "), "template_id"), "text"),
+    objects = facts.pairs.select(of_pair, pl.col("objects")).explode("objects")
+    texts = (
+        facts.templates.select(
+            pl.concat_str(pl.lit("template "), "template_id").alias("where"), "text"
+        ),
         facts.pairs.select(of_pair, text="subjects").explode("text"),
-        labels.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
-    ]
-    found = pl.concat(each.rename({each.columns[0]: "where"}) for each in texts)
-    return found.filter(pl.col("text").str.contains(_CHARACTER))
+        objects.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
+    )
+    return pl.concat(texts).filter(pl.col("text").str.contains(_CHARACTER))
 
 
-def _sentence(facts: Facts) -> str:
-    where, text = _texts(facts).row(0)
+def _sentence(where: str, text: str) -> str:
     return (
         f"{where}: {text!a} holds a character that nobody sees, and no answer has; take it out, or "
         "let it be removed: benchmark.unseen=remove."

@@ -153,14 +153,14 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
     """
     import ray
 
-    own = {} if run.cluster.address else {"_temp_dir": _own_folder()}
+    folder = None if run.cluster.address else _own_folder()
     for tries in range(_TRIES, 0, -1):
         try:
             ray.init(
-                **own,
                 address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                 num_cpus=None if run.cluster.address else run.cluster.num_cpus,
                 include_dashboard=False if run.cluster.address is None else None,
+                _temp_dir=folder,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 runtime_env={"env_vars": variables},
@@ -176,7 +176,7 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
                 raise InputError(
                     f"Ray did not start ({reason(error)}); try again when this machine is less "
                     "busy, see that it has memory and room for temporary files, and read the "
-                    f"logs of its last session ({own['_temp_dir']}/session_latest/logs)."
+                    f"logs of its last session ({folder or 'ray'}/session_latest/logs)."
                 ) from error
         else:
             return

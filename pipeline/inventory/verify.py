@@ -94,9 +94,10 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
         problems[record.NAME], found = error, {}
     for name in found.get("files", {}):
         try:
-            record.file(store, found, name)
             if name == record.METRICS:
                 metrics.metrics(store, found)
+            else:
+                record.file(store, found, name)
         except DamagedFileError as error:
             problems[name] = error
     if repair:

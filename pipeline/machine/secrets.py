@@ -84,4 +84,4 @@ class Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        return hidden("\n  ".join(super().format(record).splitlines()))
+        return "\n  ".join(hidden(super().format(record)).splitlines())

@@ -6,7 +6,7 @@ from functools import cached_property
 from factsweep.operators.datasets.contradictions import sentences
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.datasets.unseen import count, treated
+from factsweep.operators.datasets.unseen import treated
 from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.settings import Benchmark
 from factsweep.pipeline.inputs import catalog
@@ -46,13 +46,12 @@ class ReadFacts:
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        read = catalog.read(self.entry, self.benchmark.path)
-        everything = treated(read, self.benchmark.unseen)
+        everything, n_unseen = _everything(self.benchmark, self.entry)
         found = catalog.contradictions(self.entry, self.benchmark.path, everything)
         files = catalog.files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"])
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
-        unseen = {"unseen_characters": n} if (n := count(read)) else {}
+        unseen = {"unseen_characters": n_unseen} if n_unseen else {}
         artifact.begin()
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
         for table, rows in tables.items():
@@ -67,8 +66,13 @@ def part(benchmark: Benchmark) -> Slice:
 
 def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
-    everything = treated(catalog.read(entry, benchmark.path), benchmark.unseen)
+    everything, _ = _everything(benchmark, entry)
     return METHODS[benchmark.method].ask.sliced(everything, part(benchmark))
+
+
+def _everything(benchmark: Benchmark, entry: Entry) -> tuple[Facts, int]:
+    """All facts of the files, and how many of their texts hold a character that nobody sees."""
+    return treated(catalog.read(entry, benchmark.path), benchmark.unseen)
 
 
 def contradictions(artifact: Artifact) -> list[str]:

@@ -106,19 +106,20 @@ class Bucket:
         from botocore.exceptions import ClientError
 
         with _as_os_error():
-            for pause_s in (*s3_client.pauses_s(), None):
+            pauses = s3_client.pauses_s()
+            while True:
                 try:
                     self._client.put_object(**self._place(name), Body=content, IfNoneMatch="*")
                 except ClientError as error:
                     code = error.response["Error"]["Code"]
                     if code == _EXISTS:
                         return False
+                    pause_s = next(pauses, None)
                     if code != _AT_ONCE or pause_s is None:
                         raise
                     time.sleep(pause_s)
                 else:
                     return True
-        raise AssertionError("the last attempt returns or raises")
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
         """The content of a file, or its end: one request, where Arrow makes two.
@@ -161,19 +162,20 @@ class Bucket:
 
     def _drop_keys(self, keys: list[str]) -> None:
         """Remove objects; those that the answer says to ask for again are, after a pause."""
-        for pause_s in (*s3_client.pauses_s(), None):
-            found = self._client.delete_objects(
-                Bucket=self._name,
-                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
-            )
-            errors = found.get("Errors", [])
+        pauses = s3_client.pauses_s()
+        while True:
+            objects = [{"Key": key} for key in keys]
+            asked = {"Objects": objects, "Quiet": True}
+            errors = self._client.delete_objects(Bucket=self._name, Delete=asked).get("Errors")
             if not errors:
                 return
-            for error in errors:
-                if error.get("Code") not in _BUSY or pause_s is None:
-                    raise OSError(f"{error.get('Key')}: {error.get('Message')}")
+            pause_s = next(pauses, None)
+            fatal = [each for each in errors if each.get("Code") not in _BUSY]
+            if fatal or pause_s is None:
+                first = (fatal or errors)[0]
+                raise OSError(f"{first.get('Key')}: {first.get('Message')}")
             keys = [error["Key"] for error in errors]
-            time.sleep(pause_s or 0)
+            time.sleep(pause_s)
 
     def _place(self, name: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}

@@ -3,8 +3,9 @@
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import facts_from_rows
-from factsweep.operators.datasets.unseen import count, treated
+from factsweep.operators.datasets.unseen import treated
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 
@@ -14,6 +15,10 @@ NAMES = ["relation", "template", "subject", "object"]
 def facts(template: str, subject: str, label: str):
     row = ("capital", template, subject, label)
     return facts_from_rows(pl.LazyFrame([row], NAMES, orient="row"))
+
+
+def count(found: Facts) -> int:
+    return treated(found, "keep")[1]
 
 
 @pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u00ad", "\ue000", "\u200e"])
@@ -29,7 +34,8 @@ def test_unseen_characters_are_found_in_every_text(unseen: str) -> None:
         assert count(found) == 1
         with pytest.raises(InputError, match=naming(what, "benchmark.unseen=remove")):
             treated(found, "refuse")
-        left = treated(found, "remove")
+        left, n = treated(found, "remove")
+        assert n == 1
         assert left.pairs["subjects"].to_list() == [["France"]]
         assert [o["labels"] for o in left.pairs["objects"][0]] == [["Paris"]]
         assert left.templates["text"].to_list() == ["[Y] of [X]."]
@@ -37,3 +43,8 @@ def test_unseen_characters_are_found_in_every_text(unseen: str) -> None:
 
 def test_joiners_are_letters_of_their_languages() -> None:
     assert count(facts("[Y] of [X].", "می\u200cخواهم", "\U0001f469\u200d\U0001f680")) == 0
+
+
+def test_object_of_which_nothing_is_left_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("has no objects")):
+        treated(facts("[Y] of [X].", "France", "\u200b"), "remove")

@@ -1,6 +1,7 @@
 """Secrets: planted wherever one may be given, and looked for in everything that is written."""
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -162,6 +163,15 @@ def test_known_secrets_are_those_of_variables_with_such_names(
         each.rpartition(" ")[2] for each in secrets.known() if each.startswith("the value of ")
     }
     assert found == set(secret)
+
+
+def test_secret_of_several_lines_is_hidden_before_a_log_line_is_indented(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = "-----BEGIN KEY-----\nwJalrPlanted\n-----END KEY-----"
+    monkeypatch.setenv("SOME_SECRET_KEY", key)
+    record = logging.makeLogRecord({"msg": "it said %s", "args": (key,)})
+    assert "wJalrPlanted" not in secrets.Formatter().format(record)
 
 
 def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.MonkeyPatch) -> None:
