@@ -5,6 +5,7 @@ So nothing that takes time is imported here before `command` is there to expect 
 
 # PYTHON_ARGCOMPLETE_OK
 import atexit
+import itertools
 import signal
 from collections.abc import Sequence
 from types import FrameType
@@ -15,6 +16,8 @@ from factsweep.pipeline.machine.ending import end
 _STOPPED = 130
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
+_CALLED_BACK = "polars"  # its Rust calls Python, and swallows what is raised there
+_patience = itertools.repeat(True, 40)  # what asks Polars without end is interrupted all the same
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,11 +49,14 @@ def _interrupted(_signal: int, frame: FrameType | None) -> None:
     There it may be raised in a callback, which only prints it (pydantic compiles patterns in one),
     or be taken for another error: OmegaConf restores the flags of half a configuration and fails.
     """
+    rooms = []
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(_LATER):
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-            return
+        rooms.append(str(frame.f_globals.get("__name__")))
         frame = frame.f_back
+    called_back = rooms and rooms[0].startswith(_CALLED_BACK) and next(_patience, False)
+    if called_back or any(room.startswith(_LATER) for room in rooms):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        return
     raise KeyboardInterrupt
 
 

@@ -266,6 +266,35 @@ cli.command()
     assert (done.returncode, done.stdout, done.stderr) == (130, "whole\n", "")
 
 
+def test_command_interrupted_where_polars_calls_python_ends_after_it() -> None:
+    """What is raised where Polars' Rust calls Python is printed there, and lost."""
+    interrupted = """
+import os, signal, time
+from factsweep.pipeline import cli
+
+said = []
+within = {"__name__": "polars.datatypes.classes", "os": os, "signal": signal, "said": said}
+exec("def ask(): os.kill(os.getpid(), signal.SIGINT); said.append('whole')", within)
+
+def main():
+    within["ask"]()
+    print(*said, flush=True)
+    while True:  # Polars without end is interrupted all the same
+        within["ask"]()
+
+cli.main = main
+cli.command()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", interrupted],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "whole\n", "")
+
+
 def test_plan_prints_the_counts(cli: Cli) -> None:
     code, out, err = cli("plan")
     assert (code, err) == (0, "")
