@@ -1,10 +1,12 @@
 """Tiny random models of several families, each a folder as the hub has it, made on the spot."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -79,4 +81,28 @@ def save_encoder(folder: Path) -> Path:
         max_position_embeddings=12,
     )
     transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def save_adapter(base: Path, folder: Path, merged: Path | None = None, *, seed: int = 0) -> Path:
+    """Write a random LoRA for a model of `save`, as PEFT does; `merged` is the model with it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    random = torch.Generator().manual_seed(seed)
+    written, rank, alpha = {}, 4, 8
+    for name, module in model.named_modules():
+        if name.endswith(("q_proj", "v_proj", "down_proj")):
+            n_out, n_in = module.weight.shape
+            first = torch.randn(rank, n_in, generator=random) / n_in**0.5
+            second = torch.randn(n_out, rank, generator=random)
+            written[f"base_model.model.{name}.lora_A.weight"] = first
+            written[f"base_model.model.{name}.lora_B.weight"] = second
+            module.weight.data += alpha / rank * second @ first
+    folder.mkdir()
+    said = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "bias": "none"}
+    said |= {"target_modules": ["q_proj", "v_proj", "down_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(said))
+    save_file(written, folder / "adapter_model.safetensors")
+    if merged is not None:
+        model.save_pretrained(merged)
+        transformers.AutoTokenizer.from_pretrained(base).save_pretrained(merged)
     return folder

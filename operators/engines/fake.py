@@ -23,7 +23,14 @@ from factsweep.operators.engines.preference import (
     Read,
     preferred,
 )
-from factsweep.operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Completion,
+    Request,
+    Scored,
+    ScoreRequest,
+    Thought,
+)
 from factsweep.operators.engines.transformers.masked_lm import MaskedRequest, Prediction
 
 T = TypeVar("T", Request, ScoreRequest, MaskedRequest, PreferRequest, BeamsRequest)
@@ -94,7 +101,8 @@ class FakeEngine:
         draw = seeds.key(request.token_ids, request.seed, index)
         text = _WORDS[draw % len(_WORDS)]
         logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
-        return Completion(text, len(text.split()), logprob, "stop")
+        thought = Thought(f"{draw} is a number", 4, "itself") if request.thinking else None
+        return Completion(text, len(text.split()), logprob, "stop", thought)
 
 
 class _FakeReader:

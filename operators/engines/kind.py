@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 Ability = Literal["generate", "fill", "score", "prefer"]
@@ -32,6 +33,7 @@ class Start:
     `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine;
     `arguments` are further ones, by the names that the engine has for them. With an `endpoint`,
     `model` is the name that the server has for it, at `revision` if it must say that it is.
+    `adapter` is the folder of LoRA's weights beside the model's.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Start:
     place: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     endpoint: Endpoint | None = None
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True)

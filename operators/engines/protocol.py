@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,35 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Thinking:
+    """That a model thinks before it answers, in at most `max_tokens`, which no answer's are.
+
+    `parser` names the one of vLLM's reasoning parsers that knows how a thought begins and ends;
+    null: by the marks that the tokenizer has.
+    """
+
+    max_tokens: int
+    parser: str | None = None
+
+
+@dataclass(frozen=True)
+class Thought:
+    """What a model thought before an answer, and how that ended.
+
+    By `itself`, at the `budget`, where it was closed, or in `silence`: the model ended its turn
+    within the thought, which was closed likewise. `unknown`: a server does not tell.
+    """
+
+    text: str
+    n_tokens: int
+    ended: Literal["itself", "budget", "silence", "unknown"]
+
+
+@dataclass(frozen=True)
 class Request:
     """A prompt as token ids, as text, and as the turns of a chat, one of the user where none are.
 
-    `seed` is null for greedy decoding.
+    `seed` is null for greedy decoding, `thinking` where the answer comes at once.
     """
 
     request_id: str
@@ -31,11 +56,13 @@ class Request:
     seed: int | None = None
     text: str = ""
     turns: tuple[Mapping[str, str], ...] = ()
+    thinking: Thinking | None = None
 
     @property
     def most_output_tokens(self) -> int:
-        """How many tokens the answers have at most."""
-        return self.sampling.n * self.sampling.max_tokens
+        """How many tokens the answers have at most, with their thoughts."""
+        thoughts = self.thinking.max_tokens if self.thinking else 0
+        return self.sampling.n * (self.sampling.max_tokens + thoughts)
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,7 @@ class Completion:
     n_tokens: int
     logprob: float | None
     finish_reason: str
+    thought: Thought | None = None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
 """vLLM as an engine: requests are fed while others run, so that no batch ever drains."""
 
 import ast
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
 from factsweep.operators.engines.node_reader import Asked, preferences
@@ -24,7 +27,9 @@ from factsweep.operators.engines.protocol import (
     Sampling,
     Scored,
     ScoreRequest,
+    Thought,
 )
+from factsweep.operators.engines.thoughts import Marks, marks
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
@@ -35,12 +40,24 @@ _MOST_TOKENS_ASKED = 128  # vLLM refuses to name the log-probabilities of more
 
 
 class _Job(NamedTuple):
-    """What vLLM is given for a request, and how much of the capacity it takes."""
+    """What vLLM is given for a request, and how much of the capacity it takes.
+
+    `then` makes of its output what is asked next; null: the output is what was asked for.
+    """
 
     request: Any
     token_ids: Sequence[int]
     parameters: "SamplingParams"
     load: int
+    then: "Callable[[RequestOutput], list[_Job]] | None" = None
+
+
+class _Behind(NamedTuple):
+    """An answer behind a thought: the one of that number of a request."""
+
+    request: Request
+    number: int
+    thought: Thought
 
 
 class VllmEngine:
@@ -53,12 +70,48 @@ class VllmEngine:
         self._max_answers = 2 * int(scheduler.max_num_seqs)
         self._max_tokens = 2 * int(scheduler.max_num_batched_tokens)
         self._ids = count()
+        self._lora = _lora(start)
+        self._known_marks: Marks | None = None
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
-        jobs = (_Job(r, r.token_ids, _parameters(r), r.sampling.n) for r in requests)
-        for request, output in self._outputs(jobs, self._max_answers):
-            yield _answer(request, output)
+        found: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
+        jobs = (self._job(each) for each in requests)
+        for asked, output in self._outputs(jobs, self._max_answers):
+            if isinstance(asked, Request):
+                yield _answer(asked, output)
+                continue
+            request, number, thought = asked
+            of = found[request.request_id]
+            of[number] = replace(_completion(output.outputs[0]), thought=thought)
+            if len(of) == request.sampling.n:
+                del found[request.request_id]
+                yield _thoughtful(request, [of[i] for i in range(len(of))])
+
+    def _job(self, request: Request) -> _Job:
+        """An answer, or first the thought: behind it, each sample is a job of its own."""
+        n, thinking = request.sampling.n, request.thinking
+        if thinking is None:
+            return _Job(request, request.token_ids, _parameters(request), n)
+        marks = self._marks(thinking.parser)
+        thinks = _parameters(
+            request,
+            max_tokens=thinking.max_tokens,
+            stop=[marks.end],  # those of the answer may well stand in a thought
+            include_stop_str_in_output=True,
+            skip_special_tokens=False,
+            logprobs=None,
+        )
+
+        def behind(output: "RequestOutput") -> list[_Job]:
+            return [_job_behind(request, marks, i, each) for i, each in enumerate(output.outputs)]
+
+        return _Job(request, request.token_ids, thinks, n, behind)
+
+    def _marks(self, parser: str | None) -> Marks:
+        if self._known_marks is None:
+            self._known_marks = marks(self._llm.get_tokenizer(), parser)
+        return self._known_marks
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in the order they are finished.
@@ -105,6 +158,7 @@ class VllmEngine:
             [{"prompt_token_ids": list(request.token_ids)}],
             # No penalty: the sum of log-probabilities, however long.
             BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0),
+            lora_request=self._lora,
         )
         top = _Job(request, request.token_ids, _top_parameters(request.top_tokens), 1)
         ((_, output),) = self._outputs([top], self._max_answers)
@@ -136,21 +190,26 @@ class VllmEngine:
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
         engine = self._llm.llm_engine
         load, exhausted = 0, False
-        while running or not exhausted:
-            while load < capacity and not exhausted:
-                job = next(waiting, None)
+        behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
+        while running or behind or not exhausted:
+            while load < capacity and (behind or not exhausted):
+                job = behind.popleft() if behind else next(waiting, None)
                 if job is None:
                     exhausted = True
                     break
                 # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
                 running[str(number := next(self._ids))] = job
-                engine.add_request(str(number), {"prompt_token_ids": job.token_ids}, job.parameters)
+                prompt = {"prompt_token_ids": job.token_ids}
+                engine.add_request(str(number), prompt, job.parameters, lora_request=self._lora)
                 load += job.load
             for output in engine.step() if running else ():
                 if output.finished:
                     job = running.pop(output.request_id)
                     load -= job.load
-                    yield job.request, output
+                    if job.then is None:
+                        yield job.request, output
+                    else:
+                        behind.extend(job.then(output))
 
 
 def _load(start: Start) -> "LLM":
@@ -174,6 +233,8 @@ def _load(start: Start) -> "LLM":
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
+    if start.adapter is not None:
+        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _rank(start.adapter)}
     options |= start.arguments
     return LLM(
         model=start.model,
@@ -190,21 +251,51 @@ def _load(start: Start) -> "LLM":
     )
 
 
-def _parameters(request: Request) -> "SamplingParams":
+def _lora(start: Start) -> Any:
+    """What vLLM is told with every request, if an adapter is asked."""
+    if start.adapter is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(start.adapter.name, 1, str(start.adapter))
+
+
+def _rank(adapter: Path) -> int:
+    """The smallest rank that vLLM has room for and the adapter fits into."""
+    from vllm.config.lora import MaxLoRARanks
+
+    said = json.loads((adapter / "adapter_config.json").read_text())
+    ranks = [said["r"], *said.get("rank_pattern", {}).values()]
+    return int(min(each for each in get_args(MaxLoRARanks) if each >= max(ranks)))
+
+
+def _parameters(request: Request, **other: Any) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     sampling: Sampling = request.sampling
-    return SamplingParams(
-        n=sampling.n,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        seed=request.seed,
-        max_tokens=sampling.max_tokens,
-        stop=list(sampling.stop),
-        logprobs=0 if sampling.logprobs else None,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
+    asked: dict[str, Any] = {
+        "n": sampling.n,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": request.seed,
+        "max_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop),
+        "logprobs": 0 if sampling.logprobs else None,
+        "output_kind": RequestOutputKind.FINAL_ONLY,
+    }
+    return SamplingParams(**{**asked, **other})
+
+
+def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Job:
+    """What asks for the answer behind a thought, the one of that number of a request."""
+    ids = list(output.token_ids)
+    thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")
+    read = [*request.token_ids, *marks.closed(ids, output.text)]
+    # As vLLM seeds the samples of one request.
+    seed = None if request.seed is None else request.seed + number
+    one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
+    return _Job(_Behind(request, number, thought), read, _parameters(one), 1)
 
 
 def _score_parameters() -> "SamplingParams":
@@ -260,6 +351,12 @@ def _answer(request: Request, output: "RequestOutput") -> Answer:
         n_prompt_tokens=len(request.token_ids),
         n_cached_tokens=output.num_cached_tokens or 0,
     )
+
+
+def _thoughtful(request: Request, completions: Sequence[Completion]) -> Answer:
+    """The answers of a request, each behind a thought of its own."""
+    n_tokens = sum(c.n_tokens + (c.thought.n_tokens if c.thought else 0) for c in completions)
+    return Answer(request.request_id, tuple(completions), len(request.token_ids), 0, n_tokens)
 
 
 def _completion(output: Any) -> Completion:
@@ -353,6 +450,7 @@ KIND = EngineKind(
         "pipeline_parallel_size": "model.pipeline_parallel",
         "gpu_memory_utilization": "model.gpu_memory_utilization",
         "trust_remote_code": "model.trust_remote_code",
+        "enable_lora": "model.adapter",
         "seed": "seed",
     },
 )

@@ -7,8 +7,9 @@ from typing import Any
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prompts.turns import turns
 
-# What opens a thought, in the templates and answers of models that think before they answer.
+# What opens a thought, in the templates and answers of models that think first, and what ends it.
 THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
+THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
 
 
 def encode(
@@ -18,6 +19,7 @@ def encode(
     chat_template: bool = False,
     as_turns: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
+    may_think: bool = False,
 ) -> list[list[int]]:
     """The token ids of each text.
 
@@ -27,14 +29,15 @@ def encode(
 
     Raises:
         InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
-            template takes no such chat, or opens a thought behind it.
+            template takes no such chat, or opens a thought behind it and none may be thought.
     """
     if not texts:
         return []
     if chat_template:
         told = template_kwargs or {}
         texts = [_chat(tokenizer, messages(text, as_turns=as_turns), told) for text in texts]
-        _check_thought(tokenizer, texts[0])
+        if not may_think:
+            _check_thought(tokenizer, texts[0])
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
     _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
     return ids
@@ -69,9 +72,9 @@ def _check_thought(tokenizer: Any, prompt: str) -> None:
     if (found := re.search(rf"{THOUGHT}\s*$", prompt)) is not None:
         raise InputError(
             f"the chat template of {tokenizer.name_or_path} opens a thought ({found[1]}) behind "
-            "the prompt, so the thought would be measured and not the answer; switch it off with "
-            "model.template_kwargs={enable_thinking: false}, if the template has this switch, or "
-            "ask without it (model.chat_template=false)."
+            "the prompt, so the thought would be measured and not the answer; let it think first "
+            "(model.thinking=on), switch it off with model.thinking=off, if the template has this "
+            "switch, or ask without it (model.chat_template=false)."
         )
 
 

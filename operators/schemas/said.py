@@ -69,6 +69,14 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("texts", pa.list_(pa.string())),
             ]
         ),
+        "thoughts": pa.schema(  # what a model thought before each answer to a prompt
+            [
+                ("prompt_id", pa.string()),
+                ("texts", pa.list_(pa.string())),
+                ("n_tokens", pa.list_(pa.uint32())),
+                ("ended", pa.list_(pa.string())),  # as protocol.Thought says
+            ]
+        ),
         "masked": _PREDICTIONS,  # what an encoder model says at the mask
         "priors": _PREDICTIONS,  # and what it says to content-free prompts
         "scores": SCORES,  # the log-probability of a text, and of the candidate's tokens in it
@@ -102,6 +110,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "generations": "prompt_id",
         "canary": "prompt_id",
         "samples": "prompt_id",
+        "thoughts": "prompt_id",
         "masked": "prompt_id",
         "priors": "prompt_id",
         "scores": "prompt_id",

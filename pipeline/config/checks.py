@@ -30,7 +30,9 @@ def check_run(run: Run) -> None:
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)
+    _check_adapter(run.model, run.engine)
     _check_chat(run)
+    _check_thinking(run)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
     if samples.n_answers % samples.block_size:
         raise InputError(
@@ -111,6 +113,15 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
             )
 
 
+def _check_adapter(model: Model, engine: EngineKind) -> None:
+    if model.adapter is not None and engine.name not in ("vllm", "fake"):
+        raise InputError(
+            f"model.adapter={model.adapter} is loaded by vLLM, and {engine.name} is asked; "
+            "merge it into the model's weights (PEFT's merge_and_unload) and give that folder as "
+            "model, or set decoding.comparer=vllm or decoding.scorer=vllm, whichever is asked."
+        )
+
+
 def _check_endpoint(run: Run) -> None:
     model, served = run.model, run.model.source == "endpoint"
     if served and (model.endpoint in (None, "???") or model.id == "???"):
@@ -169,6 +180,23 @@ def _check_asked(run: Run) -> None:
             f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
             "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
             "out."
+        )
+
+
+def _check_thinking(run: Run) -> None:
+    """Refuse a thought where nothing is said behind one, or no template has one."""
+    model = run.model
+    if model.thinking is None or run.answers is not None:
+        return
+    if not model.chat_template:
+        raise InputError(
+            "model.thinking is for a model that is asked through its chat template, and raw text "
+            "has none; set model.chat_template=true, or leave it out."
+        )
+    if model.thinking and run.method.ask.ability.name != "generate":
+        raise InputError(
+            f"benchmark={run.benchmark.name} reads probabilities, before which no model thinks; "
+            "set model.thinking=off."
         )
 
 

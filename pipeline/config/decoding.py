@@ -45,6 +45,9 @@ class Decoding:
     comparer: InRecipe[str]
     max_tokens: InRecipe[Count]
     stop: InRecipe[tuple[NotEmpty, ...]]
+    thinking_tokens: Annotated[
+        Count, NoNumber("it is in the recipe of what a model is asked that thinks (model.thinking)")
+    ]
     samples: Samples
     baselines: Baselines
     canary_prompts: InRecipe[CountOrNone]

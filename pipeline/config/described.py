@@ -72,6 +72,8 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         InputError: the model's files cannot be read, or do not tell; it names the field to give.
     """
     found = dict(model)
+    if found["adapter"] is not None and Path(found["adapter"]).is_dir():
+        found["adapter"] = str(Path(found["adapter"]).absolute())
     if found["source"] == "endpoint":
         return _named(found)
     if found["source"] is None:
@@ -90,9 +92,14 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
 
 
 def _named(found: dict[str, Any]) -> dict[str, Any]:
-    """The fields with a name: the last part of the id, where none is given."""
-    name = found["name"] or re.sub(r"[^\w.-]+", "-", Path(found["id"]).name)
-    return {**found, "name": name}
+    """The fields with a name: the last part of the id, where none is given; +ADAPTER, if any."""
+    name = found["name"] or _last_part(found["id"])
+    adapter = f"+{_last_part(found['adapter'])}" if found["adapter"] else ""
+    return {**found, "name": f"{name}{adapter}"}
+
+
+def _last_part(place: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", Path(place).name)
 
 
 def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
@@ -166,16 +173,20 @@ def _architecture(source: _Source, config: Any) -> str:
     )
 
 
-def _stored(source: _Source) -> _Stored:
-    """The parameters, from the headers of the safetensors."""
+def headers(name: str, revision: str | None) -> Any:
+    """What the headers of the safetensors say of a folder, or of a hub's id at a revision."""
     from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
 
-    folder = source.id if source.revision is None else _cached(source)
+    folder = name if revision is None else _cached(name, revision)
+    if folder is not None:
+        return get_local_safetensors_metadata(folder)
+    return get_safetensors_metadata(name, revision=revision)
+
+
+def _stored(source: _Source) -> _Stored:
+    """The parameters, from the headers of the safetensors."""
     try:
-        if folder is not None:
-            found = get_local_safetensors_metadata(folder)
-        else:
-            found = get_safetensors_metadata(source.id, revision=source.revision)
+        found = headers(source.id, source.revision)
     except Exception as error:
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
@@ -184,12 +195,12 @@ def _stored(source: _Source) -> _Stored:
     return _Stored({str(name): n for name, n in found.parameter_count.items()})
 
 
-def _cached(source: _Source) -> Path | None:
+def _cached(model_id: str, revision: str) -> Path | None:
     """The snapshot in the hub's cache, where it has all weights; null: it must be asked."""
     from huggingface_hub import try_to_load_from_cache
 
     def path(name: str) -> Path | None:
-        found = try_to_load_from_cache(source.id, name, revision=source.revision)
+        found = try_to_load_from_cache(model_id, name, revision=revision)
         return Path(found) if isinstance(found, str) else None
 
     if (whole := path("model.safetensors")) is not None:

@@ -69,6 +69,7 @@ class Model:
     price_in: Price
     price_out: Price
     gguf_file: InRecipe[Text | None]
+    adapter: InRecipeIfGiven[Text]
     billions_of_parameters: Annotated[
         Annotated[float, Field(gt=0, le=1_000_000)] | None,
         NoNumber("tables show it; the settings that a sweep chooses by it are parts of recipes"),
@@ -79,6 +80,8 @@ class Model:
     training_cutoff: Annotated[Text | None, NoNumber("tables show it")]
     chat_template: InRecipe[bool]
     template_kwargs: InRecipeIfGiven[dict[str, Any]] = field(hash=False)  # as of `engine`
+    thinking: InRecipeIfGiven[bool]
+    reasoning_parser: InRecipeIfGiven[Text]
     dtype: InRecipe[Literal["auto", "bfloat16", "float16", "float32"]]
     max_model_len: InRecipe[Annotated[int, Field(ge=1, le=100_000_000)]]
     tensor_parallel: InRecipe[Parallel]
@@ -97,9 +100,17 @@ class Model:
     @property
     def arguments(self) -> dict[str, Any]:
         """Further arguments of its engine; a server renders the template, and is told its own."""
-        if self.endpoint is None or self.template_kwargs is None:
+        told = self.template_told
+        if self.endpoint is None or told is None:
             return self.engine
-        return {"chat_template_kwargs": self.template_kwargs, **self.engine}
+        return {"chat_template_kwargs": told, **self.engine}
+
+    @property
+    def template_told(self) -> dict[str, Any] | None:
+        """What its chat template is told, whether to think by the name that most have for it."""
+        if self.thinking is None:
+            return self.template_kwargs
+        return {"enable_thinking": self.thinking, **(self.template_kwargs or {})}
 
     @property
     def computed_in(self) -> str | None:

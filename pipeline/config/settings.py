@@ -85,6 +85,8 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
     config = composed(overrides)
     if "model" not in config:
         return config  # `build` says that it is missing
+    if (thinking := config["model"].get("thinking")) in ("on", "off"):
+        config["model"]["thinking"] = thinking == "on"  # as YAML reads these, and Hydra does not
     known = {name: value for name, value in config["model"].items() if value is not None}
     stood_in = {name: value for name, value in OPEN.items() if name in config["model"]}
     build(Config, {**config, "model": {**config["model"], **stood_in, **known}}, "")

@@ -115,8 +115,8 @@ def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -
     began = time.monotonic()
     # As a run does it, a shard at a time: an engine is never handed more at once than there.
     each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
-    for _, counts, _ in chain.from_iterable(each):
-        sums.update(counts)
+    for answered in chain.from_iterable(each):
+        sums.update(answered.counts)
         if time.monotonic() - began > limit_s:
             break
     seconds = time.monotonic() - began

@@ -5,7 +5,7 @@ from typing import Any
 from factsweep.operators.engines.kind import Endpoint, Start
 from factsweep.pipeline.config.settings import Model, Run
 from factsweep.pipeline.execution.cluster import check_build, device
-from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
 
 
@@ -34,6 +34,7 @@ def load(run: Run, weights: Weights) -> Any:
             place=_place(),
             arguments=model.arguments,
             endpoint=_endpoint(model),
+            adapter=adapters.folder(model.adapter) if model.adapter else None,
         )
     )
     models.verify(weights)  # nothing changed while it was loaded

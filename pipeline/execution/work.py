@@ -80,7 +80,7 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
         return
     shards = branch.prompts.shards(question.source)
     artifact.finish(
-        [question.table, "errors"],
+        [question.table, *question.further, "errors"],
         made_of=(branch.prompts, branch.admitted),
         of={question.table: shards},
     )

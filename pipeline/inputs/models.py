@@ -13,7 +13,7 @@ from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
 from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.config.settings import Model
-from factsweep.pipeline.inputs import converted, digests, hub, hub_cache, remote_code
+from factsweep.pipeline.inputs import adapters, converted, digests, hub, hub_cache, remote_code
 from factsweep.pipeline.machine import dtype, processor
 
 
@@ -22,7 +22,7 @@ class Weights:
     """A model's weights, pinned: a commit on the hub, a package's version, or the files' digest.
 
     `content` is what further decides which they are: what a package's file was converted to, files
-    in the hub's cache that are not the hub's, files that arguments of the engine name. `offline`:
+    in the hub's cache that are not the hub's, an adapter, files that arguments name. `offline`:
     the hub did not answer, and the files are those in its cache.
     """
 
@@ -80,7 +80,16 @@ def resolve(model: Model) -> Weights:
     """
     sources = {"hub": _on_hub, "package": _packaged, "path": _at_path, "endpoint": _served}
     found = sources[model.source](model)
-    return replace(found, content={**found.content, **_arguments(model)})
+    found = replace(found, content={**found.content, **_further(model)})
+    if model.adapter is not None:
+        adapters.check(model, location(found), found.revision if model.source == "hub" else None)
+    return found
+
+
+def _further(model: Model) -> dict[str, Any]:
+    """The digests of what goes with the weights: an adapter, and files that arguments name."""
+    adapter = {} if model.adapter is None else {"adapter": adapters.content(model.adapter)}
+    return {**adapter, **_arguments(model)}
 
 
 def _served(model: Model) -> Weights:
@@ -115,7 +124,7 @@ def verify(weights: Weights) -> None:
     model = weights.model
     if model.source == "hub":
         own = hub_cache.own_files(model.id, weights.revision)
-        same = not weights.content or weights.content == {**_own(own), **_arguments(model)}
+        same = not weights.content or weights.content == {**_own(own), **_further(model)}
     else:
         same = resolve(model) == weights
     if not same:

@@ -18,7 +18,7 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     Columns: model, setting, prompt_id, relation_id, relation, pair_id, subject, objects (a label
     of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
     `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
-    answer has nulls there.
+    answer has nulls there. Of a model that thinks first, `thought` too.
 
     Raises:
         InputError: the run asked nothing of that relation, or an artifact of it is gone.
@@ -34,6 +34,10 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     others = {*asked["same_as"].drop_nulls().str.split(".").list.first()}
     where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
     given = pl.concat([said.read(said.stage, shard) for shard in where])
+    if thought := set(where) & {*said.published("thoughts")}:
+        thoughts = pl.concat([said.read("thoughts", shard) for shard in sorted(thought)])
+        first = thoughts.select("prompt_id", thought=pl.col("texts").list.first())
+        given = given.join(first, on="prompt_id", how="left", maintain_order="left")
     own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
     asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
     rows = (

@@ -35,6 +35,26 @@ def _of(branch: PastBranch) -> Iterator[str]:
     texts = [each["text"] for each in said.each(said.stage, ["text"])]
     for what in found(pl.concat(texts)) if texts else ():
         yield f"{branch}: {what}"
+    thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
+    for what in cut(pl.concat(thoughts).explode()) if thoughts else ():
+        yield f"{branch}: {what}"
+
+
+def cut(ended: pl.Series) -> Iterator[str]:
+    """That more thoughts than a few were closed before they ended, of how each of them ended.
+
+    >>> list(cut(pl.Series(["itself"] * 15 + ["budget"] * 4 + ["silence"])))[0].partition(";")[0]
+    '5 of 20 thoughts did not end by themselves (4 at the budget, 1 in silence)'
+    """
+    known = ended.drop_nulls()
+    closed = known.filter(known.is_in(("budget", "silence")))
+    if len(closed) > _THOUGHTS * len(known):
+        at_budget = int((closed == "budget").sum())
+        yield (
+            f"{len(closed):,} of {count(len(known), 'thought')} did not end by themselves "
+            f"({at_budget:,} at the budget, {len(closed) - at_budget:,} in silence); they were "
+            "closed, and the answers are those behind them. Give more decoding.thinking_tokens."
+        )
 
 
 def found(answers: pl.Series) -> Iterator[str]:
@@ -52,8 +72,8 @@ def found(answers: pl.Series) -> Iterator[str]:
     if len(thoughts) > _THOUGHTS * len(texts):
         yield (
             f"{_share(thoughts, texts)} begin with a thought, which is measured in place of the "
-            f"answer: {_some(thoughts)}. Switch it off with model.template_kwargs="
-            "{enable_thinking: false}, or as the model's card says."
+            f"answer: {_some(thoughts)}. Let it think first (model.thinking=on), "
+            "or switch it off (model.thinking=off), or as the model's card says."
         )
         return
     empty = texts.filter(texts == "")

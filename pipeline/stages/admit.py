@@ -50,7 +50,7 @@ class Admit:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the tokenizer and the room that is left for them."""
-        told = self.weights.model.template_kwargs
+        told = self.weights.model.template_told
         fields = {
             **_tokenizer(self.weights),
             "software": versions("transformers", "tokenizers"),

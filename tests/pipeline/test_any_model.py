@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from factsweep.pipeline import api
 from tests.command import factsweep
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny_models.py"))
@@ -32,11 +33,53 @@ def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
 
 @pytest.mark.engine
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "qwen", "gpt-neox"])
+@pytest.mark.parametrize("family", ["llama", "gpt-neox"])
 def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> None:
     TINY["save"](family, tmp_path / "mine")
     given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
     assert answered(tmp_path, "generations", *given)["text"].null_count() == 0
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
+    tmp_path: Path,
+) -> None:
+    opens = "{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}"
+    TINY["save"]("qwen", tmp_path / "mine", chat_template=opens)
+    given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
+    chat = ("model.chat_template=true", "model.reasoning_parser=qwen3")
+    thinks = ("model.thinking=on", "decoding.thinking_tokens=9")
+    said = answered(tmp_path, "generations", *given, *chat, *thinks)
+    thoughts = pl.read_parquet(f"{tmp_path}/artifacts/generations/*/thoughts/*.parquet")
+    assert thoughts["prompt_id"].to_list() == said["prompt_id"].to_list()
+    assert thoughts["n_tokens"].explode().is_between(1, 9).all()
+    (results,) = tmp_path.glob("results/*")
+    read = api.load(results, artifacts=tmp_path / "artifacts").answers()
+    assert read["thought"].null_count() == 0
+    assert (Path(results) / "index.html").read_text().count("did not end by themselves") >= 1
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_adapter_answers_as_the_model_that_it_is_merged_into(tmp_path: Path) -> None:
+    base, merged = TINY["save"]("llama", tmp_path / "base/mine"), tmp_path / "merged/mine"
+    adapter = TINY["save_adapter"](base, tmp_path / "tuned", merged)
+    given = ("prompt=zero-shot", "model.max_model_len=512", "model.dtype=float32")
+    said = [
+        answered(folder, "generations", *given, *further).sort("prompt_id")["text"].to_list()
+        for folder, further in (
+            (merged.parent, ()),
+            (base.parent, (f"model.adapter={adapter}",)),
+        )
+    ]
+    assert said[0] == said[1]
+    (kept,) = base.parent.glob("results/*/run.json")
+    assert kept.parent.name.startswith("mine+tuned-")
+    # Without it the same run is another one, and its answers are others.
+    plain = answered(base.parent, "generations", *given)
+    assert plain.height == 2 * len(said[1])
+    assert set(plain["text"]) != set(said[1])
 
 
 @pytest.mark.engine

@@ -23,14 +23,14 @@ class Dialect:
         sampling = request.sampling
         asked: dict[str, Any] = {
             "model": self._model,
-            self._max_tokens: sampling.max_tokens,
+            self._max_tokens: request.most_output_tokens // sampling.n,
             "temperature": sampling.temperature,
         }
         if self._chat:
             asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
         else:
             asked["prompt"] = request.text
-        if sampling.stop:
+        if sampling.stop and request.thinking is None:  # else it would end a thought
             asked["stop"] = list(sampling.stop)
         if sampling.n > 1:
             asked["n"] = sampling.n

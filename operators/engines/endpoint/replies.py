@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.kind import Start
-from factsweep.operators.engines.protocol import Answer, Completion, Request
+from factsweep.operators.engines.protocol import Answer, Completion, Request, Thought
 from factsweep.operators.prompts.estimate import Estimate
+from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
 
 ANY = "any"  # a revision: whatever the server has
 
@@ -19,6 +20,7 @@ class Usage(NamedTuple):
     prompt: int
     output: int
     cached: int = 0
+    thought: int = 0  # of the output's, where the server tells
 
     def __add__(self, other: Any) -> "Usage":
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
@@ -80,7 +82,9 @@ class Replies:
             return Usage(len(counted[0]), sum(map(len, counted[1:])))
         details = getattr(usage, "prompt_tokens_details", None)
         cached = (details and details.cached_tokens) or 0
-        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        details = getattr(usage, "completion_tokens_details", None)
+        thought = (details and details.reasoning_tokens) or 0
+        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached, thought)
 
     def served(self, said: Any, usage: Usage) -> str:
         """What the server says it answered with: a model, and its fingerprint if it tells one.
@@ -109,14 +113,19 @@ class Replies:
         if self.chat and (refusal := getattr(choice.message, "refusal", None)):
             raise NoAnswerError("refused", str(refusal), usage)
         text, thought = self._text(choice), _thought(choice) if self.chat else ""
-        if text is None or (thought and not text):
+        if request.thinking and not thought:
+            thought, text = _parted(text or "", usage)
+        if text is None or (thought and not text.strip()):
             raise NoAnswerError("no_text", _why_no_text(thought, finish), usage)
+        text = text.lstrip() if thought else text
         for stop in sampling.stop:
             text = text.partition(stop)[0]  # not all servers see to it
-        n_tokens = max(0, usage.output // sampling.n - (finish == "stop"))
+        thinks = Thought(thought, usage.thought // sampling.n, "unknown") if thought else None
+        n_tokens = usage.output // sampling.n - (finish == "stop")
+        n_tokens = max(0, n_tokens - (thinks.n_tokens if thinks else 0))
         logprobs = self._logprobs(choice) if sampling.logprobs else None
         logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
-        return Completion(text, n_tokens, logprob, finish)
+        return Completion(text, n_tokens, logprob, finish, thinks)
 
     def _text(self, choice: Any) -> str | None:
         text = choice.message.content if self.chat else choice.text
@@ -137,13 +146,28 @@ def _thought(choice: Any) -> str:
     return str(next(filter(None, found), ""))
 
 
+def _parted(text: str, usage: Usage) -> tuple[str, str]:
+    """The thought and the answer in a text of a server that takes none out.
+
+    Raises:
+        NoAnswerError: the thought has no end.
+    """
+    said = re.fullmatch(rf"(?:\s*{THOUGHT})?(.*?){THOUGHT_END}(.*)", text, re.DOTALL)
+    if said is not None:
+        return said[2].strip() or "…", said[4]
+    if re.match(rf"\s*{THOUGHT}", text):
+        detail = f"the model thought ({len(text):,} characters) until its tokens were used up"
+        raise NoAnswerError("thought_not_ended", detail, usage)
+    return "", text
+
+
 def _why_no_text(thought: str, finish: str) -> str:
     if not thought:
         return "the reply has no text"
     ended = "until its tokens were used up" if finish == "length" else "and said nothing"
     return (
         f"the model thought ({len(thought):,} characters) {ended}; switch thinking off "
-        "(model.template_kwargs, or the server's own switch in model.engine)"
+        "(model.thinking=off, or the server's own switch in model.engine)"
     )
 
 

@@ -9,7 +9,7 @@ is never decoded again: whether it is, an engine asks before it begins and befor
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.question import Answered
 from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, refused, todo
 from factsweep.pipeline.stages.asking.work import Hardware, Work
 from factsweep.pipeline.storage.shard import Counts, numbers
@@ -87,11 +88,11 @@ def _answered(
         shard.narrow(left)
         group = shard.attempt(left)
         try:
-            for row, counts, error in work.question.task.answered(group, feed.engine, tokenizer):
-                _check_numbers(work, row)
-                if tally.count(counts):
+            for each in work.question.task.answered(group, feed.engine, tokenizer):
+                _check_numbers(work, each.row)
+                if tally.count(each.counts):
                     feed.close()
-                shard.keep(row, error)
+                shard.keep(each)
                 if not feed.drains:
                     break
         except FactsweepError:
@@ -153,7 +154,7 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
         work.artifact.write("errors", work.shard, _errors(work, unanswered))
     names = [
         f"{folder}/{chunk}.parquet"
-        for folder in (work.chunks, work.refusals)
+        for folder in (work.chunks, work.refusals, work.thoughts)
         for chunk in work.artifact.published(folder)
     ]
     work.artifact.drop_all(names)
@@ -197,6 +198,7 @@ class _OpenShard:
         self._kept = pl.concat(rows_of_all).unique("prompt_id", keep="first")
         self._buffer: list[dict[str, Any]] = []
         self._refusals: list[dict[str, Any]] = []
+        self._thoughts: list[Mapping[str, Any]] = []
         self._flushed = time.monotonic()
 
     def left(self) -> pl.DataFrame:
@@ -228,15 +230,17 @@ class _OpenShard:
         """The attempt is over, and the engine lives."""
         self._trial = self._trial.survived()
 
-    def keep(self, row: dict[str, Any], error: Mapping[str, str] | None = None) -> None:
+    def keep(self, answered: Answered) -> None:
         """Keep an answer, or why there is none.
 
         A full buffer is published as a chunk, and one that is old enough.
         """
-        if error is None:
-            self._buffer.append(row)
+        if answered.error is None:
+            self._buffer.append(answered.row)
         else:
-            self._refusals.append({**error, "stage": "decode"})
+            self._refusals.append({**answered.error, "stage": "decode"})
+        if answered.thought is not None:
+            self._thoughts.append(answered.thought)
         is_old = time.monotonic() - self._flushed >= self._work.seconds_per_chunk
         if is_old or len(self._buffer) + len(self._refusals) >= self._rows_per_chunk:
             self.flush()
@@ -244,8 +248,12 @@ class _OpenShard:
     def flush(self) -> None:
         """Publish what is finished as a chunk, under a name that no other engine uses.
 
-        What was refused goes first: the counts, which are the answers' chunk's, cover both.
+        What was refused goes first: the counts, which are the answers' chunk's, cover both. So do
+        thoughts: no answer is there without its own.
         """
+        if self._thoughts:
+            thoughts, self._thoughts = _frame("thoughts", self._thoughts), []
+            self._work.artifact.write_chunk("thoughts", self._work.thoughts, uuid4().hex, thoughts)
         if self._refusals:
             frame = _frame("errors", self._refusals)
             self._work.artifact.write_chunk("errors", self._work.refusals, uuid4().hex, frame)
@@ -287,7 +295,25 @@ class _OpenShard:
         answered = self._rows.select("prompt_id").join(
             self._kept, on="prompt_id", maintain_order="left"
         )
+        if work.question.further:
+            thoughts = answered.select("prompt_id").join(
+                self._all_thoughts(), on="prompt_id", how="left", maintain_order="left"
+            )
+            work.artifact.write("thoughts", work.shard, thoughts)
         work.artifact.write(work.table, work.shard, answered, self._counts())
+
+    def _all_thoughts(self) -> pl.DataFrame:
+        """What was thought before all answers so far, by whichever engine."""
+        artifact, folder = self._work.artifact, self._work.thoughts
+        read = partial(artifact.read_chunk, "thoughts", folder)
+        try:
+            found = artifact.store.each(read, artifact.published(folder))
+        except FileNotFoundError:
+            if not is_published(self._work):
+                raise
+            found = []  # another engine has published them, and cleared them away
+        frames = [empty("thoughts"), *(frame for frame, _ in found)]
+        return pl.concat(frames).unique("prompt_id", keep="first")
 
     def _take(self) -> Counts:
         """What was done since the last time, and on what."""
@@ -301,7 +327,7 @@ class _OpenShard:
         return {**sums, "model": self._work.model, "hardware": " + ".join(names)}
 
 
-def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty(table).schema)
 
 

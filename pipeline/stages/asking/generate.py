@@ -7,7 +7,14 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.engines.protocol import Answer, Engine, Refused, Request, Sampling
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Engine,
+    Refused,
+    Request,
+    Sampling,
+    Thinking,
+)
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.tokens import encode
 from factsweep.operators.prompts.turns import turns
@@ -33,14 +40,20 @@ def questions(run: Run, setting: Asked) -> Questions:
     n_canary = max(decoding.canary_prompts, samples.n_prompts)
     n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
 
+    thinking = _thinking(run)
+    thinks = {} if thinking is None else {"thinking": asdict(thinking)}
+
     def task(sampling: Sampling, number: int | None = None) -> Generate:
         as_turns = getattr(setting, "as_", None) == "turns"
-        told = run.model.template_kwargs or {}
-        return Generate(sampling, run.model.chat_template, number, run.seed, as_turns, told)
+        told = run.model.template_told or {}
+        return Generate(
+            sampling, run.model.chat_template, number, run.seed, as_turns, told, thinking
+        )
 
-    once = {"sampling": asdict(greedy), **decoding.fresh()}
-    again = {"sampling": asdict(canary), "n_prompts": n_canary, **decoding.fresh(canary=True)}
-    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts}
+    once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
+    again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
+    again |= decoding.fresh(canary=True)
+    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts, **thinks}
     return Questions(
         Question("generations", task(greedy), fields=once),
         Question("canary", task(canary), "ranked", n_canary, again) if n_canary else None,
@@ -57,12 +70,19 @@ def questions(run: Run, setting: Asked) -> Questions:
     )
 
 
+def _thinking(run: Run) -> Thinking | None:
+    """That the model thinks first, if it is to."""
+    if not run.model.thinking:
+        return None
+    return Thinking(run.decoding.thinking_tokens, run.model.reasoning_parser)
+
+
 @dataclass(frozen=True)
 class Generate:
     """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
 
     With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
-    `template_kwargs` are what the template is told besides.
+    `template_kwargs` are what the template is told besides, `thinking` that a thought goes first.
     """
 
     sampling: Sampling
@@ -71,6 +91,7 @@ class Generate:
     seed: int = 0
     as_turns: bool = False
     template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    thinking: Thinking | None = None
 
     @property
     def answers_per_prompt(self) -> int:
@@ -90,6 +111,7 @@ class Generate:
             chat_template=self.chat_template,
             as_turns=self.as_turns,
             template_kwargs=self.template_kwargs,
+            may_think=self.thinking is not None,
         )
 
     def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
@@ -98,7 +120,7 @@ class Generate:
             if isinstance(answer, Refused):
                 yield refused(answer)
             else:
-                yield Answered(self._row(answer), _counts(answer))
+                yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
         for part in rows.iter_slices(1024):
@@ -111,14 +133,28 @@ class Generate:
                     None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
                 )
                 chat = tuple(turns(text)) if self.as_turns else ()
-                yield Request(prompt_id, token_ids, self.sampling, seed, text, chat)
+                yield Request(prompt_id, token_ids, self.sampling, seed, text, chat, self.thinking)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:
             texts = [completion.text for completion in answer.completions]
             return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
         (completion,) = answer.completions
-        return {"prompt_id": answer.request_id, **asdict(completion)}
+        row = {"prompt_id": answer.request_id, **asdict(completion)}
+        del row["thought"]
+        return row
+
+    def _thought(self, answer: Answer) -> dict[str, Any] | None:
+        """What was thought before the answers of a prompt: a row of `thoughts`."""
+        thoughts = [each.thought for each in answer.completions if each.thought is not None]
+        if self.thinking is None or not thoughts:
+            return None
+        return {
+            "prompt_id": answer.request_id,
+            "texts": [each.text for each in thoughts],
+            "n_tokens": [each.n_tokens for each in thoughts],
+            "ended": [each.ended for each in thoughts],
+        }
 
 
 def refused(request: Refused) -> Answered:

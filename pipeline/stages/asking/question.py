@@ -12,16 +12,20 @@ import polars as pl
 from factsweep.operators.prompts.expansion import Source
 from factsweep.pipeline.config.settings import Run
 
+_CLOSING = 16  # tokens, at most, that close a thought
+
 
 class Answered(NamedTuple):
     """A row of the table that is written, and what it counts for.
 
-    With an `error` (prompt_id, reason and detail) there is no answer, and the row is empty.
+    With an `error` (prompt_id, reason and detail) there is no answer, and the row is empty. A
+    `thought` is a row of the table `thoughts`, of a model that thinks before it answers.
     """
 
     row: dict[str, Any]
     counts: Mapping[str, float]
     error: Mapping[str, str] | None = None
+    thought: Mapping[str, Any] | None = None
 
 
 class Task(Protocol):
@@ -61,6 +65,11 @@ class Question:
     n_ranked: int | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def further(self) -> list[str]:
+        """The tables that are written beside that of the answers."""
+        return ["thoughts"] if getattr(self.task, "thinking", None) else []
+
     def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those of the source's rows that an engine is asked.
 
@@ -87,4 +96,5 @@ class Questions(NamedTuple):
 
 def room(run: Run) -> int:
     """The most tokens a prompt may have, so that an answer fits behind it."""
-    return run.model.max_model_len - run.decoding.max_tokens
+    thought = run.decoding.thinking_tokens + _CLOSING if run.model.thinking else 0
+    return run.model.max_model_len - run.decoding.max_tokens - thought

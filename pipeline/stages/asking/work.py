@@ -71,6 +71,11 @@ class Work:
         return f"chunks/{self.open_name}"
 
     @property
+    def thoughts(self) -> str:
+        """The table that what was thought before the answers lies in meanwhile."""
+        return f"chunks/thoughts/{self.shard}"
+
+    @property
     def refusals(self) -> str:
         """The table that those prompts lie in meanwhile that were refused an answer."""
         return f"chunks/errors/{self.shard}"

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from factsweep.operators.engines.protocol import Answer, Request, Sampling
+from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
+from factsweep.operators.engines.thoughts import Marks
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models
@@ -34,35 +35,43 @@ class Reference(NamedTuple):
     n_tokens: int
     logprob: float
     finish_reason: str
+    token_ids: list[int]
 
 
 @pytest.fixture(scope="module")
-def references(smollm2: Weights, tokenizer: Any) -> dict[str, Reference]:
+def reference(smollm2: Weights, tokenizer: Any) -> Callable[..., Reference]:
+    """Transformers' answer behind some token ids, with the ids of its tokens."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(models.location(smollm2), dtype=torch.float32)
 
-    def answer(prompt: str) -> Reference:
-        ids = torch.tensor(encode(tokenizer, [prompt]))
+    def answer(read: list[int], max_tokens: int = MAX_TOKENS, stop: str = "\n") -> Reference:
+        ids = torch.tensor([read])
         found = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
-            max_new_tokens=MAX_TOKENS,
+            max_new_tokens=max_tokens,
             pad_token_id=tokenizer.eos_token_id,
             return_dict_in_generate=True,
             output_logits=True,
         )
         tokens = found.sequences[0, ids.shape[1] :].tolist()
-        ends = [t == tokenizer.eos_token_id or "\n" in tokenizer.decode([t]) for t in tokens]
+        ends = [t == tokenizer.eos_token_id or stop in tokenizer.decode([t]) for t in tokens]
         length = [*ends, True].index(True)
         of_step = [logits[0].log_softmax(-1) for logits in found.logits[:length]]
         total = sum(float(each[t]) for each, t in zip(of_step, tokens, strict=False))
         reason = "stop" if any(ends) else "length"
-        return Reference(tokenizer.decode(tokens[:length]), length, total, reason)
+        return Reference(tokenizer.decode(tokens[:length]), length, total, reason, tokens)
 
-    return {prompt: answer(prompt) for prompt in (*PROMPTS, CHAT)}
+    return answer
+
+
+@pytest.fixture(scope="module")
+def references(reference: Callable[..., Reference], tokenizer: Any) -> dict[str, Reference]:
+    ids = encode(tokenizer, [*PROMPTS, CHAT])
+    return {prompt: reference(each) for prompt, each in zip((*PROMPTS, CHAT), ids, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +91,44 @@ def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Refer
     found = ask(list(references), replace(GREEDY, logprobs=True))
     for prompt, expected in references.items():
         (completion,) = found[prompt].completions
-        assert astuple(completion) == pytest.approx(expected, abs=1e-3)
+        assert astuple(completion)[:4] == pytest.approx(expected[:4], abs=1e-3)
+
+
+def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_read_behind_it(
+    engine: VllmEngine,
+    reference: Callable[..., Reference],
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, closing = 12, tokenizer.encode("\n</think>\n\n")
+    free = {p: reference(encode(tokenizer, [p])[0], budget, "never") for p in (*PROMPTS, CHAT)}
+    mark = tokenizer.decode(free[PROMPTS[0]].token_ids[3:5])
+    cases = {
+        # which marks → prompt → the tokens of the thought, and how it ended
+        "</think>": {
+            PROMPTS[1]: (free[PROMPTS[1]].token_ids, "budget", closing),
+            CHAT: (free[CHAT].token_ids, "silence", closing),
+        },
+        mark: {PROMPTS[0]: (free[PROMPTS[0]].token_ids[:5], "itself", tokenizer.encode("\n\n"))},
+    }
+    assert free[CHAT].token_ids[-1] == tokenizer.eos_token_id, "it must end its turn"
+    for end, prompts in cases.items():
+        monkeypatch.setattr(engine, "_known_marks", Marks(tokenizer, "<think>", end))
+        ids = encode(tokenizer, list(prompts))
+        asked = [
+            Request(p, i, GREEDY, thinking=Thinking(budget))
+            for p, i in zip(prompts, ids, strict=True)
+        ]
+        found = {each.request_id: each for each in engine.answers(iter(asked))}
+        for (prompt, (tokens, ended, behind)), read in zip(prompts.items(), ids, strict=True):
+            own = [each for each in tokens if each != tokenizer.eos_token_id]
+            expected = reference([*read, *own, *behind])
+            (completion,) = found[prompt].completions
+            assert astuple(completion)[:2] == expected[:2]
+            assert completion.thought is not None
+            assert completion.thought.ended == ended
+            assert completion.thought.n_tokens == len(tokens)
+            assert completion.thought.text == tokenizer.decode(own).removesuffix(end).strip()
 
 
 def test_greedy_prompts_end_in_every_way_there_is(references: dict[str, Reference]) -> None:

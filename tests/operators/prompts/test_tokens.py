@@ -108,8 +108,11 @@ def test_too_long_tokenizer_that_lengthens_texts_is_asked_for_all() -> None:
 def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_off() -> None:
     opens = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
     thinks = tiny("<s>", f"{{{{ messages[0]['content'] }}}} a {opens}")
-    with pytest.raises(InputError, match=naming("<think>", "enable_thinking: false")):
+    with pytest.raises(
+        InputError, match=naming("<think>", "model.thinking=on", "model.thinking=off")
+    ):
         encode(thinks, ["b"], chat_template=True)
+    assert encode(thinks, ["b"], chat_template=True, may_think=True)[0][:2] == [3, 2]
     told = {"enable_thinking": False}
     assert encode(thinks, ["b"], chat_template=True, template_kwargs=told) == [[3, 2]]
 

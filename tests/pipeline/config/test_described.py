@@ -1,6 +1,7 @@
 """Described: what is read of a model that has no file in conf/model/."""
 
 import json
+import re
 import runpy
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.stages.asking.question import room
 from tests.messages import naming
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny_models.py"))
@@ -86,6 +88,29 @@ def test_field_that_is_given_is_not_read(make: Make) -> None:
     given = ["model.name=mine", "model.max_model_len=99", "model.billions_of_parameters=9"]
     model = load([f"model={make('llama')}", *given]).model
     assert (model.name, model.max_model_len, model.billions_of_parameters) == ("mine", 99, 9)
+
+
+def test_thinking_is_told_to_the_template_and_refused_where_nothing_is_thought(make: Make) -> None:
+    model = f"model={make('llama', 'm-it', chat_template='{{ messages }}')}"
+    chat = "model.chat_template=true"
+    for thinking, told in {
+        "on": {"enable_thinking": True},
+        "off": {"enable_thinking": False},
+        "false": {"enable_thinking": False},
+        "null": None,
+    }.items():
+        found = load([model, chat, f"model.thinking={thinking}"])
+        assert found.model.template_told == told, thinking
+        # A prompt has to leave room for the thought, and for what closes it.
+        left = found.model.max_model_len - found.decoding.max_tokens - room(found)
+        assert left == (512 + 16 if thinking == "on" else 0), thinking
+    for overrides, expected in {
+        ("model.thinking=on",): "model.chat_template=true",
+        (chat, "model.thinking=on", "benchmark=probelm-mini"): "reads probabilities",
+        (chat, "model.thinking=maybe"): "model.thinking='maybe'",
+    }.items():
+        with pytest.raises(InputError, match=re.escape(expected)):
+            load([model, *overrides])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ import pytest
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.engines.kind import Endpoint, Start
 from factsweep.operators.engines.preference import PreferRequest
-from factsweep.operators.engines.protocol import Answer, Refused, Request, Sampling, ScoreRequest
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Refused,
+    Request,
+    Sampling,
+    ScoreRequest,
+    Thinking,
+)
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.label_trie import Name, Trie
 from tests.chat_server import CUT, HANG_UP, ChatServer, Said, serving
@@ -291,6 +298,47 @@ def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> N
         assert found.reason == "no_text"
         assert said in str(found.detail)
         assert found.n_output_tokens == 3
+
+
+def test_endpoint_thought_is_cut_from_the_answer_whoever_parts_them() -> None:
+    """A server with a parser of its own, one without, one whose template opened the thought."""
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": 9,
+        "total_tokens": 12,
+        "completion_tokens_details": {"reasoning_tokens": 6},
+    }
+    cases: list[tuple[dict[str, str], str, str]] = [
+        ({"content": "\n\nOslo\nand", "reasoning_content": "a\nb"}, "a\nb", "Oslo"),
+        ({"content": "<think>\na\nb\n</think>\n\nOslo\nand"}, "a\nb", "Oslo"),
+        ({"content": "a\nb</think>Oslo"}, "a\nb", "Oslo"),
+        ({"content": "Oslo\n</s>"}, "", "Oslo"),
+    ]
+    for message, thought, text in cases:
+
+        def says(asked: dict[str, Any], message: dict[str, str] = message) -> Said:
+            assert asked["max_tokens"] == GREEDY.max_tokens + 20
+            assert "stop" not in asked
+            choice = {"message": {"role": "assistant", **message}}
+            return 200, body(asked, choice=choice, usage=usage)
+
+        with serving(says) as server, engine(server, chat=True) as found:
+            (given,) = found.answers(replace(e, thinking=Thinking(20)) for e in requests(1))
+        assert isinstance(given, Answer), given
+        (completion,) = given.completions
+        assert completion.text == text, message
+        kept = completion.thought
+        assert (kept and (kept.text, kept.n_tokens)) == ((thought, 6) if thought else None)
+        assert completion.n_tokens == (2 if thought else 8)
+
+
+def test_endpoint_thought_without_an_end_is_a_reason_of_its_own() -> None:
+    choice = {"message": {"role": "assistant", "content": "<think>a"}, "finish_reason": "length"}
+    says = lambda a: (200, body(a, choice=choice))  # noqa: E731
+    with serving(says) as server, engine(server, chat=True) as found:
+        (given,) = found.answers(replace(e, thinking=Thinking(20)) for e in requests(1))
+    assert isinstance(given, Refused)
+    assert (given.reason, given.n_output_tokens) == ("thought_not_ended", 3)
 
 
 def test_endpoint_refusal_of_the_model_is_a_reason_of_its_own() -> None:

@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.engines.protocol import Answer, Request, Thinking
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.execution.plan import Plan, planned
@@ -133,6 +133,48 @@ def test_decode_resumed_shard_equals_an_uninterrupted_one(prepared: Plan, table:
         answer(prepared, item, Recording(dies_at=2))
     answer(prepared, item, FakeEngine())
     assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def thinks(item: Work) -> Work:
+    task = replace(item.question.task, thinking=Thinking(8))  # type: ignore[type-var]
+    return replace(item, question=replace(item.question, task=task), rows_per_chunk=1)
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_resumed_shard_of_a_model_that_thinks_has_the_thought_of_every_answer(
+    prepared: Plan, table: str
+) -> None:
+    item = thinks(first(prepared, table))
+    answer(prepared, item, Backwards())
+    expected = item.artifact.read("thoughts", item.shard)
+    answers = item.artifact.read(table, item.shard)
+    assert expected["prompt_id"].to_list() == answers["prompt_id"].to_list()
+    n = item.question.task.answers_per_prompt
+    assert set(expected["ended"].to_list()[0]) == {"itself"}
+    assert expected["texts"].list.len().unique().to_list() == [n]
+    for name in (table, "thoughts"):
+        item.artifact.store.drop(f"{item.artifact.folder}/{name}/{item.shard}.parquet")
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=2))
+    assert len(item.artifact.published(item.thoughts)) == 2
+    answer(prepared, item, FakeEngine())
+    assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
+    assert item.artifact.published(item.thoughts) == []
+
+
+def test_decode_thoughts_of_a_shard_that_another_has_published_stay_as_they_are(
+    prepared: Plan,
+) -> None:
+    item = thinks(first(prepared))
+    rows = remaining.todo(item)
+    late = decode.answer(
+        item, rows, Clocked(FakeEngine()), tokenizer(prepared.weights), lambda _: False
+    )
+    answer(prepared, item, FakeEngine())  # another: it publishes, and clears the chunks away
+    expected = item.artifact.read("thoughts", item.shard)
+    late()
+    assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
+    assert expected["texts"].null_count() == 0
 
 
 def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_none(

@@ -1,0 +1,120 @@
+"""Adapters: LoRA's weights beside those of a model, as PEFT saves them; a folder, or a hub's id."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from factsweep.operators.errors import InputError, reason, refusing
+from factsweep.pipeline.config.described import headers
+from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.inputs import digests, hub
+
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_A, _B = ".lora_A.weight", ".lora_B.weight"
+
+
+def content(adapter: str) -> str:
+    """The digest of the adapter's two files: its configuration and its weights.
+
+    Raises:
+        InputError: there is no such adapter, or it is none of LoRA's.
+    """
+    place = folder(adapter)
+    _check_kind(adapter, place)
+    return digests.of_files({name: place / name for name in (_CONFIG, _WEIGHTS)})
+
+
+def folder(adapter: str) -> Path:
+    """The folder of an adapter: itself, or the hub's snapshot of `ORG/NAME[@REVISION]`.
+
+    Raises:
+        InputError: there is no such adapter, or it lacks a file.
+    """
+    place = Path(adapter) if Path(adapter).is_dir() else _fetched(adapter)
+    for name in (_CONFIG, _WEIGHTS):
+        if not (place / name).is_file():
+            raise InputError(
+                f"model.adapter={adapter} has no {name}; give a folder that PEFT's save_pretrained "
+                "wrote, or a model of the hub that has both files."
+            )
+    return place
+
+
+def _fetched(adapter: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    name, _, revision = adapter.partition("@")
+    try:
+        return Path(
+            snapshot_download(name, revision=revision or "main", allow_patterns=[_CONFIG, _WEIGHTS])
+        )
+    except HFValidationError as error:
+        raise InputError(
+            f"model.adapter={adapter} is neither a folder nor an id of the hub: {error}"
+        ) from error
+    except hub.errors() as error:
+        fix = "and it is not in the local cache; check model.adapter, the network, and HF_TOKEN"
+        raise InputError(hub.refusal(error, name, revision or "main", fix)) from error
+
+
+def _check_kind(adapter: str, place: Path) -> None:
+    """Refuse what vLLM cannot put beside a model's weights."""
+    with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
+        said: dict[str, Any] = dict(json.loads((place / _CONFIG).read_text()))
+    kind = said.get("peft_type")
+    unlike = [name for name in ("use_dora", "modules_to_save") if said.get(name)]
+    if kind != "LORA" or unlike:
+        what = f"peft_type={kind}" if kind != "LORA" else f"{unlike[0]}={said[unlike[0]]}"
+        raise InputError(
+            f"model.adapter={adapter} has {what} in its {_CONFIG}, which vLLM does not load beside "
+            "a model; merge it into the model's weights (PEFT's merge_and_unload), then give "
+            "the folder as model."
+        )
+
+
+def check(model: Model, base: str, revision: str | None) -> None:
+    """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision.
+
+    Raises:
+        InputError: it adapts a module that the model does not have, or has in another shape.
+    """
+    adapter = str(model.adapter)
+    with refusing(f"the safetensors of {model.id}, beside which model.adapter is", "check them"):
+        files = headers(base, revision).files_metadata.values()
+    own = {name: tuple(each.shape) for file in files for name, each in file.tensors.items()}
+    modules = {name.rpartition(".")[0] for name in own}
+    for module, shape in _adapted(adapter):
+        there = own.get(f"{module}.weight")
+        # Quantised weights are packed under other names, and their shapes tell nothing.
+        if there != shape and (there is not None or module not in modules):
+            has = "has no such module" if there is None else f"has it as {_shape(there)}"
+            raise InputError(
+                f"model.adapter={adapter} adapts {module} ({_shape(shape)}), and {model.id} {has}: "
+                "it was trained for another model; give that one, or another adapter."
+            )
+
+
+def _adapted(adapter: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The modules that it adapts, and the shape of the weights that it adds there."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder(adapter) / _WEIGHTS
+    try:
+        with safe_open(path, "np") as file:
+            names = list(file.keys())
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({reason(error)}); save the adapter again.") from error
+    for name, first in found.items():
+        if name.endswith(_A):
+            module = name.removeprefix(_PREFIX).removesuffix(_A)
+            second = found.get(name.removesuffix(_A) + _B)
+            if second is not None:
+                yield module, (second[0], first[1])
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
