@@ -17,6 +17,7 @@ from factsweep.pipeline.commands import (
     catalog,
     compare,
     describe,
+    doctor,
     export,
     launch,
     model,
@@ -32,11 +33,11 @@ from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.checkout import commit
 
 _VERBS = (
-    *(run, launch, prefetch, nightly, baseline),
+    *(doctor, run, launch, prefetch, nightly, baseline),
     *(compare, report, export, build, describe, model, artifacts, why, catalog),
 )
 _GROUPS = {
-    "measure": ("run", "launch", "plan", "status", "prefetch", "prompts", "score"),
+    "measure": ("doctor", "run", "launch", "plan", "status", "prefetch", "prompts", "score"),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
     "what is stored": ("artifacts", "prune", "verify", "why"),

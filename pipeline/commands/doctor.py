@@ -1,0 +1,71 @@
+"""The verb `doctor`: whether this machine, its stores and its cluster will carry a run."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from factsweep.pipeline.commands.arguments import Parser
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.doctor.finding import Finding
+
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the verb to the command line."""
+    doctor = verbs.add_parser(
+        "doctor",
+        description="look at all that a run needs, before it costs anything",
+        examples=[
+            "factsweep doctor",
+            "factsweep doctor model=llama3-70b artifacts=s3://bucket/sweeps",
+            "factsweep doctor cluster=ray cluster.address=auto --report doctor.txt",
+        ],
+    )
+    doctor.take(
+        keys=None,
+        about="The overrides are those of the run. With cluster.address, every node of that Ray "
+        "is looked at too. Exit code 1 where something fails.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.add_argument(
+        "--report", metavar="FILE", help="write them there too, to attach to an issue: no secrets"
+    )
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.doctor.examination import examined
+
+    found: list[Finding] = []
+    lines = list[str]()
+    for each in examined(load(asked.overrides)):
+        new = _lines(each, found[-1:])
+        found.append(each)
+        lines += new
+        if not asked.json:
+            print("\n".join(new), flush=True)
+    fails = sum(each.state == "fails" for each in found)
+    warns = sum(each.state == "warns" for each in found)
+    lines.append(f"{len(found)} checks: {fails} fail, {warns} warn")
+    print(json.dumps([asdict(each) for each in found], indent=1) if asked.json else lines[-1])
+    if asked.report:
+        Path(asked.report).write_text("\n".join([*_versions(), *lines, ""]))
+    return 1 if fails else 0
+
+
+def _lines(finding: "Finding", before: "Sequence[Finding]") -> list[str]:
+    """A finding, under its group where that is another than before."""
+    same = any(each.group == finding.group for each in before)
+    return [str(finding)] if same else [finding.group, str(finding)]
+
+
+def _versions() -> Iterator[str]:
+    """What a report begins with: the versions of what computes."""
+    from factsweep.pipeline.machine.software import versions
+
+    names = ("factsweep", "ray", "torch", "transformers", "polars", "pyarrow")
+    yield ", ".join(f"{name} {version}" for name, version in versions(*names).items())

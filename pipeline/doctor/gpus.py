@@ -1,0 +1,123 @@
+"""The GPUs of this machine: driver, kind, memory, and who else is on them; the driver is asked."""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.machine import processor
+
+_GROUP = "GPUs"
+_FIELDS = ("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used")
+# The oldest driver for each major version of CUDA, from NVIDIA's table of compatibility.
+_DRIVERS = {11: 450, 12: 525, 13: 580}
+_LEAST_CAPABILITY = 7.0  # of vLLM
+_BFLOAT16 = 8.0
+_TAKEN = 0.05  # of a GPU's memory, which an empty one does not use
+
+
+class Gpu(NamedTuple):
+    """A GPU as nvidia-smi tells it; memory in MiB."""
+
+    number: int
+    name: str
+    driver: str
+    capability: float
+    mib: int
+    used_mib: int
+
+
+def checks(run: Run) -> Iterator[Finding]:
+    """What there is, and whether the model fits; without GPUs, whether any is wanted."""
+    found, why = seen()
+    wanted = processor.device(run.cluster.device) == "cuda"
+    if not found:
+        fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"
+        yield Finding.of(_GROUP, "GPUs", why, fails=fix if wanted else "")
+        return
+    names = sorted({each.name for each in found})
+    mixed = "engines of one sweep would differ in speed, and in the last digits; ask for one kind"
+    told = f"{len(found)} × {' and '.join(names)}"
+    yield Finding.of(_GROUP, "GPUs", told, warns=mixed if len(names) > 1 else "")
+    yield _driver(found[0].driver, cuda())
+    yield _capability(min(each.capability for each in found), run.model.dtype)
+    yield _taken(found)
+    yield _room(run, found)
+    yield _nvcc()
+
+
+def seen() -> tuple[list[Gpu], str]:
+    """The GPUs that the driver shows; where there are none, why."""
+    ask = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
+    except FileNotFoundError:
+        return [], "there is no nvidia-smi, so no driver of NVIDIA's"
+    except subprocess.TimeoutExpired:
+        return [], "nvidia-smi does not answer within 30 s"
+    if done.returncode:
+        said = (done.stdout or done.stderr).strip().splitlines()
+        return [], f"nvidia-smi fails: {said[0] if said else done.returncode}"
+    rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
+    return [Gpu(int(r[0]), r[1], r[2], float(r[3]), int(r[4]), int(r[5])) for r in rows], ""
+
+
+def cuda() -> str | None:
+    """The version of CUDA that torch was built with; null: for CPUs alone, or there is none."""
+    if find_spec("torch") is None:
+        return None
+    from torch import version
+
+    built: str | None = version.cuda
+    return built
+
+
+def _driver(driver: str, built: str | None) -> Finding:
+    if built is None:
+        fix = "install the CUDA build (make setup DEVICE=cuda), if the GPUs are to be used"
+        return Finding.of(_GROUP, "driver", f"{driver}; torch is built for CPUs", warns=fix)
+    least = _DRIVERS.get(int(built.partition(".")[0]), 0)
+    old = int(driver.partition(".")[0]) < least
+    fix = f"CUDA {built} needs driver {least} or later; ask for newer nodes, or an update"
+    return Finding.of(_GROUP, "driver", f"{driver}, CUDA {built}", fails=fix if old else "")
+
+
+def _capability(least: float, dtype: str) -> Finding:
+    fails = f"vLLM needs {_LEAST_CAPABILITY}" if least < _LEAST_CAPABILITY else ""
+    warns = "no bfloat16 there: float16 is used" if least < _BFLOAT16 else ""
+    if dtype == "bfloat16" and warns:
+        fails = fails or "it has no bfloat16; give model.dtype=float16"
+    return Finding.of(_GROUP, "compute capability", f"{least}", fails=fails, warns=warns)
+
+
+def _taken(found: Sequence[Gpu]) -> Finding:
+    busy = [each for each in found if each.used_mib > _TAKEN * each.mib]
+    told = ", ".join(f"GPU {each.number} has {each.used_mib:,} MiB in use" for each in busy)
+    fix = "somebody else computes there; an engine needs model.gpu_memory_utilization of it free"
+    return Finding.of(_GROUP, "free", told or "nobody else is on them", fails=fix if busy else "")
+
+
+def _room(run: Run, found: Sequence[Gpu]) -> Finding:
+    """Whether the weights fit the memory of the GPUs of one engine, with a fifth for the rest."""
+    model = run.model
+    gpus = model.tensor_parallel * model.pipeline_parallel
+    width = 4 if model.dtype == "float32" else 2
+    need = (model.billions_of_parameters or 0) * width
+    there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
+    told = f"{model.name} has {need:,.0f} GB of weights; {gpus} GPUs give {there:,.0f} GB"
+    fails = ""
+    if need > 0.8 * there:
+        fails = "give model.tensor_parallel or larger GPUs, so that a fifth is left for the cache"
+    if gpus > len(found) and model.pipeline_parallel == 1:
+        fails = f"the node has {len(found)} GPUs, and one engine asks {gpus}"
+    return Finding.of(_GROUP, "memory for the model", told, fails=fails)
+
+
+def _nvcc() -> Finding:
+    import shutil
+
+    found = shutil.which("nvcc")
+    told = found or "not on the path: kernels that vLLM would compile are left out"
+    return Finding.of(_GROUP, "nvcc", told)

@@ -1,0 +1,85 @@
+"""This machine: its limits, its shared memory, its disks, and its clock."""
+
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.machine import processor
+
+_GROUP = "machine"
+_GB = 1e9
+SHM = Path("/dev/shm")
+# Ray's documentation asks for 65,536 where many workers run; a node of ours needs far fewer.
+_FILES, _FEW_FILES = 65_536, 4_096
+_PROCESSES = 4_096
+_SHM_GB, _TEMPORARY_GB = 2.0, 10.0
+CGROUP = Path("/sys/fs/cgroup/memory.max")
+_LEAST_MEMORY_GB = 8.0
+
+
+def checks() -> Iterator[Finding]:
+    """What the operating system allows, and what there is room for."""
+    yield Finding.of(_GROUP, "CPU", f"{processor.cpu()}, {_width()}")
+    yield _files()
+    yield _processes()
+    yield _memory()
+    yield _shared_memory()
+    yield _temporary()
+
+
+def _width() -> str:
+    """How fast bfloat16 is here, which decides the type that a CPU computes in."""
+    found = processor.flags()
+    if any(each in found for each in ("avx512_bf16", "amx_bf16", "bf16")):
+        return "computes in bfloat16"
+    return "without bfloat16: computes in float32"
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = f"raise it: ulimit -n {_FILES}" if hard < 0 or hard >= _FILES else "ask for more"
+    fails = f"Ray opens more than that; {more}" if 0 <= soft < _FEW_FILES else ""
+    warns = f"enough for one machine, few for a large cluster; {more}" if soft < _FILES else ""
+    return Finding.of(_GROUP, "open files", f"{soft:,} at once", fails=fails, warns=warns)
+
+
+def _processes() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    few = 0 <= soft < _PROCESSES
+    fix = f"Ray and torch start hundreds of threads; raise it with: ulimit -u {_PROCESSES}"
+    told = "no limit" if soft < 0 else f"{soft:,} at once"
+    return Finding.of(_GROUP, "processes", told, fails=fix if few else "")
+
+
+def _memory() -> Finding:
+    """What this machine has, or what its container may take of it."""
+    whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    text = CGROUP.read_text().strip() if CGROUP.is_file() else "max"
+    held = min(whole, float(text)) if text.isdigit() else whole
+    told = f"{held / _GB:,.0f} GB" + (f" of {whole / _GB:,.0f} GB" if held < whole else "")
+    few = held < _LEAST_MEMORY_GB * _GB
+    fix = "an engine, Ray and the driver need more; give the job or the container more memory"
+    return Finding.of(_GROUP, "memory", told, fails=fix if few else "")
+
+
+def _shared_memory() -> Finding:
+    if not SHM.is_dir():
+        fix = "give the container one: --shm-size, or an emptyDir of medium Memory"
+        return Finding.of(_GROUP, "shared memory", f"there is no {SHM}", fails=fix)
+    free = shutil.disk_usage(SHM).free / _GB
+    fix = "NCCL and Ray exchange data there; give the container more: --shm-size=8g"
+    few = free < _SHM_GB
+    return Finding.of(_GROUP, "shared memory", f"{free:,.1f} GB free", fails=fix if few else "")
+
+
+def _temporary() -> Finding:
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free / _GB
+    few = free < _TEMPORARY_GB
+    fix = "Ray logs and spills there; free some, or set TMPDIR"
+    found = f"{free:,.0f} GB free in {folder}"
+    return Finding.of(_GROUP, "temporary files", found, warns=fix if few else "")

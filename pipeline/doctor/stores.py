@@ -1,0 +1,112 @@
+"""Where artifacts and results go: whether files there are created once, listed, and dropped."""
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from factsweep.operators.errors import FactsweepError, reason
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.storage.stores.store import Store
+
+_AT_ONCE, _TURNS = 8, 4
+_SLOW_MS = 500.0
+_CLOCK_S = 60.0
+_LEAST_GB = 5.0
+
+
+def checks(run: Run) -> Iterator[Finding]:
+    """The store of artifacts and the folder of results."""
+    for name, place in (("artifacts", run.artifacts), ("results", run.results)):
+        yield from of_store(name, Store(place))
+
+
+def of_store(name: str, store: Store) -> Iterator[Finding]:
+    """One of them; what is written there is dropped again."""
+    place = store.where() if "://" in store.root else str(Path(store.root).absolute())
+    group, folder = f"{name}: {place}", f".doctor-{uuid4().hex}"
+    try:
+        yield from _looked_at(group, store, folder)
+    except (FactsweepError, OSError) as error:
+        fix = "check that it is there, and that you may write, list and drop files below it"
+        yield Finding.of(group, "written and read", reason(error), fails=fix)
+    finally:
+        _drop(store, folder)
+    if "://" not in place and Path(place).is_dir():
+        yield _room(group, Path(place))
+
+
+def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:
+    began, written = time.time(), f"{folder}/written"
+    took = [_ms(partial(store.put, f"{written}-{i}", b"x")) for i in range(_TURNS)]
+    same = all(store.get(f"{written}-{i}") == b"x" for i in range(_TURNS))
+    fix = "it is no store to work with: another answer comes back than was written"
+    median = statistics.median(took)
+    slow = "each shard waits for several such calls; choose a nearer bucket or a faster disk"
+    yield Finding.of(
+        group,
+        "written and read",
+        f"{median:,.1f} ms a file",
+        fails="" if same else fix,
+        warns=slow if median > _SLOW_MS else "",
+    )
+    yield _created_once(group, store, folder)
+    yield _listed(group, store, folder)
+    yield _clock(group, store, folder, began)
+
+
+def _created_once(group: str, store: Store, folder: str) -> Finding:
+    """Several clients create the same file at once, in turns: exactly one may succeed."""
+    won = []
+    for turn in range(_TURNS):
+        name = f"{folder}/once-{turn}"
+        with ThreadPoolExecutor(_AT_ONCE) as clients:
+            contents = [str(i).encode() for i in range(_AT_ONCE)]
+            won.append(sum(clients.map(lambda c, name=name: store.put_new(name, c), contents)))
+    wrong = [each for each in won if each != 1]
+    told = f"{max(wrong)} of {_AT_ONCE} clients did" if wrong else f"one of {_AT_ONCE} clients did"
+    fix = "two drivers could work on the same artifact there; use S3, or a folder with hard links"
+    return Finding.of(group, "a file is created once", told, fails=fix if wrong else "")
+
+
+def _listed(group: str, store: Store, folder: str) -> Finding:
+    found = {Path(each).name for each in store.names(folder)}
+    wanted = {f"written-{i}" for i in range(_TURNS)}
+    fix = "what is written is not seen at once; runs would decode it again"
+    told = "at once" if wanted <= found else f"{len(wanted - found)} files are missing"
+    return Finding.of(group, "files are listed", told, fails=fix if wanted - found else "")
+
+
+def _clock(group: str, store: Store, folder: str, began: float) -> Finding:
+    """The store's clock beside this machine's: leases are judged by changes, logs by times."""
+    apart = abs(store.files(folder)["written-0"].written - began)
+    fix = "times in logs and of leases mislead; synchronise the clocks (chrony, ntpd)"
+    far = apart > _CLOCK_S
+    return Finding.of(group, "clock", f"{apart:,.0f} s apart", warns=fix if far else "")
+
+
+def _room(group: str, folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free / 1e9
+    fix = "answers and weights need more; `factsweep plan` says how much a run writes"
+    return Finding.of(group, "free", f"{free:,.0f} GB", fails=fix if free < _LEAST_GB else "")
+
+
+def _ms(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def _drop(store: Store, folder: str) -> None:
+    """What was written goes; a store that refuses that has said so already."""
+    try:
+        for name in store.names(folder):
+            store.drop(f"{folder}/{name}")
+        store.drop_empty(folder)
+    except (FactsweepError, OSError):
+        return

@@ -1,0 +1,183 @@
+"""The doctor in planted worlds: what would cost a night is found, and named with its fix."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.commands.command_line import main
+from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.doctor import examination, gpus, machine, model, stores
+from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.storage.stores.store import Store
+
+Settings = Callable[..., Run]
+Worlds = Callable[[], AbstractContextManager[pytest.MonkeyPatch]]
+
+
+def state(findings: Iterable[Finding], check: str) -> str:
+    return next(
+        f"{each.state}: {each.found}; {each.fix}" for each in findings if each.check == check
+    )
+
+
+def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_text("2000000000\n")
+    large.write_text("max\n")
+    worlds: list[tuple[str, int, Path, Path, str]] = [
+        # limits, memory of the container, shared memory → of each check
+        ("fails", 1_000, small, tmp_path / "none", "fails"),
+        ("holds", 1_000_000, large, tmp_path, "holds"),
+    ]
+    for expected, limit, memory, shm, of_shm in worlds:
+        with monkeypatch.context() as world:
+            world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
+            world.setattr(machine, "CGROUP", memory)
+            world.setattr(machine, "SHM", shm)
+            found = list(machine.checks())
+        for check in ("open files", "processes", "memory"):
+            assert state(found, check).startswith(expected), check
+        assert state(found, "shared memory").startswith(of_shm)
+    full = SimpleNamespace(free=10**8)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: full)
+    found = list(machine.checks())
+    assert "warns" in state(found, "temporary files")
+    assert "--shm-size" in state(found, "shared memory")
+
+
+def nvidia_smi(folder: Path, says: str, code: int = 0) -> None:
+    """A fake nvidia-smi: what it prints and its exit code are planted."""
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\nexit {code}\n")
+    path.chmod(0o755)
+
+
+_H100 = "NVIDIA H100 80GB HBM3, {driver}, 9.0, 81559, {used}"
+
+
+def h100(number: int = 0, driver: str = "580.65", used: int = 4) -> str:
+    return f"{number}, " + _H100.format(driver=driver, used=used)
+
+
+def test_gpus_are_judged_by_what_their_driver_says(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(gpus, "cuda", lambda: "13.0")
+    given = ["cluster.device=cuda", "model.tensor_parallel=1", "model.dtype=bfloat16"]
+    small, large = (small_settings(*given, f"model.billions_of_parameters={n}") for n in (7, 70))
+    old = "0, NVIDIA V100, 580.65, 7.0, 16384, 4"
+    worlds: list[tuple[str, Run, str, str]] = [
+        (h100(), small, "GPUs", "holds: 1 × NVIDIA H100"),
+        (h100(), small, "driver", "holds: 580.65, CUDA 13.0"),
+        (h100(driver="550.54"), small, "driver", "needs driver 580 or later"),
+        (h100(), small, "compute capability", "holds"),
+        (old, small, "compute capability", "fails: 7.0; it has no bfloat16"),
+        (h100(), small, "free", "holds"),
+        (h100(used=40_000), small, "free", "fails: GPU 0 has 40,000 MiB in use"),
+        (h100(), small, "memory for the model", "holds"),
+        (h100(), large, "memory for the model", "fails: tiny has 140 GB of weights"),
+        (f"{h100()}\n{old.replace('0,', '1,', 1)}", small, "GPUs", "warns: 2 ×"),
+    ]
+    for says, run, check, expected in worlds:
+        nvidia_smi(tmp_path, says)
+        assert expected in state(gpus.checks(run), check), (says, check)
+    nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
+    assert "fails: nvidia-smi fails: Failed to initialize NVML" in state(gpus.checks(small), "GPUs")
+    assert state(gpus.checks(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
+    monkeypatch.setattr(gpus, "cuda", lambda: None)
+    nvidia_smi(tmp_path, h100())
+    assert "make setup DEVICE=cuda" in state(gpus.checks(small), "driver")
+
+
+class Overwriting(Store):
+    """A store in which of several that create a file all believe that they did."""
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        self.put(name, content)
+        return True
+
+
+class Forgetful(Store):
+    """A store that lists what was written only later."""
+
+    def names(self, folder: str) -> list[str]:
+        return super().names(folder)[:-1]
+
+
+class Refusing(Store):
+    """A store in which nothing may be written."""
+
+    def put(self, name: str, content: bytes) -> None:
+        raise InputError(f"{self.where(name)} cannot be written: Access Denied.")
+
+
+def test_store_that_would_lose_or_double_work_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worlds: list[tuple[type[Store], str, str]] = [
+        (Store, "a file is created once", "holds"),
+        (Store, "written and read", "holds"),
+        (Store, "files are listed", "holds"),
+        (Overwriting, "a file is created once", "fails: 8 of 8 clients did"),
+        (Forgetful, "files are listed", "fails: 1 files are missing"),
+        (Refusing, "written and read", "Access Denied"),
+    ]
+    for kind, check, expected in worlds:
+        assert expected in state(stores.of_store("artifacts", kind(str(tmp_path))), check), check
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(left) <= 1  # of the store that forgets one
+    monkeypatch.setattr(stores.time, "time", lambda: 0.0)
+    assert "warns" in state(stores.of_store("results", Store(str(tmp_path))), "clock")
+    monkeypatch.setattr(stores.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    assert "fails: 1 GB" in state(stores.of_store("results", Store(str(tmp_path))), "free")
+
+
+def test_model_and_engine_are_judged_as_a_run_would(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = small_settings("decoding.engine=vllm", "cluster.device=cpu")
+    assert {each.state for each in model.checks(run)} == {"holds"}
+    monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
+    found = list(model.checks(small_settings("decoding.engine=vllm", "cluster.device=cuda")))
+    assert "VLLM_MLA_DISABLE=1; " in state(found, "variables that change answers")
+    assert "computes on CPUs alone" in state(found, "device")
+    shutil.rmtree(gone := tmp_path / "gone", ignore_errors=True)
+    found = list(model.checks(small_settings(f"model.id={gone}", f"benchmark.path={gone}.parquet")))
+    assert state(found, "weights").startswith("fails")
+    assert state(found, "data").startswith("fails")
+
+
+def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [*small, f"artifacts={tmp_path}/a", f"results={tmp_path}/r", "cluster.device=cpu"]
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (10**6, 10**6))
+    monkeypatch.setattr(machine, "SHM", tmp_path)
+    assert main(["doctor", *given]) == 0
+    out = capsys.readouterr().out
+    assert "0 fail" in out.splitlines()[-1]
+
+    def stumbling() -> list[Finding]:
+        raise ValueError("hf_abcdefghijklmnopqrstuvwxyz0123456789")
+
+    monkeypatch.setattr(examination.machine, "checks", stumbling)
+    report: Any = tmp_path / "report.txt"
+    assert main(["doctor", *given, "--json", "--report", str(report)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["state"] for each in found if each["group"] == "machine"] == ["fails"]
+    assert "hf_abc" not in report.read_text()
+    assert report.read_text().startswith("factsweep ")
