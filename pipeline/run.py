@@ -17,6 +17,7 @@ from factsweep.operators.methods.method import Method
 from factsweep.pipeline.config.launch import KubeRay
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
+from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution import cluster, dag, progress
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.lives import Loading
@@ -150,6 +151,7 @@ def _completed(
 
 def compute(plan: Plan, measures: type[Measures] = Measuring) -> None:
     """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
+    examination.refused(plan.run)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     waiting = pulse.Waiting(plan.run)

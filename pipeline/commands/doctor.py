@@ -33,10 +33,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     doctor.add_argument(
         "--report", metavar="FILE", help="write them there too, to attach to an issue: no secrets"
     )
-    doctor.set_defaults(run=_doctor)
+    encoded = "the overrides are percent-encoded, as launch writes them where shells read"
+    doctor.add_argument("--percent-encoded", action="store_true", help=encoded)
+    doctor.set_defaults(run=execute)
 
 
-def _doctor(asked: argparse.Namespace) -> int:
+def execute(asked: argparse.Namespace) -> int:
+    """Print what was found, as it is found; exit code 1 where something fails."""
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.doctor.examination import examined
 

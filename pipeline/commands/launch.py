@@ -2,8 +2,8 @@
 
 import argparse
 
+from factsweep.pipeline.commands import doctor, run
 from factsweep.pipeline.commands.arguments import Parser
-from factsweep.pipeline.commands.run import execute
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -12,12 +12,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     launch = verbs.add_parser(
         "launch",
         description=text,
-        examples=["factsweep launch model=llama3-70b cluster=slurm --dry-run"],
+        examples=[
+            "factsweep launch model=llama3-70b cluster=slurm --dry-run",
+            "factsweep launch model=llama3-70b cluster=slurm --doctor",
+        ],
     )
     launch.take(keys=None)
     dry = "print the job, script or manifest, and submit nothing"
     launch.add_argument("--dry-run", action="store_true", help=dry)
-    launch.set_defaults(run=_launch)
+    look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
+    launch.add_argument("--doctor", action="store_true", help=look)
+    launch.set_defaults(run=_launch, json=False, report=None)
 
 
 def _launch(asked: argparse.Namespace) -> int:
@@ -28,18 +33,19 @@ def _launch(asked: argparse.Namespace) -> int:
 
     settings = load(asked.overrides)
     launch = settings.cluster.launch
+    verb = "doctor" if asked.doctor else "run"
     if launch is None:
         if not asked.dry_run:
-            return execute(asked)
-        print(order.command(asked.overrides))
+            return doctor.execute(asked) if asked.doctor else run.execute(asked)
+        print(order.command(asked.overrides, verb))
         return 0
     order.check_no_credentials(settings)
     launcher = LAUNCHERS[launch.kind]
     overrides = order.handed_on(settings, asked.overrides)
     if launch.kind == "slurm" and not asked.dry_run:  # the nodes have this very installation
         check_build(settings)
-    text = launcher.rendered(settings, overrides)
+    text = launcher.rendered(settings, overrides, verb)
     # What is rendered may have the overrides in another form, in which no secret can be told.
-    secrets.refuse(f"{order.command(overrides)}\n{text}", "what would be submitted")
+    secrets.refuse(f"{order.command(overrides, verb)}\n{text}", "what would be submitted")
     print(text.rstrip("\n") if asked.dry_run else launcher.submitted(launch, text))
     return 0

@@ -3,31 +3,55 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from factsweep.operators.errors import FactsweepError
+from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.redact import redactor
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor import gpus, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.machine import processor
 
+_NODE_S = 120.0
 Checks = Callable[[], Iterable[Finding]]
 
 
 def examined(run: Run) -> Iterator[Finding]:
     """Findings on this machine, and on the nodes of cluster.address, if one is given."""
-    yield from _each(("machine", machine.checks), ("GPUs", lambda: gpus.checks(run)))
+    elsewhere = run.cluster.address is not None
+    yield from _each(("machine", lambda: machine.checks(run)))
+    if not elsewhere:
+        yield from _each(("GPUs", lambda: gpus.checks(run)))
     yield from _each(("model", lambda: model.checks(run)), ("stores", lambda: stores.checks(run)))
-    if run.cluster.address is not None:
+    if elsewhere:
         yield from _each(("cluster", lambda: _nodes(run)))
 
 
-def of_node(run: Run) -> list[Finding]:
-    """What a node that would do the work is asked: its limits, its GPUs, and the same stores."""
-    looks = (
-        ("machine", machine.checks),
-        ("GPUs", lambda: gpus.checks(run)),
+def refused(run: Run) -> None:
+    """Refuse what no sweep can work with here; this costs nothing, so that every run looks.
+
+    Raises:
+        InputError: it says what was found and what to do.
+    """
+    found = [*machine.checks(run)]
+    if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
+        found += gpus.of_driver(run)
+    for each in found:
+        if each.state == "fails":
+            raise InputError(f"{each.group}, {each.check}: {each.found}; {each.fix}.")
+
+
+def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
+    """What a node that would do the work is asked: its limits, its GPUs, and the same stores.
+
+    `seen` is a file that the driver has just written beside the artifacts.
+    """
+    looks: list[tuple[str, Checks]] = [("machine", lambda: machine.checks(run))]
+    if gpus_there:
+        looks.append(("GPUs", lambda: gpus.checks(run)))
+    looks += [
         ("stores", lambda: stores.checks(run)),
-    )
+        ("stores", lambda: [stores.shared(run, seen)]),
+    ]
     return list(_each(*looks))
 
 
@@ -40,15 +64,17 @@ def _nodes(run: Run) -> Iterator[Finding]:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         yield Finding.of("cluster", "nodes", f"{len(nodes)} at {run.cluster.address}")
         look = ray.remote(num_cpus=0, max_retries=0)(of_node)
-        asked = {
-            node["NodeManagerHostname"]: look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(run)
-            for node in nodes
-        }
-        for name, found in asked.items():
-            for each in ray.get(found, timeout=120):
-                yield replace(each, group=f"{name}: {each.group}")
+        with stores.marked(run) as seen:
+            asked = [
+                look.options(
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                ).remote(run, bool(node["Resources"].get("GPU")), seen)
+                for node in nodes
+            ]
+            for node, found in zip(nodes, asked, strict=True):
+                name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+                for each in ray.get(found, timeout=_NODE_S):
+                    yield replace(each, group=f"{name}: {each.group}")
 
 
 def _each(*looks: tuple[str, Checks]) -> Iterator[Finding]:

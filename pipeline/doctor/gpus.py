@@ -32,7 +32,20 @@ class Gpu(NamedTuple):
 def checks(run: Run) -> Iterator[Finding]:
     """What there is, and whether the model fits; without GPUs, whether any is wanted."""
     found, why = seen()
-    wanted = processor.device(run.cluster.device) == "cuda"
+    yield from _of_driver(run, found, why)
+    if found:
+        yield _taken(found)
+        yield _room(run, found)
+        yield _nvcc()
+
+
+def of_driver(run: Run) -> list[Finding]:
+    """Only what the driver says of itself and of the kind of GPU."""
+    return list(_of_driver(run, *seen()))
+
+
+def _of_driver(run: Run, found: Sequence["Gpu"], why: str) -> Iterator[Finding]:
+    wanted = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
     if not found:
         fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"
         yield Finding.of(_GROUP, "GPUs", why, fails=fix if wanted else "")
@@ -43,9 +56,6 @@ def checks(run: Run) -> Iterator[Finding]:
     yield Finding.of(_GROUP, "GPUs", told, warns=mixed if len(names) > 1 else "")
     yield _driver(found[0].driver, cuda())
     yield _capability(min(each.capability for each in found), run.model.dtype)
-    yield _taken(found)
-    yield _room(run, found)
-    yield _nvcc()
 
 
 def seen() -> tuple[list[Gpu], str]:
@@ -60,8 +70,15 @@ def seen() -> tuple[list[Gpu], str]:
     if done.returncode:
         said = (done.stdout or done.stderr).strip().splitlines()
         return [], f"nvidia-smi fails: {said[0] if said else done.returncode}"
-    rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
-    return [Gpu(int(r[0]), r[1], r[2], float(r[3]), int(r[4]), int(r[5])) for r in rows], ""
+    try:
+        return [_gpu(line) for line in done.stdout.splitlines()], ""
+    except ValueError:  # a driver that is too old for a field, or a GPU that has fallen off
+        return [], f"nvidia-smi prints {done.stdout.strip()!r}"
+
+
+def _gpu(line: str) -> Gpu:
+    number, name, driver, capability, mib, used = (part.strip() for part in line.split(","))
+    return Gpu(int(number), name, driver, float(capability), int(mib), int(used))
 
 
 def cuda() -> str | None:

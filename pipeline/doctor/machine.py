@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import processor
 
@@ -18,16 +19,16 @@ _FILES, _FEW_FILES = 65_536, 4_096
 _PROCESSES = 4_096
 _SHM_GB, _TEMPORARY_GB = 2.0, 10.0
 CGROUP = Path("/sys/fs/cgroup/memory.max")
-_LEAST_MEMORY_GB = 8.0
+_LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 
-def checks() -> Iterator[Finding]:
+def checks(run: Run) -> Iterator[Finding]:
     """What the operating system allows, and what there is room for."""
     yield Finding.of(_GROUP, "CPU", f"{processor.cpu()}, {_width()}")
     yield _files()
     yield _processes()
     yield _memory()
-    yield _shared_memory()
+    yield _shared_memory(run)
     yield _temporary()
 
 
@@ -40,11 +41,13 @@ def _width() -> str:
 
 
 def _files() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = f"raise it: ulimit -n {_FILES}" if hard < 0 or hard >= _FILES else "ask for more"
-    fails = f"Ray opens more than that; {more}" if 0 <= soft < _FEW_FILES else ""
-    warns = f"enough for one machine, few for a large cluster; {more}" if soft < _FILES else ""
-    return Finding.of(_GROUP, "open files", f"{soft:,} at once", fails=fails, warns=warns)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which Ray raises the soft limit
+    told = "no limit" if hard < 0 else f"{hard:,} at once"
+    more = f"have the hard limit raised (ulimit -Hn) to {_FILES:,}"
+    fails = f"Ray opens more than that; {more}" if 0 <= hard < _FEW_FILES else ""
+    few = f"enough for one machine, few for a large cluster; {more}"
+    warns = few if 0 <= hard < _FILES else ""
+    return Finding.of(_GROUP, "open files", told, fails=fails, warns=warns)
 
 
 def _processes() -> Finding:
@@ -61,19 +64,18 @@ def _memory() -> Finding:
     text = CGROUP.read_text().strip() if CGROUP.is_file() else "max"
     held = min(whole, float(text)) if text.isdigit() else whole
     told = f"{held / _GB:,.0f} GB" + (f" of {whole / _GB:,.0f} GB" if held < whole else "")
-    few = held < _LEAST_MEMORY_GB * _GB
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
-    return Finding.of(_GROUP, "memory", told, fails=fix if few else "")
+    none, few = held < _LEAST_MEMORY_GB * _GB, held < _FEW_MEMORY_GB * _GB
+    return Finding.of(_GROUP, "memory", told, fails=fix if none else "", warns=fix if few else "")
 
 
-def _shared_memory() -> Finding:
-    if not SHM.is_dir():
-        fix = "give the container one: --shm-size, or an emptyDir of medium Memory"
-        return Finding.of(_GROUP, "shared memory", f"there is no {SHM}", fails=fix)
-    free = shutil.disk_usage(SHM).free / _GB
-    fix = "NCCL and Ray exchange data there; give the container more: --shm-size=8g"
-    few = free < _SHM_GB
-    return Finding.of(_GROUP, "shared memory", f"{free:,.1f} GB free", fails=fix if few else "")
+def _shared_memory(run: Run) -> Finding:
+    """Where NCCL and Ray exchange data; an engine on several GPUs does not start without."""
+    free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
+    told = f"{free:,.1f} GB free in {SHM}"
+    fix = "" if free >= _SHM_GB else f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
+    several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
+    return Finding.of(_GROUP, "shared memory", told, **{"fails" if several else "warns": fix})
 
 
 def _temporary() -> Finding:

@@ -18,7 +18,7 @@ def checks(run: Run) -> Iterator[Finding]:
     engine = run.engine
     version = engine.version()
     lacks = engine.install if version == NOT_INSTALLED else ""
-    yield Finding.of(_GROUP, f"engine {engine.name}", version, fails=lacks)
+    yield Finding.of(_GROUP, "engine", f"{engine.name}, {version}", fails=lacks)
     yield _sentence("device", lambda: check_build(run), f"{run.cluster.device}")
     switches = engine.switches(os.environ)
     told = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -24,6 +25,26 @@ def checks(run: Run) -> Iterator[Finding]:
     """The store of artifacts and the folder of results."""
     for name, place in (("artifacts", run.artifacts), ("results", run.results)):
         yield from of_store(name, Store(place))
+
+
+@contextmanager
+def marked(run: Run) -> Iterator[str]:
+    """A file beside the artifacts, which every node must see; gone at the end."""
+    name = f".doctor-{uuid4().hex}/seen"
+    store = Store(run.artifacts)
+    store.put(name, b"x")
+    try:
+        yield name
+    finally:
+        _drop(store, name.rpartition("/")[0])
+
+
+def shared(run: Run, seen: str) -> Finding:
+    """Whether what the driver wrote beside the artifacts is seen from here."""
+    there = Store(run.artifacts).exists(seen)
+    fix = f"artifacts={run.artifacts} is another folder here; give one that all nodes share"
+    told = "what the driver wrote is seen" if there else "what the driver wrote is not seen"
+    return Finding.of("stores", "shared with the driver", told, fails="" if there else fix)
 
 
 def of_store(name: str, store: Store) -> Iterator[Finding]:

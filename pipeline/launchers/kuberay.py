@@ -21,7 +21,7 @@ _END_S = 10  # of the time that a pod is given, for Ray to end
 _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
 
 
-def rendered(run: Run, overrides: Sequence[str]) -> str:
+def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The manifest, in YAML.
 
     Raises:
@@ -34,7 +34,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     order.check_reachable(run, shared_folders=False)
     _check_no_secret(launch)
     spec = {
-        "entrypoint": order.encoded_command(overrides),
+        "entrypoint": order.encoded_command(overrides, verb),
         # What fails would fail again. If the head is lost, the submitter is, and tries again: then
         # the new head does not know the job, and is given it; any other job it only follows.
         "backoffLimit": 0,
@@ -49,7 +49,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
         "kind": "RayJob",
         "metadata": {
             **_metadata(run, launch),
-            "annotations": {"factsweep/command": order.command(overrides)},  # for people
+            "annotations": {"factsweep/command": order.command(overrides, verb)},  # for people
         },
         "spec": spec,
     }

@@ -30,7 +30,7 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
     return shlex.join(["factsweep", verb, *own, *overrides])
 
 
-def encoded_command(overrides: Sequence[str]) -> str:
+def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
     r"""The command line of the sweep where several programs read it one after the other.
 
     KubeRay splits it or does not, by its version, a bash reads what comes of it, `ray job submit`
@@ -43,7 +43,7 @@ def encoded_command(overrides: Sequence[str]) -> str:
         quote(each, safe="=,:/@+", errors="surrogateescape").replace("~", "%7E")
         for each in overrides
     )
-    return " ".join(["factsweep", "run", "--percent-encoded", *encoded])
+    return " ".join(["factsweep", verb, "--percent-encoded", *encoded])
 
 
 def decoded(overrides: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.launchers import order
 
 
-def rendered(run: Run, overrides: Sequence[str]) -> str:
+def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The job as the server is sent it, in JSON.
 
     Raises:
@@ -18,7 +18,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
     """
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=True)
-    job = {"entrypoint": order.command(overrides), "metadata": {"run": run.name}}
+    job = {"entrypoint": order.command(overrides, verb), "metadata": {"run": run.name}}
     return json.dumps(job, indent=1)
 
 

@@ -15,7 +15,7 @@ _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
 BODY = Path(__file__).with_name("slurm.sh").read_text()
 
 
-def rendered(run: Run, overrides: Sequence[str]) -> str:
+def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The batch script.
 
     Raises:
@@ -32,7 +32,7 @@ def rendered(run: Run, overrides: Sequence[str]) -> str:
             "",
             path,
             *launch.setup,
-            f"sweep() {{ exec {order.command(overrides)}; }}",
+            f"sweep() {{ exec {order.command(overrides, verb)}; }}",
             f"status={shlex.quote(order.command(overrides, verb='status'))}",
             f'logs="$PWD"/{shlex.quote(_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",

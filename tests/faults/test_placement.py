@@ -8,6 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution.tally import tally_actor
 from tests.faults.sweep import SMALL, Sweep
 
@@ -157,3 +159,26 @@ class Holder:
     def ready(self) -> bool:
         """Whether it has started."""
         return True
+
+
+def test_doctor_looks_at_every_node(
+    two_nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = (f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
+    run = load([*SMALL, *places, f"cluster.address={two_nodes.address}", "cluster.device=cpu"])
+    found = list(examination.examined(run))
+    by_node = Counter(each.group.partition(": ")[0] for each in found if "(" in each.group)
+    assert sum(each.check == "open files" for each in found) == 1 + 3  # the driver, and the nodes
+    assert sum(each.check == "shared with the driver" for each in found) == 3, by_node
+    assert sum(each.check == "GPUs" for each in found) == 2  # the head claims none
+    assert not [each for each in found if each.state == "fails"]
+    assert not list(tmp_path.rglob("seen"))
+
+    @contextmanager
+    def unseen(_: Run) -> Iterator[str]:
+        yield "of-another-machine"
+
+    monkeypatch.setattr(examination.stores, "marked", unseen)
+    fails = [each for each in examination.examined(run) if each.state == "fails"]
+    assert {each.check for each in fails} == {"shared with the driver"}
+    assert all("is another folder here" in each.fix for each in fails)

@@ -47,7 +47,7 @@ def test_main_unknown_verb_exits_with_2(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as stopped:
         main(["nope"])
     assert stopped.value.code == 2
-    assert "there is no verb 'nope' among run, " in capsys.readouterr().err
+    assert "there is no verb 'nope' among " in capsys.readouterr().err
 
 
 def test_main_version_names_the_commit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from factsweep.pipeline.doctor import examination, gpus, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 
+ROOT = Path(__file__).parents[3]
 Settings = Callable[..., Run]
 Worlds = Callable[[], AbstractContextManager[pytest.MonkeyPatch]]
 
@@ -29,8 +30,9 @@ def state(findings: Iterable[Finding], check: str) -> str:
 
 
 def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    run = small_settings("cluster.device=cuda", "model.tensor_parallel=2")
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_text("2000000000\n")
     large.write_text("max\n")
@@ -44,13 +46,16 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
             world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
             world.setattr(machine, "CGROUP", memory)
             world.setattr(machine, "SHM", shm)
-            found = list(machine.checks())
+            found = list(machine.checks(run))
+            if expected == "fails":
+                with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
+                    examination.refused(run)
         for check in ("open files", "processes", "memory"):
             assert state(found, check).startswith(expected), check
         assert state(found, "shared memory").startswith(of_shm)
     full = SimpleNamespace(free=10**8)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: full)
-    found = list(machine.checks())
+    found = list(machine.checks(run))
     assert "warns" in state(found, "temporary files")
     assert "--shm-size" in state(found, "shared memory")
 
@@ -181,3 +186,17 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     assert [each["state"] for each in found if each["group"] == "machine"] == ["fails"]
     assert "hf_abc" not in report.read_text()
     assert report.read_text().startswith("factsweep ")
+
+
+def test_every_check_has_a_row_in_the_documentation(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    nvidia_smi(tmp_path, h100())
+    run = small_settings(f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
+    with stores.marked(run) as seen:
+        found = {each.check for each in examination.examined(run)}
+        found |= {each.check for each in examination.of_node(run, True, seen)}
+    rows = (ROOT / "docs/doctor.md").read_text()
+    assert [each for each in found if f"\n| {each} |" not in rows] == []
+    assert len(found) >= 20

@@ -120,3 +120,12 @@ def test_secret_in_an_encoded_override_is_refused(capsys: pytest.CaptureFixture[
     assert main(["launch", "--dry-run", "cluster=kuberay", *STORES, secret]) == 2
     out, err = capsys.readouterr()
     assert "ted@proxy" not in out + err
+
+
+def test_doctor_is_launched_in_place_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("slurm", "ray", "kuberay", "local"):
+        given = [f"cluster={kind}", *STORES, "model.tensor_parallel=1"]
+        assert main(["launch", "--dry-run", "--doctor", *given]) == 0
+        out = capsys.readouterr().out
+        assert "factsweep doctor " in out
+        assert "factsweep run" not in out
