@@ -122,6 +122,16 @@ class Report:
     raw: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
+def joined(*reports: Report) -> Report:
+    """Several reports as one; of what has the same name, the last."""
+    return Report(
+        tables={name: each for one in reports for name, each in one.tables.items()},
+        figures={name: each for one in reports for name, each in one.figures.items()},
+        titles={name: each for one in reports for name, each in one.titles.items()},
+        raw={name: each for one in reports for name, each in one.raw.items()},
+    )
+
+
 @dataclass(frozen=True)
 class Digest:
     """What the answers of a relation say of its facts, for a page that facts are searched on.

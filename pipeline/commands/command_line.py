@@ -25,6 +25,7 @@ from factsweep.pipeline.commands import (
     prefetch,
     report,
     run,
+    study,
     why,
 )
 from factsweep.pipeline.commands.arguments import Parser, late
@@ -33,11 +34,21 @@ from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.checkout import commit
 
 _VERBS = (
-    *(doctor, run, launch, prefetch, nightly, baseline),
+    *(doctor, run, study, launch, prefetch, nightly, baseline),
     *(compare, report, export, build, describe, model, artifacts, why, catalog),
 )
 _GROUPS = {
-    "measure": ("doctor", "run", "launch", "plan", "status", "prefetch", "prompts", "score"),
+    "measure": (
+        "doctor",
+        "run",
+        "study",
+        "launch",
+        "plan",
+        "status",
+        "prefetch",
+        "prompts",
+        "score",
+    ),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
     "what is stored": ("artifacts", "prune", "verify", "why"),

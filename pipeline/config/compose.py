@@ -7,13 +7,13 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.several import parsed, several
 from factsweep.pipeline.config.suggestion import first_of, suggestion
 
 _MORE = {
@@ -54,6 +54,11 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: an override names no choice or no field, or cannot be read.
     """
+    if many := [each for each in overrides if several(each)]:
+        raise InputError(
+            f"{' '.join(many)} gives several values, where one run takes one; `factsweep study "
+            "NAME` measures them all."
+        )
     named = [each for override in _with_own_facts(overrides) for each in _named(override)]
     try:
         return _mapping(named)
@@ -71,21 +76,13 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
         if key in _OF_CHATS:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
         return f"there is no key {key} in conf/; `factsweep run --help` lists them.{_meant(key)}"
-    which = [each for each in overrides if not _is_legible(each)] or overrides
+    which = [each for each in overrides if parsed(each) is None] or overrides
     which = [each if each.isprintable() else repr(each) for each in which]
     if not which:
         return f"conf/ and the folder of your own cannot be read together: {why}."
     what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
     why = why.removeprefix("OverrideParseException: ")
     return f"the {what} not fit conf/: {why}."
-
-
-def _is_legible(override: str) -> bool:
-    try:
-        OverridesParser.create().parse_override(override)
-    except Exception:  # of the parser that is generated for Hydra's grammar
-        return False
-    return True
 
 
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:

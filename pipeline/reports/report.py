@@ -5,17 +5,17 @@
       index.html     a list of these pages; those of an earlier report are removed
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
 
-from factsweep.operators.methods.method import Report
+from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.data_set.diversity import Encode, Parse
 from factsweep.operators.pages.page import Entry, index
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.reports.together import together
+from factsweep.pipeline.reports.together import Together, together
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
@@ -34,12 +34,13 @@ def report(
     *,
     parse: Parse | None = None,
     encode: Encode | None = None,
+    more: Callable[[Together], Report] = lambda _: Report({}),
 ) -> Iterator[str]:
     """Write past runs' tables, figures and pages together; yields where, and what was left out.
 
     Tables and figures are one folder per benchmark and part of its facts, with a page; an index
     lists the pages (`together`). `parse` and `encode` measure how different the templates are,
-    which takes a while.
+    which takes a while; `more` gives what stands before the papers' tables.
 
     Raises:
         InputError: no such runs, or one that is not whole.
@@ -54,7 +55,7 @@ def report(
         store = Store(f"{out.rstrip('/')}/{each.folder}")
         notes = (*each.notes, *doubts(each.branches))
         result = replace(measured(each.branches), parse=parse, encode=encode)
-        found = shown(each.branches[0], result)
+        found = joined(more(each), shown(each.branches[0], result))
         write_report(store, found)
         store.put(PAGE, results_page(each.branches, result, found, notes))
         runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))

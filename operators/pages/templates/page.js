@@ -62,6 +62,11 @@ function said(facts, name, [share, n, replies, examples]) {
 function shown(facts, [relation, subjects, right, answers]) {
   const shares = element("span", "shares");
   facts.asked.forEach((name, i) => answers[i] && facts.asked.length <= 4 && shares.append(element("span", "", `${name} ${percent(answers[i][0])}`)));
+  if (facts.asked.length > 4) {
+    const curve = element("span", "", answers.map((each) => (each ? "▁▂▃▄▅▆▇█"[Math.round(7 * (each[0] ?? 0))] : " ")).join(""));
+    curve.title = "right answers, run by run";
+    shares.append(curve);
+  }
   const [id, label] = facts.relations[relation];
   const summary = element("summary", "", element("strong", "", subjects[0]), element("span", "note", label || id), shares);
   const fact = element("details", "fact", summary);

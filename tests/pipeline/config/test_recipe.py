@@ -12,9 +12,14 @@ from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Part, declarati
 from factsweep.pipeline.config.settings import Config, Run, load
 from factsweep.pipeline.nightly.night import Nightly
 from factsweep.pipeline.reports.compare import Comparison
+from factsweep.pipeline.studies.study import Written
 from tests.messages import naming
 
-APART = {"comparison": Comparison, "nightly": Nightly}  # no run is composed of these
+APART = {
+    "comparison": Comparison,
+    "nightly": Nightly,
+    "study": Written,
+}  # no run is composed of these
 
 
 def undeclared(kind: type[Any], path: str) -> Iterator[str]:

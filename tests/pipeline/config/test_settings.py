@@ -22,8 +22,8 @@ from factsweep.pipeline.nightly.night import Nightly
 from factsweep.pipeline.reports.compare import Comparison
 from tests.messages import naming
 
-# Those that a run is composed of; `compare` and `nightly` read theirs by themselves.
-GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly"})
+# Those that a run is composed of; `compare`, `nightly` and `study` read theirs by themselves.
+GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly", "study"})
 MODELS = {
     name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text())
     for name in choices("model")

@@ -1,0 +1,160 @@
+"""Several runs over the same facts, side by side: a band around all, differences, certain ranks.
+
+All runs are resampled together (module `bootstrap`): a round draws the same facts for each, so that
+what facts have in common cancels from differences. The band is the sup-t band: its width is the
+95 % quantile of the largest |deviation| / SD over all runs (Montiel Olea and Plagborg-Møller 2019,
+algorithm 1). Two runs are told apart where their difference exceeds the same quantile over all
+pairs of runs, and a run's rank lies between the runs that are certainly better and those that are
+certainly worse (Mogstad, Romano, Shaikh and Wilhelm 2024, section 3).
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.paired_tests import holm, sign_flip
+from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.metrics.shared.bootstrap import (
+    FloatArray,
+    estimate,
+    relations,
+    resampled_sums,
+)
+
+ALONG = pl.Schema(
+    {
+        "label": pl.String,
+        "value": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
+        "band_low": pl.Float64,
+        "band_high": pl.Float64,
+        "difference": pl.Float64,
+        "difference_low": pl.Float64,
+        "difference_high": pl.Float64,
+        "p_holm": pl.Float64,
+        "rank_low": pl.Int64,
+        "rank_high": pl.Int64,
+        "n_pairs": pl.Int64,
+    }
+)
+_LEVEL = 0.95
+_NOTHING = 1e-12  # an SD of rounding errors alone
+
+
+def along(
+    terms: pl.DataFrame, labels: Sequence[str], *, reference: str, seed: int, n_rounds: int = 1000
+) -> pl.DataFrame:
+    """Set runs side by side: one row per label, in their order (columns: ALONG).
+
+    `terms` has one row per label and fact (label, relation_id, pair_id, numerator, denominator): a
+    run's value is the sum of its numerators over that of its denominators. Facts that a run lacks
+    are left out of all. `difference` is a run's value less that of the reference, `p_holm` its
+    two-sided p-value (`sign_flip` over facts) after Holm's correction over all runs but the
+    reference. Ranks count from 1, the highest value. The band holds for all values at once.
+
+    Raises:
+        InputError: the runs have no fact in common.
+
+    >>> terms = pl.DataFrame({
+    ...     "label": [*"aaabbb"], "relation_id": ["P1"] * 6, "pair_id": [*"stustu"],
+    ...     "numerator": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "denominator": [1.0] * 6,
+    ... })
+    >>> found = along(terms, ["a", "b"], reference="a", seed=1, n_rounds=20)
+    >>> found.select("label", "value", "difference", "rank_low", "rank_high").rows()
+    [('a', 0.0, 0.0, 2, 2), ('b', 1.0, 1.0, 1, 1)]
+    """
+    facts = _shared(terms, len(labels))
+    rounds = _rounds(facts, labels, seed, n_rounds)
+    degrees = facts.height // len(labels) - facts["relation_id"].n_unique()
+    base = labels.index(reference)
+    reach = _reach(rounds)
+    best, worst = _ranks(rounds)
+    p_holm = _tested(facts, labels, reference)
+    found = []
+    for place, label in enumerate(labels):
+        own = estimate(rounds[:, place], degrees)
+        change = estimate(rounds[:, place] - rounds[:, base], degrees)
+        band = (own.value - reach[place], own.value + reach[place]) if own.value is not None else ()
+        found.append((label, *own, *(band or (None, None)), *change, p_holm[place]))
+    told = pl.DataFrame(found, schema=dict(list(ALONG.items())[:10]), orient="row")
+    return told.with_columns(
+        rank_low=pl.Series(best, dtype=pl.Int64),
+        rank_high=pl.Series(worst, dtype=pl.Int64),
+        n_pairs=pl.lit(facts.height // len(labels), pl.Int64),
+    ).select(ALONG.names())
+
+
+def _shared(terms: pl.DataFrame, n_labels: int) -> pl.DataFrame:
+    """The terms of the facts that all runs have."""
+    everywhere = terms.group_by(FACT).agg(n=pl.n_unique("label")).filter(n=n_labels)
+    found = terms.join(everywhere, on=FACT, how="semi")
+    if found.is_empty():
+        raise InputError("these runs have no fact in common; compare runs over the same facts.")
+    return found
+
+
+def _rounds(facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int) -> FloatArray:
+    """The value of each label in each round (rounds × labels); round 0 is the sample itself."""
+    sums = np.zeros((n_rounds + 1, 2 * len(labels)))
+    for relation, rows in relations(facts, "pair_id", "label"):
+        sides = [
+            rows.filter(label=label).select(pl.col("numerator", "denominator").name.suffix(label))
+            for label in labels
+        ]
+        matrix = pl.concat(sides, how="horizontal").to_numpy()
+        sums = sums + resampled_sums(matrix, seed, relation, n_rounds)
+    numerators, denominators = sums[:, 0::2], sums[:, 1::2]
+    found: FloatArray = numerators / denominators
+    return found
+
+
+def _reach(rounds: FloatArray) -> FloatArray:
+    """How far the simultaneous band reaches from each value."""
+    away, sd = rounds[1:] - rounds[0], rounds[1:].std(axis=0)
+    found: FloatArray = _quantile(np.abs(away), sd) * sd
+    return found
+
+
+def _quantile(away: FloatArray, sd: FloatArray) -> float:
+    """The 95 % quantile of the largest |deviation| in SDs; what never varies counts for nothing."""
+    varies = sd > _NOTHING
+    if not varies.any():
+        return 0.0
+    return float(np.quantile((away[:, varies] / sd[varies]).max(axis=1), _LEVEL))
+
+
+def _ranks(rounds: FloatArray) -> tuple[list[int], list[int]]:
+    """The best and the worst rank that each label may have, at the level for all at once."""
+    n = rounds.shape[1]
+    best, worst = [1] * n, [n] * n
+    if n == 1:
+        return best, worst
+    pairs = list(combinations(range(n), 2))
+    one, other = map(list, zip(*pairs, strict=True))
+    apart = rounds[:, one] - rounds[:, other]
+    sd = apart[1:].std(axis=0)
+    reach = _quantile(np.abs(apart[1:] - apart[0]), sd) * sd
+    for (i, j), difference, needed in zip(pairs, apart[0], reach, strict=True):
+        if abs(difference) > needed + _NOTHING:
+            lower, higher = (j, i) if difference > 0 else (i, j)
+            best[lower] += 1
+            worst[higher] -= 1
+    return best, worst
+
+
+def _tested(facts: pl.DataFrame, labels: Sequence[str], reference: str) -> list[float | None]:
+    """Holm's p-values of the differences from the reference, in the order of the labels."""
+    change = pl.col("numerator") - pl.col("numerator_reference")
+    base = facts.filter(label=reference).select(*FACT, numerator_reference="numerator")
+    rows = facts.join(base, on=FACT)
+    found = [
+        None
+        if label == reference
+        else sign_flip(rows.filter(label=label).select(change).to_series().to_numpy())
+        for label in labels
+    ]
+    return holm(found)

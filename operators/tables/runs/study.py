@@ -1,0 +1,162 @@
+"""A study for people: the runs along their axis, what differs, and how facts fare."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from factsweep.operators.metrics.comparing.life import KINDS
+from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.differences import p_holm
+from factsweep.operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.relations import label_of
+from factsweep.operators.tables.shared.series import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLACE = "place"  # the axis of runs that stand in the order given
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+
+# What a study draws and prints: one row per run and setting. `estimated` is the share of the
+# prompts that were asked; null: all.
+POINTS = pl.Schema(
+    {
+        "setting": pl.String,
+        "label": pl.String,
+        "at": pl.Float64,
+        "value": pl.Float64,
+        "ci_low": pl.Float64,
+        "ci_high": pl.Float64,
+        "band_low": pl.Float64,
+        "band_high": pl.Float64,
+        "difference": pl.Float64,
+        "p_holm": pl.Float64,
+        "rank_low": pl.Int64,
+        "rank_high": pl.Int64,
+        "estimated": pl.Float64,
+    }
+)
+
+
+def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) -> pl.DataFrame:
+    """The runs in the order of the axis, one row per setting and run, as texts (columns: POINTS).
+
+    The band holds for all runs of a setting at once; that of a run alone, or of an estimate, is its
+    own interval. What would say one thing everywhere is left out: one setting, all prompts asked.
+
+    >>> row = {"setting": "zero-shot", "label": "step-2", "at": 2.0, "value": 0.5, "ci_low": 0.4,
+    ...     "ci_high": 0.6, "band_low": 0.35, "band_high": 0.65, "difference": 0.25,
+    ...     "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
+    >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
+    ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
+    """
+    ends = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
+    band = points.select(ci_low=ends["low"], ci_high=ends["high"]).select(SHARE.interval())
+    ranks = pl.when(pl.col("rank_low") == pl.col("rank_high")).then(
+        pl.col("rank_low").cast(pl.String)
+    )
+    asked = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
+    at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
+    several = points["setting"].n_unique() > 1
+    part = points["estimated"].is_not_null().any()
+    return points.select(
+        *(["setting"] if several else []),
+        pl.col("label").alias("run"),
+        *([] if axis == PLACE else [at.alias(axis)]),
+        SHARE.dashed(pl.col("value")).alias(metric),
+        band.to_series().alias("95 % band"),
+        SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
+        p_holm(),
+        ranks.otherwise(pl.format("{}–{}", "rank_low", "rank_high")).alias("rank"),
+        *([asked.alias("prompts asked")] if part else []),
+    )
+
+
+def lives_table(counts: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
+    """How facts fare, one row per relation and one for all, a column per way."""
+    wide = counts.pivot("life", index="relation_id", values="n_pairs", aggregate_function="first")
+    kinds = [kind for kind in KINDS if kind in wide.columns]
+    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort("relation_id", nulls_last=False)
+    relation = label_of(pl.col("relation_id"), labels).fill_null("all")
+    return rows.select(relation.alias("relation"), *kinds)
+
+
+def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
+    """How each fact fares: those whose life turned first, with a curve of eight heights.
+
+    `lives` has the columns LIVES and the subject.
+
+    >>> row = {"relation_id": "P36", "life": "learned", "learned_at": "b", "forgotten_at": None,
+    ...     "n_turns": 1, "shares": [0.0, 0.5, 1.0], "subject": "France"}
+    >>> facts_table(pl.DataFrame([row]), {"P36": "capital"}).row(0)
+    ('capital', 'France', 'learned', 'b', None, '▁▅█')
+    """
+    curve = pl.col("shares").list.eval(
+        (pl.element() * (len(_HEIGHTS) - 1))
+        .round(mode="half_away_from_zero")
+        .cast(pl.Int64)
+        .replace_strict(dict(enumerate(_HEIGHTS)), return_dtype=pl.String)
+    )
+    turned = lives.sort(pl.col("n_turns") == 0, "relation_id", "subject")
+    return turned.select(
+        label_of(pl.col("relation_id"), labels).alias("relation"),
+        "subject",
+        pl.col("life").cast(pl.String),
+        pl.col("learned_at").alias("learned at"),
+        pl.col("forgotten_at").alias("forgotten at"),
+        curve.list.join("").alias("curve"),
+    )
+
+
+def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
+    """The value along the axis with its band, one line per setting.
+
+    Runs that asked a part of their prompts are hollow, with the interval of the full run's value.
+    """
+    figure = canvas(7, 4)
+    axes = figure.subplots()
+    logarithmic = axis == "size"
+    for place, rows in enumerate(points.partition_by("setting", maintain_order=True)):
+        colour, marker = SERIES[place % len(SERIES)]
+        at, value = rows["at"].to_numpy(), rows["value"].to_numpy()
+        axes.plot(at, value, color=colour, label=rows["setting"][0], linewidth=1.5)
+        low, high = (
+            rows.select(pl.coalesce(f"band_{end}", f"ci_{end}")).to_series().to_numpy()
+            for end in ("low", "high")
+        )
+        axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        part = rows["estimated"].is_not_null().to_numpy()
+        axes.plot(at[~part], value[~part], marker, color=colour)
+        axes.plot(at[part], value[part], marker, color=colour, markerfacecolor="white")
+    if logarithmic:
+        axes.set_xscale("log")
+    if points["at"].n_unique() <= 12:
+        ticks = points.unique("at", maintain_order=True)
+        axes.set_xticks(ticks["at"].to_list(), ticks["label"].to_list(), rotation=30, ha="right")
+        axes.minorticks_off()
+    axes.set_xlabel(axis)
+    axes.set_ylabel(metric)
+    axes.legend(frameon=False)
+    axes.grid(color="#ebebeb")
+    return figure
+
+
+def lives_figure(lives: pl.DataFrame, labels: Sequence[str], known_share: float) -> "Figure":
+    """How many facts are known at each label, and of these how many have just been learned."""
+    figure = canvas(7, 4)
+    axes = figure.subplots()
+    matrix = lives["shares"].list.to_array(len(labels)).to_numpy() >= known_share
+    known = matrix.sum(axis=0)
+    gained = (matrix[:, 1:] & ~matrix[:, :-1]).sum(axis=0)
+    lost = (~matrix[:, 1:] & matrix[:, :-1]).sum(axis=0)
+    places = range(len(labels))
+    axes.plot(places, known, "o-", color=SERIES[0][0], label="known")
+    axes.bar(places[1:], gained, 0.4, color=SERIES[2][0], label="learned since the one before")
+    axes.bar(places[1:], -lost, 0.4, color=SERIES[1][0], label="forgotten since")
+    axes.set_xticks(list(places), list(labels), rotation=30, ha="right")
+    axes.set_ylabel("facts")
+    axes.axhline(0, color="#000000", linewidth=0.8)
+    axes.legend(frameon=False)
+    axes.grid(color="#ebebeb")
+    return figure

@@ -1,0 +1,89 @@
+"""The verb `study`: many models, checkpoints and seeds as one piece of work."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.wording import count, listed
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.shown import shown
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.studies.study import Study
+
+# What each run of a study is asked instead of to be computed.
+_VERBS = ("plan", "status", "verify", "launch", "doctor")
+_REPORT = "report"
+
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the verb to the command line."""
+    study = verbs.add_parser(
+        "study",
+        description="measure many models, checkpoints and seeds as one piece of work",
+        examples=[
+            "factsweep study pythia benchmark=myriadlama budget=1%",
+            "factsweep study mine model=gpt2,gpt2-xl seed=0,1,2 --axis size",
+            "factsweep study training 'model=glob(checkpoints/step-*)' --axis step",
+            "factsweep study pythia plan budget=1%",
+        ],
+    )
+    study.take(
+        "study",
+        rest="does",
+        keys=None,
+        about="STUDY is one of conf/study/, or a new name; overrides are for each of its runs, and "
+        "may give several values in Hydra's grammar (a,b,c, range(0,3), glob(steps/*)). After it "
+        f"may stand what is done: run (default), {', '.join(_VERBS)}, or report, which asks "
+        "nothing. A run that fails ends nothing but itself; then the exit code is its own.",
+    )
+    axis = "what the runs stand along: size, date, step or a field of a run; default: as given"
+    study.add_argument("--axis", help=axis)
+    study.add_argument("--reference", help="the run that others are compared with; default: first")
+    full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
+    study.add_argument("--full", type=int, metavar="N", help=full)
+    study.set_defaults(run=_study)
+
+
+def _study(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.studies.study import study
+
+    given = {name: getattr(asked, name) for name in ("axis", "reference", "full")}
+    found = study(asked.study, asked.overrides, **given)
+    does = asked.does[0] if asked.does else "run"
+    if len(asked.does) > 1 or does not in (*_VERBS, _REPORT, "run"):
+        known = listed(("run", *_VERBS, _REPORT))
+        raise InputError(f"a study cannot {' '.join(asked.does)}; it can {known}.")
+    if does in _VERBS:
+        return _each(found, does)
+    return _measure(found, ask=does == "run")
+
+
+def _each(found: "Study", verb: str) -> int:
+    """Do what a verb does with each run; the exit code is the largest."""
+    from factsweep.pipeline.commands.command_line import main
+
+    codes = []
+    for each in found.members:
+        print(f"{each.run.name}:", flush=True)
+        codes.append(main([verb, *each.overrides]))
+    return max(codes)
+
+
+def _measure(found: "Study", *, ask: bool) -> int:
+    """Compute what is missing, write what the runs say together, and print it."""
+    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.pipeline.studies import asking, results
+
+    failed = asking.ask(found) if ask else []
+    if not any(asking.answered(each.run) for each in found.members):
+        raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")
+    written = results.write(found)
+    print(shown(f"\n{markdown(written.table)}"))
+    print("\n".join(written.lines))
+    for each in failed:
+        print(f"factsweep: {each.label} failed: {each.error}", file=sys.stderr)
+    missing = sum(not asking.answered(each.run) for each in found.members)
+    print(f"{found.name}: {count(len(found.members) - missing, 'run')}, {missing:,} missing")
+    return max((each.error.exit_code for each in failed), default=0)

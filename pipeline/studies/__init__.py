@@ -1,0 +1,1 @@
+"""Studies: many models, checkpoints and seeds as one piece of work."""

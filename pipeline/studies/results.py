@@ -1,0 +1,205 @@
+"""What comes out of a study: its curve, the lives of its facts, and the papers' tables of all runs.
+
+<study>/<label>/    the results of each run
+       /report/     what `report` writes of them, with the curve and the lives of facts before it
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report, joined
+from factsweep.operators.metrics.comparing.along import along
+from factsweep.operators.metrics.comparing.life import counted, lives
+from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.tables.runs import study as tables
+from factsweep.operators.tables.runs.study import POINTS
+from factsweep.pipeline.estimates import written as estimates
+from factsweep.pipeline.reports.report import report
+from factsweep.pipeline.reports.together import Together
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.tables import write_report
+from factsweep.pipeline.studies.asking import answered, complete
+from factsweep.pipeline.studies.study import Member, Study
+
+_ROUNDS = 1000
+_VALUE = ("label", "value", "ci_low", "ci_high")
+Branches = Mapping[str, PastBranch]  # by label, along the axis
+
+
+class Findings(NamedTuple):
+    """The table of a study, and where its pages are, with what was left out."""
+
+    table: pl.DataFrame
+    lines: tuple[str, ...]
+
+
+def write(study: Study) -> Findings:
+    """Write what the runs of a study say together; those without results are left out.
+
+    Raises:
+        InputError: no run has results, or one is not whole.
+    """
+    there = [each for each in study.members if answered(each.run)]
+    out = f"{study.results}/{study.name}/report"
+    points = [_estimated(each) for each in there if not complete(each.run)]
+
+    def more(part: Together) -> Report:
+        found = _together(study, part)
+        points.append(found.raw["along"])
+        return found
+
+    names = [each.run.name for each in there]
+    lines = tuple(report(names, study.results, out, more=more))
+    whole = _along(study, _ordered(study, pl.concat(points)))
+    write_report(Store(out), whole)
+    return Findings(whole.tables["along"], lines)
+
+
+def _along(study: Study, points: pl.DataFrame) -> Report:
+    """The table and the figure of points along the axis."""
+    measure = study.members[0].run.method.measure
+    metric = headings(measure.metrics).get(measure.main_metric, measure.main_metric)
+    return Report(
+        {"along": tables.along_table(points, study.axis, metric, study.reference)},
+        {"along": tables.along_figure(points, study.axis, metric)},
+        {"along": f"{metric} along {study.axis}"},
+        {"along": points},
+    )
+
+
+def _ordered(study: Study, points: pl.DataFrame) -> pl.DataFrame:
+    """The points by setting, along the axis."""
+    at = {each.label: each.at for each in study.members}
+    placed = points.with_columns(at=pl.col("label").replace_strict(at, return_dtype=pl.Float64))
+    settings = pl.Enum(points["setting"].unique(maintain_order=True))
+    return placed.sort(pl.col("setting").cast(settings), "at", maintain_order=True)
+
+
+def _together(study: Study, part: Together) -> Report:
+    """What runs over the same facts say, setting by setting; of several seeds, the first."""
+    labels = {each.run.name: each.label for each in study.members}
+    settings = dict.fromkeys(each.setting for each in part.branches)
+    points, found = [], list[Report]()
+    for setting in settings:
+        ours = [each for each in part.branches if each.setting == setting]
+        first = {labels[each.run]: each for each in reversed(ours)}
+        branches = {label: first[label] for label in study.labels if label in first}
+        points.append(_points(study, setting, branches))
+        found.append(_lives(study, setting, branches))
+    return joined(_along(study, _ordered(study, pl.concat(points))), *found)
+
+
+def _points(study: Study, setting: str, branches: Branches) -> pl.DataFrame:
+    """One row per run (columns: POINTS): its metric as printed, and beside the others' by facts."""
+    method = next(iter(branches.values())).record["run"]["benchmark"]["method"]
+    main, labels = METHODS[method].measure.main_metric, list(branches)
+    rows = [(label, *_printed(each, main)) for label, each in branches.items()]
+    points = pl.DataFrame(rows, {name: POINTS[name] for name in _VALUE}, orient="row")
+    if METHODS[method].compare is not None and len(labels) > 1:
+        reference = study.reference if study.reference in labels else labels[0]
+        terms = pl.concat(_terms(label, each, main) for label, each in branches.items())
+        found = along(terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
+        beside = found.drop(_VALUE[1:])
+        points = points.join(beside, on="label", how="left", maintain_order="left")
+    return _typed(points.with_columns(setting=pl.lit(setting)))
+
+
+def _typed(points: pl.DataFrame) -> pl.DataFrame:
+    """The columns POINTS; one that is not there is null."""
+    there = points.columns
+    return points.select(
+        (pl.col(name) if name in there else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in POINTS.items()
+    )
+
+
+def _printed(branch: PastBranch, metric: str) -> tuple[float | None, ...]:
+    """The metric of a run as its own tables print it, with its interval."""
+    rows = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null(), metric=metric)
+    found: tuple[float | None, ...] = rows.select(_VALUE[1:]).row(0)
+    return found
+
+
+def _terms(label: str, branch: PastBranch, metric: str) -> pl.DataFrame:
+    """What each fact of a run adds to a metric: the columns that `along` reads."""
+    compare = METHODS[branch.method].compare
+    assert compare is not None
+    rows = pl.concat(compare.terms(each, each, "fact", 1.0) for each in _matched(branch))
+    return rows.filter(metric=metric).select(
+        pl.lit(label).alias("label"),
+        "relation_id",
+        "pair_id",
+        pl.col("first").alias("numerator"),
+        "denominator",
+    )
+
+
+def _matched(branch: PastBranch) -> Iterator[dict[str, pl.DataFrame]]:
+    """The matched tables of each relation."""
+    measure, artifact = METHODS[branch.method].measure, branch.artifacts["matched"]
+    for relation in artifact.shards(measure.answers):
+        yield {
+            table: artifact.read(table, relation)
+            for table in measure.matched
+            if relation in artifact.shards(table)
+        }
+
+
+def _lives(study: Study, setting: str, branches: Branches) -> Report:
+    """How facts fare along the axis; nothing where runs cannot be compared, or there is one."""
+    one = next(iter(branches.values()))
+    compare = METHODS[one.method].compare
+    if compare is None or len(branches) < 2:
+        return Report({})
+    shares = pl.concat(
+        compare.evidence(each).select(
+            pl.lit(label).alias("label"), "relation_id", "pair_id", "share"
+        )
+        for label, branch in branches.items()
+        for each in _matched(branch)
+    )
+    labels, known_share = list(branches), study.plan.known_share
+    found = lives(shares, labels, known_share=known_share)
+    facts = facts_stage.load(one.artifacts["facts"])
+    relations = dict(facts.relations.select("relation_id", "label").iter_rows())
+    subjects = facts.pairs.select(
+        pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()
+    )
+    found = found.join(subjects, on="pair_id", how="left", maintain_order="left")
+    asked = setting.replace(" ", "-")
+    name, facts_name = f"lives-{asked}", f"lives-of-facts-{asked}"
+    known = f"known is right under {known_share:.0%} of the prompts or more"
+    return Report(
+        {
+            name: tables.lives_table(counted(found), relations),
+            facts_name: tables.facts_table(found, relations),
+        },
+        {name: tables.lives_figure(found, labels, known_share)},
+        {
+            name: f"The life of facts, {setting}: {known}",
+            facts_name: f"Each fact along {study.axis}, {setting}",
+        },
+        {name: found},
+    )
+
+
+def _estimated(member: Member) -> pl.DataFrame:
+    """The points of a run that asked a part of its prompts."""
+    main = member.run.method.measure.main_metric
+    rows = estimates.read(member.run.results, member.run.name).found.estimates.filter(metric=main)
+    asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+    return _typed(
+        rows.select(
+            asked.alias("setting"),
+            pl.lit(member.label).alias("label"),
+            "value",
+            pl.col("full_low").alias("ci_low"),
+            pl.col("full_high").alias("ci_high"),
+            pl.col("share").alias("estimated"),
+        )
+    )

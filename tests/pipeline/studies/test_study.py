@@ -1,0 +1,204 @@
+"""A study of answers that were made here, so that what each run knows is known beforehand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.folders import files
+from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.config.several import expanded
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.results import past
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.studies.asking import coarse_first
+from factsweep.pipeline.studies.study import study
+from tests.messages import naming
+
+SLICE = (
+    "prompt=zero-shot",
+    "prompt.templates=manual",
+    "benchmark.relations=[P17,P30,P36,P37]",
+    "benchmark.pairs_per_relation=8",
+    "benchmark.names_per_subject=1",
+    "metrics.n_draws=20",
+    "metrics.n_rounds=20",
+    "metrics.analyses=[]",
+)
+# Which steps know a fact, by its place in its relation.
+LIVES = {
+    0: ("always known", "11111"),
+    1: ("learned", "00111"),
+    2: ("forgotten", "11000"),
+    3: ("learned anew", "10011"),
+    4: ("known for a while", "00110"),
+    5: ("never known", "00000"),
+}
+STEPS = range(5)
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> list[str]:
+    """Answers of five steps to a slice of the mini set; returns their files."""
+    run = load([*SLICE, f"artifacts={tmp_path}/artifacts"])
+    branch = planned(run).branches[0]
+    branch.step(branch.facts).run()
+    branch.step(branch.prompts).run()
+    right = pl.col("objects").list.first().struct.field("labels").list.first()
+    place = pl.int_range(pl.len()).over("relation_id") % len(LIVES)
+    pairs = facts.load(branch.facts).pairs.select("pair_id", text=right, place=place)
+    pairs.write_parquet(tmp_path / "planted.parquet")
+    asked = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
+    for step in STEPS:
+        known = [place for place, (_, at) in LIVES.items() if at[step] == "1"]
+        text = pl.when(pl.col("place").is_in(known)).then("text").otherwise(pl.lit("no idea"))
+        rows = asked.join(pairs, on="pair_id").select("prompt_id", text=text)
+        rows.write_parquet(tmp_path / f"step-{step}.parquet")
+    return [f"{tmp_path}/step-{step}.parquet" for step in STEPS]
+
+
+def test_study_tells_the_curve_and_the_life_of_each_fact(
+    steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    gone = f"{tmp_path}/step-9.parquet"
+    given = ["study", "growth", *SLICE, *where, f"answers={','.join([*steps, gone])}"]
+    assert main(given) == 2  # one has no file; the others are measured
+    said = capsys.readouterr()
+    assert "step-9.parquet failed: " in said.err
+    assert "growth: 5 runs, 1 missing" in said.out
+    out = tmp_path / "results/growth/report"
+    points = pl.read_parquet(out / "along.parquet")
+    runs = past.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
+    metrics = [each.metrics.read_all("metrics").filter(metric="acc_at_1") for each in runs]
+    values = [each.filter(pl.col("slice").is_null())["value"].item() for each in metrics]
+    assert points["value"].to_list() == pytest.approx(values)
+    assert points["difference"].is_not_null().all()
+    assert points["rank_low"].min() == 1
+    lives = pl.read_parquet(out / "myriadlama-mini/lives-zero-shot-templates=manual.parquet")
+    planted = pl.read_parquet(tmp_path / "planted.parquet").sort("pair_id")
+    expected = [LIVES[place][0] for place in planted["place"]]
+    assert lives.sort("pair_id")["life"].cast(pl.String).to_list() == expected
+    anew = lives.filter(life="learned anew").row(0, named=True)
+    assert anew["learned_at"] == "step-3.parquet"
+    assert anew["forgotten_at"] == "step-1.parquet"
+    table = (
+        out / "myriadlama-mini/tables/lives-of-facts-zero-shot-templates=manual.md"
+    ).read_text()
+    assert "▁▁█▁▁" not in table
+    assert "█▁▁██" in table
+    page = (out / "myriadlama-mini/index.html").read_text()
+    assert "The life of facts" in page
+    before = (out / "along.parquet").read_bytes()
+    few = [*given[:-1], f"answers={','.join(steps)}"]
+    assert main([*few[:2], "report", *few[2:]]) == 0  # asks nothing, says the same
+    assert (out / "along.parquet").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_runs_of_a_budget_have_the_nearest_full_run_as_control(
+    small: list[str],
+    make_model: Callable[[str], Path],
+    shared_ray: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    models = ",".join(str(make_model(f"step-{i}")) for i in (1, 2, 10))
+    rest = [each for each in small if not each.startswith(("model.id=", "model.name="))]
+    greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "budget=40%"]
+    given = ["study", "steps", *rest, *where, *greedy, f"model.id={models}", "--axis", "step"]
+    assert main([*given, "--full", "1"]) == 0
+    said = capsys.readouterr().out
+    found = pl.read_parquet(tmp_path / "results/steps/report/along.parquet")
+    assert found["label"].to_list() == ["step-1", "step-2", "step-10"]
+    assert found["at"].to_list() == [1, 2, 10]
+    assert [each is None for each in found["estimated"]] == [False, False, True]  # the last in full
+    assert "3 runs, 0 missing" in said
+    assert found["estimated"].drop_nulls().to_list() == pytest.approx([0.4, 0.4], abs=0.02)
+    record = (tmp_path / "results/steps/step-2/estimate.json").read_text()
+    assert '"control": "steps/step-10"' in record
+
+
+def test_study_names_what_cannot_be() -> None:
+    cases = {
+        ("pythias", "model=gpt2"): ("pythia", "several values"),
+        ("mine", "model=gpt2,gpt-nope"): ("gpt-nope",),
+        ("mine", "model=glob(nowhere/*)"): ("nowhere", "fits nothing"),
+        ("mine", "seed=glob(1*)"): ("seed=glob(1*)",),
+    }
+    for (name, override), words in cases.items():
+        with pytest.raises(InputError, match=naming(*words)):
+            study(name, [override])
+    several = ["model=gpt2,smollm2-135m"]
+    with pytest.raises(InputError, match=naming("reference", "gpt3")):
+        study("mine", several, reference="gpt3")
+    with pytest.raises(InputError, match=naming("axis", "model.size")):
+        study("mine", several, axis="model.size")
+    with pytest.raises(InputError, match=naming("smollm2-135m", "date")):
+        study("mine", several, axis="date")
+    with pytest.raises(InputError, match=naming("seed=0,1", "study")):
+        composed(["seed=0,1"])
+
+
+def test_runs_are_in_the_order_of_their_axis_and_named_apart() -> None:
+    given = ["model=gpt2-xl,gpt2,gpt-j-6b", "seed=0,1"]
+    found = study("sizes", given, axis="size")
+    assert found.labels == ["gpt2", "gpt2-xl", "gpt-j-6b"]
+    assert [each.run.name for each in found.members[:2]] == [
+        "sizes/gpt2-seed-0",
+        "sizes/gpt2-seed-1",
+    ]
+    assert study("sizes", given).labels == ["gpt2-xl", "gpt2", "gpt-j-6b"]
+    dates = study("dates", ["model=gpt2,olmo-7b"], axis="date")
+    assert [round(each.at, 2) for each in dates.members] == [2017.92, 2023.16]
+    assert [each.run.model.name for each in dates.members] == dates.labels
+    lengths = study("lengths", ["decoding.max_tokens=5,10"])
+    assert [each.run.model.name for each in lengths.members] == ["5", "10"]
+
+
+def test_folders_that_fit_are_taken_in_natural_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in (10, 9, 100):
+        (tmp_path / f"steps/step-{step}").mkdir(parents=True)
+    (tmp_path / "steps/notes.txt").touch()
+    found = [each.overrides for each in expanded(["model=glob(steps/*)"])]
+    assert found == [(f"model=./steps/step-{n}",) for n in (9, 10, 100)]
+
+
+def test_every_run_is_asked_once_the_ends_first() -> None:
+    for n in range(1, 40):
+        order = list(coarse_first(list(range(n))))  # type: ignore[arg-type]
+        assert sorted(order) == list(range(n))  # type: ignore[type-var]
+        assert set(order[:2]) == {0, n - 1}
+
+
+def test_studies_that_ship_have_the_models_of_their_papers() -> None:
+    known = choices("model")
+    papers = {"belief-2024": "000", "belief-2025": "003"}
+    for name in files("study"):
+        if name == "pythia-steps":  # its revisions are on the hub
+            continue
+        models = [each.varied["model"] for each in expanded(_runs(name)) if "model" in each.varied]
+        assert set(models) <= set(known), name
+        rows = {
+            **dict.fromkeys(papers, "belief"),
+            **{each: each for each in ("kamel", "probelm", "distractors")},
+        }
+        if name in rows:
+            printed = catalog.published(rows[name])
+            of = printed.filter(pl.col("table").str.starts_with(papers.get(name, "")))
+            assert set(models) == set(of["model"].drop_nulls()), name
+
+
+def _runs(name: str) -> list[str]:
+    from factsweep.pipeline.config.folders import content
+
+    return list(content(files("study")[name])["runs"])
