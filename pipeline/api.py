@@ -46,9 +46,19 @@ def plan(*overrides: str, **fields: object) -> Planned:
         InputError: something that was given is wrong.
     """
     from factsweep.pipeline.config.settings import load as settings
+
+    return forecast_of(settings(written(*overrides, **fields)))
+
+
+def forecast_of(asked: Run) -> Planned:
+    """Count what a run whose settings are composed would compute; computes and writes nothing.
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
     from factsweep.pipeline.costs.forecast import forecast, lines
 
-    planned, forecasts = forecast(settings(written(*overrides, **fields)))
+    planned, forecasts = forecast(asked)
     work = [
         (each.branch.title, stage, n, each.left[stage])
         for each in forecasts

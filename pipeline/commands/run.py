@@ -2,18 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from factsweep.operators.errors import StoppedError
+from factsweep.operators.errors import InputError, StoppedError
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import Parser, places
+from factsweep.pipeline.commands.arguments import Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.settings import Run
 
+_OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
 _EXAMPLES = {
     "run": [
         "factsweep run sweep=demo",
@@ -22,8 +23,8 @@ _EXAMPLES = {
         "factsweep run model=Qwen/Qwen3-8B-Base seed=1",
     ],
     "plan": ["factsweep plan model=gpt2 sweep=paper benchmark=myriadlama"],
-    "status": ["factsweep status sweep=demo", "factsweep status sweep=demo --watch"],
-    "verify": ["factsweep verify sweep=demo", "factsweep verify --all artifacts=/srv/artifacts"],
+    "status": ["factsweep status demo", "factsweep status sweep=demo --watch"],
+    "verify": ["factsweep verify demo", "factsweep verify --all artifacts=/srv/artifacts"],
     "prompts": ["factsweep prompts prompt=4-template --out prompts.jsonl"],
     "score": [
         "factsweep score answers=mine.jsonl prompt=4-template run_name=mine",
@@ -48,7 +49,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("score", _score, score),
     ):
         command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
-        command.take(keys=None)
+        past = "RUN is one that is done: what was asked then." if verb in _OF_PAST else ""
+        command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past)
         command.set_defaults(run=run)
         if verb == "run":
             encoded = "the overrides are percent-encoded, as launch writes them where shells read"
@@ -117,37 +119,71 @@ def _score(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _settings(asked: argparse.Namespace) -> "Run":
+    """The run that is described, or one that is done, by its name.
+
+    Raises:
+        InputError: there is no such run, or overrides beside its name.
+    """
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.results.past import run_of
+
+    named = asked.past or _only_name(asked)
+    if not named:
+        return load(asked.overrides)
+    beside = [each for each in others(asked) if asked.past]
+    if len(named) > 1 or beside:
+        raise InputError(
+            f"{asked.verb} {' '.join([*named, *beside])}: the name of a run stands for all that "
+            "was asked then; give one name, or overrides alone."
+        )
+    where = places(asked)
+    run = run_of(where["results"], named[0])
+    given = any(each.startswith("artifacts=") for each in asked.overrides)
+    return replace(run, artifacts=where["artifacts"]) if given else run
+
+
+def _only_name(asked: argparse.Namespace) -> list[str]:
+    """The run_name that is all that was given of a run, if there is one that is done.
+
+    What else it asked are not the defaults: those would be another run's.
+    """
+    from factsweep.pipeline.results.past import is_done
+
+    named = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
+    alone = len(others(asked)) == len(named) == 1
+    return named if alone and is_done(places(asked)["results"], named[0]) else []
+
+
 def _plan(asked: argparse.Namespace) -> int:
     from factsweep.pipeline import api
 
+    settings = _settings(asked)
     if asked.calibrate:
-        from factsweep.pipeline.config.settings import load
         from factsweep.pipeline.costs.calibration import calibrate
 
-        for line in calibrate(load(asked.overrides)):
+        for line in calibrate(settings):
             print(line)
-    print(shown(str(api.plan(*asked.overrides))))
+    print(shown(str(api.forecast_of(settings))))
     return 0
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.costs.hours import paid_for
     from factsweep.pipeline.execution.status import status
 
+    settings = _settings(asked)
     if asked.watch:
-        return _watch(asked.overrides)
-    for line in status(paid_for(load(asked.overrides))):
+        return _watch(settings)
+    for line in status(paid_for(settings)):
         print(line)
     return 0
 
 
-def _watch(overrides: Sequence[str]) -> int:
-    from factsweep.pipeline.config.settings import load
+def _watch(settings: "Run") -> int:
     from factsweep.pipeline.machine.meter import Meter
     from factsweep.pipeline.reports.watch import watch
 
-    settings = load(overrides)
     try:
         with Meter(settings.name, settings.log) as meter:
             return watch(settings, meter)
@@ -156,13 +192,12 @@ def _watch(overrides: Sequence[str]) -> int:
 
 
 def _verify(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.inventory.verify import verify, verify_store
 
     if asked.all:
         found = verify_store(places(asked)["artifacts"], repair=asked.repair)
     else:
-        found = verify(load(asked.overrides), repair=asked.repair)
+        found = verify(_settings(asked), repair=asked.repair)
     for problem in found.problems:
         print(problem, file=sys.stderr)
     print(f"{count(found.shards, 'shard')} read, {count(len(found.problems), 'problem')}")

@@ -8,7 +8,7 @@ from typing import Any
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
-from factsweep.operators.methods.method import Asked
+from factsweep.operators.methods.method import Asked, Method
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.checks import check_run
 from factsweep.pipeline.config.cluster import Cluster
@@ -75,6 +75,42 @@ def load(overrides: Sequence[str]) -> Run:
         run = replace(run, decoding=_at_endpoint(run.decoding))
     check_run(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
+
+
+def of_record(recorded: Mapping[str, Any]) -> Run:
+    """The run whose fields a run.json or an estimate.json holds.
+
+    Raises:
+        InputError: it was written by another version, and a field is unknown or of another type.
+    """
+    benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
+    method = METHODS[benchmark.method]
+    made: dict[str, Any] = {
+        "model": build(Model, recorded["model"], "model"),
+        "benchmark": benchmark,
+        "settings": tuple(
+            build(method.ask.setting, _as_in_conf(each), "prompt") for each in recorded["settings"]
+        ),
+        "decoding": _recorded_decoding(recorded["decoding"], method),
+        "matching": build(Matching, recorded["matching"], "matching"),
+        "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
+        "cluster": build(Cluster, recorded["cluster"], "cluster"),
+    }
+    if recorded.get("beside") is not None:
+        made["beside"] = tuple(recorded["beside"])
+    whole: dict[str, Any] = {each.name: recorded.get(each.name) for each in fields(Run)}
+    return Run(**{**whole, **made})
+
+
+def _recorded_decoding(recorded: Mapping[str, Any], method: Method) -> Decoding:
+    if method.ask.ability != FILL:
+        return build(Decoding, recorded, "decoding")
+    return _filling(build(Decoding, {**recorded, "max_tokens": 1}, "decoding"))  # 0 cannot be given
+
+
+def _as_in_conf(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting's fields as conf/ has them: `as` is a word of Python."""
+    return {name.rstrip("_"): value for name, value in setting.items()}
 
 
 def _described(overrides: Sequence[str]) -> dict[str, Any]:

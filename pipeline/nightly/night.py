@@ -24,6 +24,7 @@ from factsweep.pipeline.config.limits import Share, Text
 from factsweep.pipeline.config.recipe import NoNumber
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.config.settings import load as load_run
+from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.estimates import night as asked_in_part
@@ -157,8 +158,8 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
     found: dict[str, Run] = {}
-    for each in given.runs:
-        run = load_run([*each, *overrides])
+    for each in (one for line in given.runs for one in expanded([*line, *overrides])):
+        run = load_run(each.overrides)
         measured = baseline.measured(run.model.name, run.benchmark.name)
         if measured in found:
             raise InputError(f"nightly {name} has two runs of {measured}; make them one.")

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.names import check_apart, folded
+from factsweep.operators.names import check_apart, check_run, folded
 from factsweep.operators.wording import listed
+from factsweep.pipeline.config.settings import Run, of_record
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
@@ -120,6 +121,26 @@ def record(results: str, name: str) -> Record:
     if (written := found["run"]["name"]) != name:
         _LOG.warning("%s/%s holds the results of the run %s.", results, name, written)
     return found
+
+
+def is_done(results: str, name: str) -> bool:
+    """Whether there is a run of that name, or one that estimated."""
+    store = Store(f"{results.rstrip('/')}/{name}")
+    return store.exists(NAME) or store.exists(ESTIMATE)
+
+
+def run_of(results: str, name: str) -> Run:
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: what it wrote down is not what was written.
+    """
+    check_run(name)
+    store = Store(f"{results.rstrip('/')}/{name}")
+    part = store.exists(ESTIMATE) and not store.exists(NAME)
+    found = read(store, ESTIMATE) if part else record(results, name)
+    return replace(of_record(found["run"]), results=results, artifacts=found["run"]["artifacts"])
 
 
 def check_free(results: str, name: str) -> None:

@@ -126,14 +126,16 @@ def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read(store: Store) -> dict[str, Any]:
-    """The content of run.json; its artifacts are looked for from where its results lie.
+def read(store: Store, name: str = NAME) -> dict[str, Any]:
+    """The content of run.json, or of estimate.json, in the folder of a run's results.
+
+    Its artifacts are looked for from where these lie.
 
     Raises:
         FileNotFoundError: there is none.
         DamagedFileError: it is not what was written.
     """
-    content = unseal(store.get(NAME), NAME, store.where(NAME), RERUN)
+    content = unseal(store.get(name), name, store.where(name), RERUN)
     content["run"]["artifacts"] = _found(store.root, **content["run"])
     return content
 

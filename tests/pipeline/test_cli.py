@@ -425,3 +425,30 @@ def test_catalog_bad_input_is_one_sentence_and_2(
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
     assert main(["catalog", *arguments]) == 2
     assert is_one_sentence(capsys.readouterr().err)
+
+
+def test_run_that_is_done_is_known_by_its_name(
+    sound: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(sound)
+    for verb, words in {
+        "status": "metrics",
+        "verify": "0 problems",
+        "plan": "nothing is left",
+    }.items():
+        for name in ("two", "run_name=two"):
+            assert main([verb, name]) == 0, (verb, name)
+            assert words in capsys.readouterr().out, (verb, name)
+    assert main(["status", "two"]) == main(["status", "one"]) == 0
+    both = capsys.readouterr().out.splitlines()
+    assert len(set(both)) > len(both) / 2  # other models, other fingerprints
+    monkeypatch.chdir(sound.parent)  # from anywhere
+    assert main(["verify", "two", f"results={sound}/results"]) == 0
+    capsys.readouterr()
+    for words, said in {
+        ("tow",): "two",
+        ("two", "seed=1"): "seed=1",
+        ("two", "one"): "one",
+    }.items():
+        assert main(["status", *words, f"results={sound}/results"]) == 2
+        assert said in capsys.readouterr().err

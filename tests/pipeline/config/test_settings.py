@@ -15,7 +15,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.folders import CONF
-from factsweep.pipeline.config.settings import Config, Run, choices, load
+from factsweep.pipeline.config.settings import Config, Run, choices, load, of_record
 from factsweep.pipeline.config.suggestion import first_of
 from factsweep.pipeline.config.typed import fields_of, limits
 from factsweep.pipeline.nightly.night import Nightly
@@ -449,3 +449,24 @@ def test_load_answers_whose_name_makes_no_run_name_is_refused() -> None:
 def test_load_field_of_the_model_that_is_deleted_is_named(field: str) -> None:
     with pytest.raises(InputError, match=naming(f"model.{field}", "give")):
         load([f"~model.{field}"])
+
+
+def test_run_is_read_from_its_record_as_it_was() -> None:
+    lines = [
+        ["prompt=4-template", "seed=3", "budget=5%", "beside=[a,b]"],
+        ["sweep=paper", "benchmark=myriadlama", "model=llama3-8b"],
+        ["model=bert-base-uncased", "benchmark=myriadlama"],
+        ["benchmark=kamel-mini", "prompt=5-shot"],
+        ["benchmark=probelm-mini"],
+        ["benchmark=distractors-mini", "sweep=distractors"],
+        ["model=endpoint", "model.id=x", "model.endpoint=http://127.0.0.1:9/v1"],
+        ["cluster=slurm", "model=llama3-70b", "cluster.hardware=H100"],
+        ["cluster=kuberay", "model=llama3-8b", "artifacts=s3://b/a", "results=s3://b/r"],
+        ["prompt.as=turns", "model.chat_template=true", "model.thinking=true"],
+    ]
+    wrong = []
+    for line in lines:
+        run = load(line)
+        if of_record(json.loads(json.dumps(dataclasses.asdict(run)))) != run:
+            wrong.append(line)
+    assert wrong == []
