@@ -1,7 +1,8 @@
 """Texts to lists of lemmas."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,9 +18,13 @@ from factsweep.operators.matching.lemmas import SEPARATOR
 
 if TYPE_CHECKING:
     from spacy.language import Language
+    from spacy.tokens import Token
 
 BLANK = "blank"
+# Written without blanks between words: each character stands for itself.
+BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
 _REMEMBERED = 400_000  # texts: some 100 MB
+_BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
 _NONE = pl.lit([], pl.List(pl.String))
 
 
@@ -27,8 +32,11 @@ _NONE = pl.lit([], pl.List(pl.String))
 class Normaliser:
     """Turns texts into lists of lemmas: lowercase, tokenise, lemmatise, drop punctuation.
 
-    `pipeline` is "blank" (`spacy.blank("en")` with the lookup lemmatizer of spacy-lookups-data) or
-    the name of an installed spaCy pipeline.
+    `pipeline` is "blank" (`spacy.blank("en")` with the lookup lemmatizer of spacy-lookups-data),
+    the same for another language ("blank-de"), or the name of an installed spaCy pipeline. Where
+    there are no lemmas of a language (`has_lemmas`) words are compared as they are; in languages
+    that are written without blanks, character by character. Texts of other languages than English
+    are in normal form NFKC, so that an accent is one character however it was typed.
 
     Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer. Texts are
     lowercased first, because the lookup table has "countries" and not "Countries".
@@ -45,7 +53,10 @@ class Normaliser:
 
         Each distinct lowercased text is tokenised once, also across calls: relations share answers.
         """
-        lowered = texts.cast(pl.String).str.to_lowercase().to_frame("text")
+        texts = texts.cast(pl.String)
+        if self.pipeline.startswith(f"{BLANK}-"):
+            texts = texts.str.normalize("NFKC")
+        lowered = texts.str.to_lowercase().to_frame("text")
         distinct, known = lowered.drop_nulls().unique(), self._memory
         new = [text for text in distinct["text"] if text not in known]
         known.update(zip(new, self._joined_lemmas(new), strict=True))
@@ -69,9 +80,9 @@ class Normaliser:
     @property
     def versions(self) -> dict[str, str]:
         """The versions and the tables (SHA-256) that decide the lemmas, for a fingerprint."""
-        if self.pipeline == BLANK:
+        if (language := language_of(self.pipeline)) is not None:
             libraries = {name: version(name) for name in ("spacy", "spacy-lookups-data")}
-            return {**libraries, "tables": _content(_lookup_tables())}
+            return {**libraries, "tables": _content(_lookup_tables(language))}
         return {
             "spacy": version("spacy"),
             self.pipeline: str(self._nlp.meta["version"]),
@@ -79,23 +90,80 @@ class Normaliser:
         }
 
     @cached_property
+    def _lemma(self) -> "Callable[[Token], str]":
+        """What gives a word's lemma; nouns of other languages may stand in tables in capitals."""
+        if not self.pipeline.startswith(f"{BLANK}-"):
+            return lambda token: token.lemma_
+        nlp = self._nlp
+        table: Mapping[str, str | list[str]] = {}
+        if nlp.has_pipe("lemmatizer"):
+            table = nlp.get_pipe("lemmatizer").lookups.get_table("lemma_lookup")
+
+        def lemma(token: "Token") -> str:
+            word = _bare(token.text)
+            found = table.get(word, table.get(word.capitalize(), word))
+            return (found if isinstance(found, str) else found[0]).lower()
+
+        return lemma
+
+    @cached_property
     def _nlp(self) -> "Language":
-        return _blank() if self.pipeline == BLANK else _installed(self.pipeline)
+        language = language_of(self.pipeline)
+        return _installed(self.pipeline) if language is None else _blank(language)
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
+        if language_of(self.pipeline) in BY_CHARACTER:
+            yield from (_characters(text) for text in texts)
+            return
+        lemma = self._lemma
         # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
         # remembers every string that it has ever seen.
         with self._nlp.memory_zone():
             for doc in self._nlp.pipe(texts):
-                words = [t.lemma_ for t in doc if not (t.is_punct or t.is_space)]
+                words = [lemma(t) for t in doc if not (t.is_punct or t.is_space)]
                 yield SEPARATOR.join(words) if words else None
 
 
-def _lookup_tables() -> list[Path]:
-    """The files of English lemmas that spacy-lookups-data brings."""
+def language_of(pipeline: str) -> str | None:
+    """The language of a blank pipeline; null: it is one that was installed.
+
+    >>> language_of("blank"), language_of("blank-de"), language_of("en_core_web_lg")
+    ('en', 'de', None)
+    """
+    name, _, language = pipeline.partition("-")
+    return (language or "en") if name == BLANK else None
+
+
+def has_lemmas(language: str) -> bool:
+    """Whether spacy-lookups-data brings the lemmas of a language."""
+    return bool(_lookup_tables(language))
+
+
+def _lookup_tables(language: str) -> list[Path]:
+    """The files of a language's lemmas that spacy-lookups-data brings."""
     spec = find_spec("spacy_lookups_data")
     folders = (spec and spec.submodule_search_locations) or []
-    return [path for each in folders for path in Path(each, "data").glob("en_lemma_lookup.*")]
+    name = f"{language}_lemma_lookup.*"
+    return [path for each in folders for path in Path(each, "data").glob(name)]
+
+
+def _bare(word: str) -> str:
+    """A word without the punctuation at its ends, which not every language's rules part from it."""
+    first, last = 0, len(word)
+    while first < last and unicodedata.category(word[first])[0] == "P":
+        first += 1
+    while first < last and unicodedata.category(word[last - 1])[0] == "P":
+        last -= 1
+    return word[first:last] or word
+
+
+def _characters(text: str) -> str | None:
+    """The letters, marks and digits of a text, each for itself; null: it has none.
+
+    >>> _characters("日本。").split(SEPARATOR)
+    ['日', '本']
+    """
+    return SEPARATOR.join(c for c in text if unicodedata.category(c)[0] in "LMN") or None
 
 
 def _content(files: Iterable[Path]) -> str:
@@ -107,16 +175,19 @@ def _content(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _blank() -> "Language":
+def _blank(language: str) -> "Language":
     import spacy
 
-    nlp = spacy.blank("en")
+    # By its rules: the segmenters of some languages are programs of their own.
+    nlp = spacy.blank("en") if language == "en" else spacy.blank(language, config=_BY_RULES)
+    if language != "en" and not has_lemmas(language):
+        return nlp
     nlp.add_pipe("lemmatizer", config={"mode": "lookup"})
     try:
         nlp.initialize()
     except ValueError as error:
         raise InputError(
-            "spaCy finds no lookup table of English lemmas; "
+            f"spaCy finds no lookup table of lemmas ({language}); "
             "install it with: pip install spacy-lookups-data"
         ) from error
     return nlp

@@ -7,18 +7,14 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.languages import ENGLISH, MASK, Words
 from factsweep.operators.prompts.turns import As, System, check, parts, turn
 
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]
 Templates = Literal["all", "manual", "question"]
 
-MASK = "[MASK]"
 MOST_SHOTS = 1_000
-_INSTRUCTIONS = {
-    "mask": "Predict the [MASK] in each sentence in one word.",
-    "question": "Answer each question in one word.",
-}
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,8 @@ class Setting:
     With `as_` (in conf/: `as`) turns, the instruction is the system's turn, each demonstration a
     turn of the user and one of the assistant, and the question the last turn of the user. `system`
     stands before the instruction; where it is empty, the instruction begins the first turn of the
-    user. With chat the whole text is one turn of the user.
+    user. With chat the whole text is one turn of the user. `words` are those of the facts'
+    language.
     """
 
     context: Context
@@ -42,6 +39,7 @@ class Setting:
     scope: Literal["shared", "prompt"] = "shared"
     as_: As = None
     system: System = None
+    words: Words = ENGLISH
 
     def __post_init__(self) -> None:
         """Refuse shots that do not go with the context, and set to null what makes no difference.
@@ -67,8 +65,13 @@ class Setting:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        chosen = {"style": self.style, "templates": self.templates, "scope": self.scope}
-        defaults = {"style": "mask", "templates": "all", "scope": "shared"}
+        defaults = {"style": "mask", "templates": "all", "scope": "shared", "language": "en"}
+        chosen = {
+            "style": self.style,
+            "templates": self.templates,
+            "scope": self.scope,
+            "language": self.words.language,
+        }
         differing = {name: value for name, value in chosen.items() if value != defaults[name]}
         named = {**differing, **parts(self.as_, self.system)}
         return ",".join(f"{name}={value}" for name, value in named.items()) or None
@@ -76,7 +79,11 @@ class Setting:
     @property
     def instruction(self) -> str:
         """The first line of every prompt (section 3.1 and appendix D.1)."""
-        return _INSTRUCTIONS[self.style] + "\n"
+        return self._instructed + "\n"
+
+    @property
+    def _instructed(self) -> str:
+        return self.words.mask if self.style == "mask" else self.words.question
 
     @property
     def opening(self) -> pl.Expr:
@@ -85,7 +92,7 @@ class Setting:
             return pl.lit(self.instruction)
         if self.system == "":
             return pl.lit("")
-        said = "\n".join(filter(None, (self.system, _INSTRUCTIONS[self.style])))
+        said = "\n".join(filter(None, (self.system, self._instructed)))
         return turn("system", pl.lit(said))
 
     def asked_first(self, sentence: pl.Expr) -> pl.Expr:
@@ -115,7 +122,7 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
         templates = templates.filter(pl.col("style") == "question")
     text = pl.col("text")
     if setting.style == "question":
-        return templates.with_columns(asked=text.str.replace(r"\s*\[Y\]\s*\.?$", ""))
+        return templates.with_columns(asked=text.str.replace(r"\s*\[Y\]\s*[.。]?$", ""))
     return templates.with_columns(asked=text.str.replace_all("[Y]", MASK, literal=True))
 
 
@@ -128,15 +135,18 @@ def demonstration(
     setting: Setting, sentence: pl.Expr, label: pl.Expr, *, is_first: bool
 ) -> pl.Expr:
     """A question with its answer, two lines (appendix E) or two turns."""
-    answer = pl.concat_str(label, pl.lit("."))
+    words = setting.words
+    answer = pl.concat_str(label, pl.lit(words.ends))
     if setting.as_ == "turns":
         asked = setting.asked_first(sentence) if is_first else sentence
         return pl.concat_str(turn("user", asked), turn("assistant", answer))
-    return pl.concat_str(pl.lit("Q: "), sentence, pl.lit("\nA: "), answer, pl.lit("\n"))
+    marked = pl.lit(f"\n{words.answers}{words.blank}")
+    return pl.concat_str(pl.lit(words.asks), sentence, marked, answer, pl.lit("\n"))
 
 
 def query(setting: Setting, sentence: pl.Expr) -> pl.Expr:
     """The question that is left open; no trailing space: the answer's first token has one."""
     if setting.as_ == "turns":
         return turn("user", sentence if setting.shots else setting.asked_first(sentence))
-    return pl.concat_str(pl.lit("Q: "), sentence, pl.lit("\nA:"))
+    words = setting.words
+    return pl.concat_str(pl.lit(words.asks), sentence, pl.lit(f"\n{words.answers}"))

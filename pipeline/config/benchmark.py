@@ -37,6 +37,10 @@ class Benchmark:
     knowledge_base: Annotated[
         Text | None, NoNumber("its own recipe has the checksum of its files")
     ] = None
+    # Of the facts: how they are asked (conf/language/) and how answers are matched.
+    language: Annotated[
+        Text, NoNumber("the recipes of prompts and of matching have what follows of it")
+    ] = "en"
     # Characters that nobody sees, in templates, names and labels.
     unseen: Annotated[Unseen, NoNumber("the recipe of the facts says where they were removed")] = (
         "keep"

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Asked, Method
+from factsweep.operators.prompts.languages import Words
+from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.checks import check_run
 from factsweep.pipeline.config.cluster import Cluster
@@ -48,14 +51,15 @@ def load(overrides: Sequence[str]) -> Run:
     given = build(Config, config, "")
     benchmark = _benchmark(given)
     settings = tuple(
-        _as_chat(_setting(prompt, benchmark), given.model) for prompt in _prompts(overrides, given)
+        _in_language(_as_chat(_setting(prompt, benchmark), given.model), benchmark)
+        for prompt in _prompts(overrides, given)
     )
     run = Run(
         model=given.model,
         benchmark=benchmark,
         settings=settings,
         decoding=given.decoding,
-        matching=given.matching,
+        matching=_matching(given.matching, benchmark),
         metrics=_options(given.metrics, benchmark),
         cluster=given.cluster,
         seed=given.seed,
@@ -195,6 +199,38 @@ def _as_chat(setting: Asked, model: Model) -> Asked:
     if not model.chat_template or getattr(setting, "as_", "turns") is not None:
         return setting
     return replace(setting, as_="chat")  # type: ignore[type-var]
+
+
+def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
+    """The setting in the words of the facts' language.
+
+    Raises:
+        InputError: there are none, or facts are asked in English alone.
+    """
+    language = benchmark.language
+    if language == "en" or not hasattr(setting, "shots"):  # a masked sentence has no words around
+        return setting
+    if not hasattr(setting, "words"):
+        raise InputError(
+            f"benchmark.language={language}: {benchmark.name} is asked in English alone; only "
+            "BELIEF's way to ask (benchmark.method=belief) has words of other languages."
+        )
+    known = folders.files("language")
+    if language not in known:
+        raise InputError(
+            f"there are no words for benchmark.language={language}; conf/language/ has "
+            f"{', '.join(known)}, and the papers en. Give "
+            f"{folders.OWN}/language/{language}.yaml with mask, question, asks and answers."
+        )
+    content = {"language": language, **folders.content(known[language])}
+    return replace(setting, words=build(Words, content, str(known[language])))  # type: ignore[type-var]
+
+
+def _matching(given: Matching, benchmark: Benchmark) -> Matching:
+    """By the rules of the facts' language, unless a pipeline is named."""
+    if benchmark.language == "en" or given.pipeline != BLANK:
+        return given
+    return replace(given, pipeline=f"{BLANK}-{benchmark.language}")
 
 
 def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import Asked
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.cluster import device
@@ -185,8 +186,21 @@ def warnings(plan: Plan) -> Iterator[str]:
         found = (
             dtype.warning(plan.run.model.dtype, device(plan.run.cluster)),
             unguarded(plan.store),
+            _without_lemmas(plan.run.matching.pipeline),
         )
         yield from filter(None, found)
+
+
+def _without_lemmas(pipeline: str) -> str | None:
+    """That words of a language are compared as they are; null: their lemmas are known."""
+    language = language_of(pipeline)
+    if language is None or has_lemmas(language):
+        return None
+    what = "characters" if language in BY_CHARACTER else "words"
+    return (
+        f"there are no lemmas for benchmark.language={language}: {what} are compared as they are, "
+        "so that another form of the right word is no right answer."
+    )
 
 
 def planned(run: Run) -> Plan:

@@ -21,6 +21,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.prompts.languages import ENGLISH
 from factsweep.pipeline.stages import knowledge_base, sharding
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -82,6 +83,8 @@ class Expand:
 def _fields(setting: Asked) -> dict[str, Any]:
     """What of a setting changes a prompt's text; that it is a turn of the user changes nothing."""
     found: dict[str, Any] = asdict(setting)  # type: ignore[call-overload]
+    if found.get("words") == asdict(ENGLISH):  # which was the only language
+        del found["words"]
     asked, system = found.pop("as_", None), found.pop("system", None)
     if asked != "turns":
         return found

@@ -27,6 +27,7 @@ from factsweep.pipeline.studies.asking import answered, complete
 from factsweep.pipeline.studies.study import Member, Study
 
 _ROUNDS = 1000
+_ENDS = ("low", "high")
 _VALUE = ("label", "value", "ci_low", "ci_high")
 Branches = Mapping[str, PastBranch]  # by label, along the axis
 
@@ -55,7 +56,10 @@ def write(study: Study) -> Findings:
 
     names = [each.run.name for each in there]
     lines = tuple(report(names, study.results, out, more=more))
-    whole = _along(study, _ordered(study, pl.concat(points)))
+    rows = _ordered(study, pl.concat(points))
+    if rows["estimated"].is_not_null().any():  # a rank among the full runs alone would mislead
+        rows = rows.with_columns(pl.lit(None, pl.Int64).alias(f"rank_{end}") for end in _ENDS)
+    whole = _along(study, rows)
     write_report(Store(out), whole)
     return Findings(whole.tables["along"], lines)
 

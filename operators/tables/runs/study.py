@@ -60,6 +60,8 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
     several = points["setting"].n_unique() > 1
     part = points["estimated"].is_not_null().any()
+    ranked = points["rank_low"].is_not_null().any()
+    rank = ranks.otherwise(pl.format("{}–{}", "rank_low", "rank_high")).alias("rank")
     return points.select(
         *(["setting"] if several else []),
         pl.col("label").alias("run"),
@@ -68,7 +70,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         band.to_series().alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
-        ranks.otherwise(pl.format("{}–{}", "rank_low", "rank_high")).alias("rank"),
+        *([rank] if ranked else []),
         *([asked.alias("prompts asked")] if part else []),
     )
 

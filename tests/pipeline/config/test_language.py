@@ -1,0 +1,114 @@
+"""Facts in another language: asked in its words, matched by its rules, and English as it was."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.lemmas import correct, key
+from factsweep.operators.matching.normalise import Normaliser
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.folders import files
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import planned, warnings
+from tests.messages import naming
+
+CSV = """relation,template,subject,object
+Hauptstadt,Die Hauptstadt von [X] ist [Y].,Österreich,Wien
+Hauptstadt,Die Hauptstadt von [X] ist [Y].,Frankreich,Paris
+Hauptstadt,Die Hauptstadt von [X] ist [Y].,Italien,Rom
+"""
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> str:
+    path = tmp_path / "facts.csv"
+    path.write_text(CSV, encoding="utf-8")
+    return f"benchmark={path}"
+
+
+def test_facts_are_asked_in_the_words_of_their_language(facts: str, tmp_path: Path) -> None:
+    shots = ["prompt.context=relation", "prompt.shots=1", f"artifacts={tmp_path}/a"]
+    run = load([facts, "benchmark.language=de", *shots])
+    branch = planned(run).branches[0]
+    assert branch.title == "1-relation language=de"
+    for step in branch.steps[:2]:
+        step.run()
+    prompt = branch.prompts.read_all("prompts").sort("prompt_id").row(0, named=True)
+    context = branch.prompts.read_all("contexts").filter(context_id=prompt["context_id"])
+    assert prompt["query"] == "F: Die Hauptstadt von Frankreich ist [MASK].\nA:"
+    first, question, answer, _ = context["text"].unique().item().split("\n")
+    assert first == "Sage das [MASK] in jedem Satz mit einem Wort voraus."
+    assert question.startswith("F: Die Hauptstadt von ")
+    assert answer in {"A: Wien.", "A: Rom."}
+    assert run.matching.pipeline == "blank-de"
+    english = planned(load([facts, *shots])).branches[0]
+    assert english.facts.folder == branch.facts.folder
+    assert english.prompts.folder != branch.prompts.folder
+
+
+def test_every_language_has_its_words_and_rules() -> None:
+    facts = ["benchmark=facts", "benchmark.path=x.csv"]
+    for language in files("language"):
+        run = load([*facts, f"benchmark.language={language}"])
+        (setting,) = run.settings
+        words = setting.words  # type: ignore[attr-defined]
+        assert "[MASK]" in words.mask
+        assert words.language == language
+        assert all((words.question, words.asks, words.answers, words.ends))
+        assert Normaliser(run.matching.pipeline).normalise(pl.Series(["Paris."]))[0] is not None
+
+
+def test_what_no_language_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = ["benchmark=facts", "benchmark.path=x.csv"]
+    with pytest.raises(InputError, match=naming("benchmark.language=eo", "conf/language/")):
+        load([*facts, "benchmark.language=eo"])
+    with pytest.raises(InputError, match=naming("kamel-mini", "English")):
+        load(["benchmark=kamel-mini", "+benchmark.language=de"])
+    own = tmp_path / folders.OWN / "language"
+    own.mkdir(parents=True)
+    (own / "eo.yaml").write_text("mask: '[MASK]?'\nquestion: Kio?\nasks: 'D: '\nanswers: 'R:'\n")
+    monkeypatch.chdir(tmp_path)
+    assert load([*facts, "benchmark.language=eo"]).matching.pipeline == "blank-eo"
+    (own / "eo.yaml").write_text("mask: '[MASK]?'\n")
+    with pytest.raises(InputError, match=naming("eo.yaml")):
+        load([*facts, "benchmark.language=eo"])
+
+
+def test_language_without_lemmas_is_said(facts: str, tmp_path: Path) -> None:
+    for language, said in {"de": False, "ar": True, "ja": True}.items():
+        plan = planned(load([facts, f"benchmark.language={language}", f"artifacts={tmp_path}/a"]))
+        found = [each for each in warnings(plan) if "no lemmas" in each]
+        assert bool(found) == said, language
+
+
+def test_answers_are_right_in_the_forms_that_a_language_knows() -> None:
+    cases = [
+        # language, label, answer, right
+        ("de", "Haus", "Häuser.", True),
+        ("de", "haus", "HÄUSER", True),
+        ("de", "Stadt", "Staat", False),
+        ("fr", "Allemagne", "l'Allemagne.", True),
+        ("ru", "город", "Города.", True),
+        ("es", "ciudad", "las ciudades", True),
+        ("ar", "الرياض", "الرياض؟", True),
+        ("ja", "東京", "東京です。", True),
+        ("ja", "東京", "京都です。", False),
+        ("zh", "北京", "北京市。", True),
+        ("ko", "서울", "서울.", True),
+        ("fr", "Côte", "Co\u0302te", True),  # the accent as a character of its own
+        ("zh", "2008", "２００８年", True),  # digits of full width
+    ]
+    wrong = []
+    for language, label, answer, right in cases:
+        normaliser = Normaliser(f"blank-{language}")
+        keys = [
+            pl.DataFrame(
+                {"pair_id": ["p"], "lemmas": normaliser.normalise(pl.Series([text]))}
+            ).select("pair_id", key=key(pl.col("lemmas")))
+            for text in (answer, label)
+        ]
+        if correct(*keys)["correct"].item() != right:
+            wrong.append((language, label, answer))
+    assert wrong == []
