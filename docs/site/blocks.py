@@ -21,6 +21,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands import command_line
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.several import Expanded, expanded
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w*)[ ]?([^\n]*)\n(.*?)^\1```$", re.M | re.S)
@@ -30,6 +31,7 @@ OWN = re.compile(r"(?:conf|factsweep\.d)/((?!data_catalog)\w+/[\w-]+\.yaml)$")
 PINNED = re.compile(r"> factsweep\.d/(model/[\w-]+\.yaml)$", re.M)
 ELLIPSIS = "…"  # in a command: and so on
 BASE = "llama3-8b"  # for a model that a command of the page saves
+SEVERAL = ("prefetch", "study")  # verbs that take several values of an override
 
 
 def faults(markdown: str) -> Iterator[str]:
@@ -120,23 +122,14 @@ def in_factsweep(words: list[str]) -> Iterator[str]:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             asked = command_line._parsed(words)
             if asked.command.takes is not None and asked.command.takes.keys is None:
-                for overrides in each_of(asked.overrides, several=asked.verb == "prefetch"):
-                    composed(overrides)
+                there = [each for each in asked.overrides if "=glob(" not in each]
+                for run in expanded(there) if asked.verb in SEVERAL else [Expanded(there, {})]:
+                    composed(run.overrides)
     except InputError as error:
         yield f"factsweep {' '.join(words)}: {error}"
     except SystemExit as stopped:
         if stopped.code:
             yield said.getvalue().strip()
-
-
-def each_of(overrides: list[str], *, several: bool) -> Iterator[list[str]]:
-    """The overrides; of a verb that takes several choices, `model=a,b`, once with each."""
-    lists = [each.partition("=")[2].split(",") if several else [] for each in overrides]
-    for n in range(max(map(len, lists), default=0) or 1):
-        yield [
-            f"{each.partition('=')[0]}={some[n % len(some)]}" if some else each
-            for each, some in zip(overrides, lists, strict=True)
-        ]
 
 
 def in_python(text: str) -> Iterator[str]:

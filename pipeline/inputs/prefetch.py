@@ -3,26 +3,24 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 
 from factsweep.pipeline.config.home import home
 from factsweep.pipeline.config.settings import Benchmark, Model, load
+from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.inputs import catalog, hub, hub_cache, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
-
-_LISTS = ("model=", "benchmark=")
 
 
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
     """Fetch the models and data of all runs that the overrides describe; yields one line each.
 
-    `model=` and `benchmark=` may be lists: model=llama3-8b,llama3-70b. What is complete already is
+    They may give several values: model=llama3-8b,llama3-70b. What is complete already is
     checked, and not brought again.
 
     Raises:
         InputError: one of them is unknown, or the hub does not give it.
     """
-    runs = [load(each) for each in _each(overrides)]
+    runs = [load(each.overrides) for each in expanded(overrides)]
     settled = [models.settled(run.model, run.cluster.device) for run in runs]
     for model in {_source(model): model for model in settled}.values():
         yield _model(model, say)
@@ -31,16 +29,6 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
     }.values():
         yield _data(benchmark, say)
     yield f"workers run offline with: {_environment()}"
-
-
-def _each(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of each run of a list of models and benchmarks."""
-    choices = []
-    for override in overrides:
-        group, _, names = override.partition("=")
-        listed = override.startswith(_LISTS)
-        choices.append([f"{group}={name}" for name in names.split(",")] if listed else [override])
-    return map(list, product(*choices))
 
 
 def _source(model: Model) -> Model:
