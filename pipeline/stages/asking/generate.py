@@ -1,7 +1,10 @@
 """generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -77,6 +80,9 @@ def _thinking(run: Run) -> Thinking | None:
     return Thinking(run.decoding.thinking_tokens, run.model.reasoning_parser)
 
 
+_READ_AT_ONCE = 1024  # prompts whose texts are tokenised together
+
+
 @dataclass(frozen=True)
 class Generate:
     """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
@@ -123,8 +129,7 @@ class Generate:
                 yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
-        for part in rows.iter_slices(1024):
-            ids = self.token_ids(tokenizer, part["text"].to_list())
+        for part, ids in self._read(rows, tokenizer):
             for prompt_id, text, token_ids in zip(
                 part["prompt_id"], part["text"], ids, strict=True
             ):
@@ -134,6 +139,21 @@ class Generate:
                 )
                 chat = tuple(turns(text)) if self.as_turns else ()
                 yield Request(prompt_id, token_ids, self.sampling, seed, text, chat, self.thinking)
+
+    def _read(
+        self, rows: pl.DataFrame, tokenizer: Any
+    ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
+        """Slices of the rows with their token ids, each read while the one before is answered."""
+        slices = list(rows.iter_slices(_READ_AT_ONCE))
+        with ThreadPoolExecutor(1, "tokenizer") as reader:
+            texts = (part["text"].to_list() for part in slices)
+            coming = deque(
+                reader.submit(self.token_ids, tokenizer, each) for each in islice(texts, 1)
+            )
+            for part in slices:
+                ids = coming.popleft().result()
+                coming.extend(reader.submit(self.token_ids, tokenizer, e) for e in islice(texts, 1))
+                yield part, ids
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:

@@ -22,8 +22,10 @@ from factsweep.pipeline.nightly.night import Nightly
 from factsweep.pipeline.reports.compare import Comparison
 from tests.messages import naming
 
-# Those that a run is composed of; `compare`, `nightly` and `study` read theirs by themselves.
-GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - {"comparison", "nightly", "study"})
+# Those that a run is composed of; `compare`, `nightly` and `study` read theirs by themselves, and a
+# language is named by the benchmark.
+APART = {"comparison", "language", "nightly", "study"}
+GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - APART)
 MODELS = {
     name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text())
     for name in choices("model")

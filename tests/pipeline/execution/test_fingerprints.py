@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -122,6 +122,9 @@ def another(hint: Any, value: Any) -> Any:
         return kind(1) if value is None else value * 2 + 1
     if kind is str:
         return f"{value}x"
+    if is_dataclass(kind):
+        one = fields(kind)[-1].name
+        return replace(value, **{one: another(type(getattr(value, one)), getattr(value, one))})
     return {"x": 1} if kind is dict else (*(value or ()), "x")
 
 

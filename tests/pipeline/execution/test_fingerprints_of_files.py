@@ -165,11 +165,11 @@ def test_fingerprints_higher_version_of_a_method_are_others(
 def test_fingerprints_table_of_lemmas_changed_are_others(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (table,) = normalise._lookup_tables()
+    (table,) = normalise._lookup_tables("en")
     other = tmp_path / table.name
     other.write_bytes(table.read_bytes()[:-1])
     before = names(planned(run))
-    monkeypatch.setattr(normalise, "_lookup_tables", lambda: [other])
+    monkeypatch.setattr(normalise, "_lookup_tables", lambda _: [other])
     assert_others(before, run, "matched")
 
 
