@@ -80,7 +80,7 @@ def _thinking(run: Run) -> Thinking | None:
     return Thinking(run.decoding.thinking_tokens, run.model.reasoning_parser)
 
 
-_READ_AT_ONCE = 1024  # prompts whose texts are tokenised together
+_READ_AT_ONCE = 256  # prompts whose texts are tokenised together
 
 
 @dataclass(frozen=True)
