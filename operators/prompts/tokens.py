@@ -20,12 +20,14 @@ def encode(
     as_turns: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
     may_think: bool = False,
+    prefill: str | None = None,
 ) -> list[list[int]]:
     """The token ids of each text.
 
     With `chat_template` a text is the user's turn, and the reply has just begun; the template then
     writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
-    (`operators.prompts.turns`). `template_kwargs` are what the template is told besides.
+    (`operators.prompts.turns`). `template_kwargs` are what the template is told besides, and with a
+    `prefill` the reply has begun with that text.
 
     Raises:
         InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
@@ -35,7 +37,8 @@ def encode(
         return []
     if chat_template:
         told = template_kwargs or {}
-        texts = [_chat(tokenizer, messages(text, as_turns=as_turns), told) for text in texts]
+        chats = (messages(text, as_turns=as_turns) for text in texts)
+        texts = [_chat(tokenizer, chat, told, prefill) for chat in chats]
         if not may_think:
             _check_thought(tokenizer, texts[0])
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
@@ -48,7 +51,9 @@ def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
     return turns(text) if as_turns else [{"role": "user", "content": text}]
 
 
-def _chat(tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any]) -> str:
+def _chat(
+    tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any], prefill: str | None
+) -> str:
     from jinja2 import TemplateError
 
     if tokenizer.chat_template is None:
@@ -56,11 +61,19 @@ def _chat(tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any]) -
             f"model.chat_template=true, but {tokenizer.name_or_path} has no chat template; "
             "set model.chat_template=false."
         )
+    ending = {"add_generation_prompt": True}
+    if prefill is not None:
+        chat = [*chat, {"role": "assistant", "content": prefill}]
+        ending = {"continue_final_message": True}
     try:
-        return str(
-            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **told)
-        )
-    except TemplateError as error:
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, **ending, **told))
+    except (TemplateError, ValueError) as error:
+        if prefill is not None:
+            raise InputError(
+                f"the chat template of {tokenizer.name_or_path} lets no reply begin with "
+                f"model.prefill={prefill!r} ({reason(error)}); give it without blanks at its end, "
+                "or leave it out."
+            ) from error
         raise InputError(
             f"the chat template of {tokenizer.name_or_path} takes no such turns ({reason(error)}); "
             "give prompt.system='', which puts the instruction into the user's first turn."

@@ -32,6 +32,7 @@ def check_run(run: Run) -> None:
     _check_arguments(run.model, run.engine)
     _check_adapter(run.model, run.engine)
     _check_chat(run)
+    _check_template(run.model)
     _check_thinking(run)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
     if samples.n_answers % samples.block_size:
@@ -180,6 +181,23 @@ def _check_asked(run: Run) -> None:
             f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
             "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
             "out."
+        )
+
+
+def _check_template(model: Model) -> None:
+    """Refuse what begins or shapes a chat where none is rendered here, or a thought comes first."""
+    for name in ("chat_template_text", "prefill"):
+        if getattr(model, name) is None:
+            continue
+        if model.source == "endpoint" or not model.chat_template:
+            raise InputError(
+                f"model.{name} is for a chat whose template is rendered here; set "
+                "model.chat_template=true, or leave it out (a server renders its own)."
+            )
+    if model.prefill is not None and model.thinking:
+        raise InputError(
+            "model.prefill begins the answer, and model.thinking=on puts a thought before it; "
+            "leave one of them out."
         )
 
 

@@ -80,6 +80,8 @@ class Model:
     training_cutoff: Annotated[Text | None, NoNumber("tables show it")]
     chat_template: InRecipe[bool]
     template_kwargs: InRecipeIfGiven[dict[str, Any]] = field(hash=False)  # as of `engine`
+    chat_template_text: InRecipeIfGiven[Text]
+    prefill: InRecipeIfGiven[Text]
     thinking: InRecipeIfGiven[bool]
     reasoning_parser: InRecipeIfGiven[Text]
     dtype: InRecipe[Literal["auto", "bfloat16", "float16", "float32"]]

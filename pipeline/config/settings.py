@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
@@ -38,6 +38,7 @@ __all__ = [
     "load",
 ]
 
+_TEXTS = ("chat_template_text", "prefill")
 MASKED = "prompt=masked"  # how an encoder is asked
 
 
@@ -127,6 +128,13 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
         return config  # `build` says that it is missing
     if (thinking := config["model"].get("thinking")) in ("on", "off"):
         config["model"]["thinking"] = thinking == "on"  # as YAML reads these, and Hydra does not
+    if str(config["model"].get("chat_template")).endswith(".jinja"):
+        file = config["model"]["chat_template"].removeprefix("@")
+        config["model"] |= {"chat_template": True, "chat_template_text": f"@{file}"}
+    config["model"] = {
+        name: _text(f"model.{name}", value) if name in _TEXTS else value
+        for name, value in config["model"].items()
+    }
     known = {name: value for name, value in config["model"].items() if value is not None}
     stood_in = {name: value for name, value in OPEN.items() if name in config["model"]}
     build(Config, {**config, "model": {**config["model"], **stood_in, **known}}, "")
@@ -135,6 +143,21 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
     if encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):
         config["prompt"] = composed([*overrides, MASKED])["prompt"]
     return config
+
+
+def _text(name: str, value: Any) -> Any:
+    """A text, or what the file says that stands behind an @.
+
+    Raises:
+        InputError: it cannot be read, or is empty.
+    """
+    if not isinstance(value, str) or not value.startswith("@"):
+        return value
+    with refusing(value[1:], f"{name}=@FILE reads a text from it"):
+        found = Path(value[1:]).expanduser().read_text(encoding="utf-8")
+    if not found.strip():
+        raise InputError(f"{value[1:]} is empty; {name}=@FILE reads a text from it.")
+    return found
 
 
 def _prompts(overrides: Sequence[str], given: Config) -> list[dict[str, Any]]:
@@ -190,6 +213,8 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
             f"prompt.{unknown[0]} is nothing that benchmark={benchmark.name} can be asked with; "
             f"choose prompt={' or '.join(_prompts_of(benchmark))}."
         )
+    if "system" in prompt:
+        prompt = {**prompt, "system": _text("prompt.system", prompt["system"])}
     setting: Asked = build(kind, prompt, "prompt")
     return setting
 

@@ -1,7 +1,7 @@
 """plan: what a run would compute, without computing it or writing anything."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.prefixes import n_shared
+from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.operators.wording import count
@@ -61,6 +62,7 @@ class Forecast:
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
     whole: int = 0
     needed: list[pl.DataFrame] = field(default_factory=list)
+    first: str = ""  # prompt, as the model reads it
     pairs: int = 0
     duplicates: int = 0
     too_long: set[str] = field(default_factory=set)  # their ids
@@ -170,12 +172,18 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion) -> None:
                 len(each) for each, fit in zip(ids, fits, strict=True) if fit
             )
             if question.table == plan.run.method.ask.ability.answers:
+                figures.first = figures.first or _read(plan, tokenizer, part["text"][0], ids[0])
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
                 figures.name_tokens += _name_tokens(
                     part.filter(fits), expansion, question, tokenizer
                 )
+
+
+def _read(plan: Plan, tokenizer: Any, text: str, ids: Sequence[int]) -> str:
+    """A prompt as the model reads it; of a server, as it is sent."""
+    return text if plan.run.model.endpoint is not None else visible(tokenizer, ids)
 
 
 def _name_tokens(
@@ -290,6 +298,7 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield figures.branch.title
     by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
     yield f"  prompts         {n:,} ({by_relation})"
+    yield f"  first prompt    {figures.first!r}"
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
     yield f"  too long        {len(figures.too_long):,}"
     yield f"  prompt tokens   {figures.tokens:,}"

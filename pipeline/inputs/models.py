@@ -249,6 +249,8 @@ def _loaded_tokenizer(weights: Weights, folder: str, revision: str | None) -> An
         found = AutoTokenizer.from_pretrained(
             folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
+        if model.chat_template_text is not None:
+            found.chat_template = model.chat_template_text
         found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
     verify(weights)  # what was read is what the plan names
     return found

@@ -14,6 +14,7 @@ from factsweep.operators.methods.ability import PREFER, Ability
 from factsweep.operators.prompts.estimate import ESTIMATE
 from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.prompts.tokens import too_long
+from factsweep.pipeline.config.settings import Model
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
@@ -32,6 +33,12 @@ def _tokenizer(weights: Weights) -> dict[str, Any]:
     if weights.model.source != "endpoint":
         return {"tokenizer": weights.model.id, **weights.fields}
     return {"tokenizer": weights.model.tokenizer or ESTIMATE, **weights.content}
+
+
+def _if_given(model: Model, *names: str) -> dict[str, Any]:
+    """Fields of a model that are part of the recipe where they are not null."""
+    found = {name: getattr(model, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class Admit:
             "software": versions("transformers", "tokenizers"),
             "chat_template": self.weights.model.chat_template,
             **({"template_kwargs": told} if told is not None else {}),
+            **_if_given(self.weights.model, "chat_template_text", "prefill"),
             "trust_remote_code": self.weights.model.trust_remote_code,
             "ability": self.ability.name,
             "limit": self.limit,

@@ -50,7 +50,14 @@ def questions(run: Run, setting: Asked) -> Questions:
         as_turns = getattr(setting, "as_", None) == "turns"
         told = run.model.template_told or {}
         return Generate(
-            sampling, run.model.chat_template, number, run.seed, as_turns, told, thinking
+            sampling,
+            run.model.chat_template,
+            number,
+            run.seed,
+            as_turns,
+            told,
+            thinking,
+            run.model.prefill,
         )
 
     once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
@@ -88,7 +95,8 @@ class Generate:
     """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
 
     With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
-    `template_kwargs` are what the template is told besides, `thinking` that a thought goes first.
+    `template_kwargs` are what the template is told besides, `thinking` that a thought goes first,
+    `prefill` how each reply begins.
     """
 
     sampling: Sampling
@@ -98,6 +106,7 @@ class Generate:
     as_turns: bool = False
     template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     thinking: Thinking | None = None
+    prefill: str | None = None
 
     @property
     def answers_per_prompt(self) -> int:
@@ -118,6 +127,7 @@ class Generate:
             as_turns=self.as_turns,
             template_kwargs=self.template_kwargs,
             may_think=self.thinking is not None,
+            prefill=self.prefill,
         )
 
     def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:

@@ -120,3 +120,11 @@ def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_o
 def test_encode_closed_thought_is_no_open_one() -> None:
     closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
     assert encode(closed, ["b"], chat_template=True) == [[3, 0, 0]]
+
+
+def test_encode_reply_that_has_begun_is_gone_on_with(tokenizer: Any) -> None:
+    (ids,) = encode(tokenizer, ["Where is Paris?"], chat_template=True, prefill="It is in")
+    assert visible(tokenizer, ids).endswith("<|im_start|>assistant\nIt is in")
+    forgets = tiny("<s>", "{{ messages[0].content }}")
+    with pytest.raises(InputError, match=naming("model.prefill", "'b'")):
+        encode(forgets, ["a"], chat_template=True, prefill="b")
