@@ -21,6 +21,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         examples=[
             "factsweep doctor",
             "factsweep doctor model=llama3-70b artifacts=s3://bucket/sweeps",
+            "factsweep doctor model=llama3-70b --load model.engine.load_format=dummy",
             "factsweep doctor cluster=ray cluster.address=auto --report doctor.txt",
         ],
     )
@@ -29,6 +30,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         about="The overrides are those of the run. With cluster.address, every node of that Ray "
         "is looked at too. Exit code 1 where something fails.",
     )
+    engine = "start the engine as the sweep would, ask 200 of its prompts, and ask them again"
+    doctor.add_argument("--load", action="store_true", help=engine)
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.add_argument(
         "--report", metavar="FILE", help="write them there too, to attach to an issue: no secrets"
@@ -40,12 +43,12 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def execute(asked: argparse.Namespace) -> int:
     """Print what was found, as it is found; exit code 1 where something fails."""
-    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.config.settings import load as settings
     from factsweep.pipeline.doctor.examination import examined
 
     found: list[Finding] = []
     lines = list[str]()
-    for each in examined(load(asked.overrides)):
+    for each in examined(settings(asked.overrides), load_engine=asked.load):
         new = _lines(each, found[-1:])
         found.append(each)
         lines += new

@@ -22,7 +22,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     launch.add_argument("--dry-run", action="store_true", help=dry)
     look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
     launch.add_argument("--doctor", action="store_true", help=look)
-    launch.set_defaults(run=_launch, json=False, report=None)
+    launch.set_defaults(run=_launch, json=False, report=None, load=False)
 
 
 def _launch(asked: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ LIMIT_S = 60.0
 _ROWS = 512  # of a relation: enough neighbours for an engine to find their prefixes in its cache
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     """Some prompts of a setting, in parts as small as shards, and what is asked about them."""
 
     branch: Branch
@@ -76,13 +76,14 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
         plan = planned(replace(run, artifacts=folder))
         for step in plan.branches[0].sources():
             step.run()
-        jobs = list(_jobs(plan))
+        asked = list(jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
-        spent = [_spent(plan, job, engine, tokenizer, limit_s / len(jobs)) for job in jobs]
+        spent = [_spent(plan, job, engine, tokenizer, limit_s / len(asked)) for job in asked]
     return pl.DataFrame([row for row in spent if row["answers"]], schema=SPENT)
 
 
-def _jobs(plan: Plan) -> Iterator[_Job]:
+def jobs(plan: Plan) -> Iterator[Job]:
+    """What is asked of an engine, with prompts of every relation that leave room for an answer."""
     run = plan.run
     for branch in plan.branches:
         expand = branch.step(branch.prompts).stage
@@ -99,7 +100,7 @@ def _jobs(plan: Plan) -> Iterator[_Job]:
                 texts = expansion.longest(rows)
                 parts[table].append(_with_room(plan, question.task, rows, texts))
         for table, question in questions.items():
-            yield _Job(branch, table, question.task, parts[table])
+            yield Job(branch, table, question.task, parts[table])
 
 
 def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
@@ -109,7 +110,7 @@ def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> 
     return rows.filter(pl.Series(fits, dtype=pl.Boolean))
 
 
-def _spent(plan: Plan, job: _Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:
+def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:
     """What was answered in the time, as a row of what was spent."""
     held, sums = cluster.hardware(plan.run), Counter[str]()
     began = time.monotonic()

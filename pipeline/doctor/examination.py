@@ -6,7 +6,7 @@ from dataclasses import replace
 from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.redact import redactor
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.doctor import gpus, machine, model, stores
+from factsweep.pipeline.doctor import gpus, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.machine import processor
@@ -15,8 +15,8 @@ _NODE_S = 120.0
 Checks = Callable[[], Iterable[Finding]]
 
 
-def examined(run: Run) -> Iterator[Finding]:
-    """Findings on this machine, and on the nodes of cluster.address, if one is given."""
+def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
+    """Findings on this machine, on the nodes of cluster.address, and on an engine, if asked."""
     elsewhere = run.cluster.address is not None
     yield from _each(("machine", lambda: machine.checks(run)))
     if not elsewhere:
@@ -24,6 +24,8 @@ def examined(run: Run) -> Iterator[Finding]:
     yield from _each(("model", lambda: model.checks(run)), ("stores", lambda: stores.checks(run)))
     if elsewhere:
         yield from _each(("cluster", lambda: _nodes(run)))
+    if load_engine:
+        yield from _each(("load", lambda: load.checks(run)))
 
 
 def refused(run: Run) -> None:

@@ -3,8 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.doctor import examination, gpus, machine, model, stores
+from factsweep.pipeline.doctor import examination, gpus, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -188,6 +189,32 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     assert report.read_text().startswith("factsweep ")
 
 
+class Changing:
+    """An engine that answers otherwise each time that it is asked."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine, self._n = engine, 0
+
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        self._n += 1
+        for answer in self._engine.answers(requests):
+            texts = (replace(each, text=f"{self._n}") for each in answer.completions)
+            yield replace(answer, completions=tuple(texts))
+
+
+def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_settings()
+    found = load.looked_at(run)
+    assert "holds: 0.0% of the answers differ" in state(found, "asked twice")
+    assert "70 prompts" in state(found, "rate")
+    assert state(found, "start").startswith("holds")
+    fake = load.engines.load
+    monkeypatch.setattr(load.engines, "load", lambda *_: Changing(fake(*_)))
+    assert "warns: 100.0% of the answers differ" in state(load.looked_at(run), "asked twice")
+
+
 def test_every_check_has_a_row_in_the_documentation(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -197,6 +224,7 @@ def test_every_check_has_a_row_in_the_documentation(
     with stores.marked(run) as seen:
         found = {each.check for each in examination.examined(run)}
         found |= {each.check for each in examination.of_node(run, True, seen)}
+    found |= {each.check for each in load.looked_at(run)}
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [each for each in found if f"\n| {each} |" not in rows] == []
     assert len(found) >= 20
