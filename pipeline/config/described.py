@@ -177,7 +177,7 @@ def headers(name: str, revision: str | None) -> Any:
     """What the headers of the safetensors say of a folder, or of a hub's id at a revision."""
     from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
 
-    folder = name if revision is None else _cached(name, revision)
+    folder = name if revision is None else cached(name, revision)
     if folder is not None:
         return get_local_safetensors_metadata(folder)
     return get_safetensors_metadata(name, revision=revision)
@@ -195,7 +195,7 @@ def _stored(source: _Source) -> _Stored:
     return _Stored({str(name): n for name, n in found.parameter_count.items()})
 
 
-def _cached(model_id: str, revision: str) -> Path | None:
+def cached(model_id: str, revision: str) -> Path | None:
     """The snapshot in the hub's cache, where it has all weights; null: it must be asked."""
     from huggingface_hub import try_to_load_from_cache
 

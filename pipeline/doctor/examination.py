@@ -6,7 +6,7 @@ from dataclasses import replace
 from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.redact import redactor
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.doctor import gpus, load, machine, model, stores
+from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.machine import processor
@@ -22,7 +22,11 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     if not elsewhere:
         yield from _each(("GPUs", lambda: gpus.checks(run)))
     yield from _each(("model", lambda: model.checks(run)), ("stores", lambda: stores.checks(run)))
-    if elsewhere:
+    reached = True
+    for each in _each(("cluster", lambda: job.checks(run))):
+        reached = reached and each.state != "fails"
+        yield each
+    if elsewhere and reached:
         yield from _each(("cluster", lambda: _nodes(run)))
     if load_engine:
         yield from _each(("load", lambda: load.checks(run)))

@@ -35,6 +35,8 @@ def checks(run: Run) -> Iterator[Finding]:
     yield from _of_driver(run, found, why)
     if found:
         yield _taken(found)
+        if run.model.tensor_parallel > 1 < len(found):
+            yield _links(run.model.tensor_parallel)
         yield _room(run, found)
         yield _nvcc()
 
@@ -114,6 +116,18 @@ def _taken(found: Sequence[Gpu]) -> Finding:
     told = ", ".join(f"GPU {each.number} has {each.used_mib:,} MiB in use" for each in busy)
     fix = "somebody else computes there; an engine needs model.gpu_memory_utilization of it free"
     return Finding.of(_GROUP, "free", told or "nobody else is on them", fails=fix if busy else "")
+
+
+def _links(n: int) -> Finding:
+    """How the GPUs of an engine are connected, by the driver's matrix; the slowest link counts."""
+    ask = ["nvidia-smi", "topo", "-m"]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("GPU")]
+    links = {cell for row in rows[:n] for cell in row[1 : n + 1]} - {"X"}
+    slow = sorted(each for each in links if not each.startswith("NV"))
+    told = ", ".join(sorted(links)) or "nvidia-smi topo -m does not tell"
+    fix = "tensor parallelism exchanges over PCIe or further, and is slow; ask for NVLink"
+    return Finding.of(_GROUP, "links", f"{told} between {n} GPUs", warns=fix if slow else "")
 
 
 def _room(run: Run, found: Sequence[Gpu]) -> Finding:

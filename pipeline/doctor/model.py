@@ -1,10 +1,13 @@
 """The engine and the model: what is installed, what is set, and whether the weights can be had."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import FactsweepError, reason
+from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.cluster import check_build
@@ -25,6 +28,9 @@ def checks(run: Run) -> Iterator[Finding]:
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
     yield Finding.of(_GROUP, "variables that change answers", told, warns=fix if switches else "")
     yield _sentence("weights", lambda: _weights(run), run.model.id)
+    if run.model.source == "hub":
+        yield _cache(run)
+    yield _sentence("words", lambda: _words(run), run.matching.pipeline)
     yield _sentence("data", lambda: _data(run), run.benchmark.data)
 
 
@@ -32,6 +38,29 @@ def _weights(run: Run) -> str:
     found = models.resolve(models.settled(run.model, run.cluster.device))
     offline = ", from the cache: the hub does not answer" if found.offline else ""
     return f"{run.model.id} at {found.revision[:12]}{offline}"
+
+
+def _cache(run: Run) -> Finding:
+    """Whether the weights are on this machine; if not, whether its disk has room for them."""
+    from huggingface_hub import constants
+
+    model, folder = run.model, Path(constants.HF_HUB_CACHE)
+    if cached(model.id, model.revision) is not None:
+        return Finding.of(_GROUP, "cache", f"the weights are in {folder}")
+    need = (model.billions_of_parameters or 0) * (4 if model.dtype == "float32" else 2)
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    free = shutil.disk_usage(there).free / 1e9
+    told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
+    fix = "free some, or set HF_HOME to a larger disk, which all nodes share"
+    return Finding.of(_GROUP, "cache", told, fails=fix if need > free else "")
+
+
+def _words(run: Run) -> str:
+    """What answers are normalised by; spaCy's tables are read, as matching will."""
+    versions = run.method.measure.versions(run.matching.pipeline)
+    return (
+        ", ".join(f"{name} {version[:12]}" for name, version in versions.items()) or "as they are"
+    )
 
 
 def _data(run: Run) -> str:
@@ -45,5 +74,5 @@ def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:
         return Finding.of(_GROUP, check, look() or what)
     except FactsweepError as error:
         return Finding.of(_GROUP, check, what, fails=str(error).removesuffix("."))
-    except OSError as error:
+    except (OSError, ImportError) as error:
         return Finding.of(_GROUP, check, what, fails=reason(error))

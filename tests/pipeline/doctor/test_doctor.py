@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.doctor import examination, gpus, load, machine, model, stores
+from factsweep.pipeline.doctor import examination, gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -61,10 +62,11 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
     assert "--shm-size" in state(found, "shared memory")
 
 
-def nvidia_smi(folder: Path, says: str, code: int = 0) -> None:
+def nvidia_smi(folder: Path, says: str, code: int = 0, links: str = "") -> None:
     """A fake nvidia-smi: what it prints and its exit code are planted."""
     path = folder / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\nexit {code}\n")
+    topo = f"if [ $1 = topo ]; then cat <<'T'\n{links}\nT\nexit; fi"
+    path.write_text(f"#!/bin/sh\n{topo}\ncat <<'E'\n{says}\nE\nexit {code}\n")
     path.chmod(0o755)
 
 
@@ -104,6 +106,54 @@ def test_gpus_are_judged_by_what_their_driver_says(
     monkeypatch.setattr(gpus, "cuda", lambda: None)
     nvidia_smi(tmp_path, h100())
     assert "make setup DEVICE=cuda" in state(gpus.checks(small), "driver")
+
+
+def test_links_between_the_gpus_of_an_engine_are_judged(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = small_settings("cluster.device=cuda", "model.tensor_parallel=2")
+    two = f"{h100()}\n{h100(1)}"
+    matrix = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \t{0}\t0-31\nGPU1\t{0}\t X \t0-31\n"
+    for link, expected in {"NV18": "holds: NV18 between 2 GPUs", "SYS": "warns: SYS"}.items():
+        nvidia_smi(tmp_path, two, links=matrix.format(link))
+        assert expected in state(gpus.checks(run), "links")
+
+
+def test_job_and_its_ray_are_judged(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    times = {"24:00:00": "holds", "5": "fails", "00:06:00": "fails", "tomorrow": "fails"}
+    for time, expected in times.items():
+        run = small_settings("cluster=slurm", f"cluster.launch.time='{time}'")
+        assert state(job.checks(run), "time limit").startswith(expected), time
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        run = small_settings(f"cluster.address=127.0.0.1:{port}")
+        assert state(job.checks(run), "address").startswith("fails")
+        listening.listen()
+        assert state(job.checks(run), "address").startswith("holds")
+    assert state(job.checks(run), "token").startswith("warns")
+    # Nothing listens any more: Ray is not waited for.
+    assert "nodes" not in {each.check for each in examination.examined(run)}
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    assert state(job.checks(run), "token") == "holds: in RAY_AUTH_TOKEN; "
+
+
+def test_weights_that_are_not_here_need_room(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = small_settings("model.source=hub", "model.id=o/n", "model.billions_of_parameters=70")
+    for gigabytes, expected in {1: "fails: about 140.0 GB", 200: "holds: about 140.0 GB"}.items():
+        disk = SimpleNamespace(free=gigabytes * 10**9)
+        monkeypatch.setattr(model.shutil, "disk_usage", lambda _, disk=disk: disk)
+        assert expected in state([model._cache(run)], "cache")
+    monkeypatch.setattr(model, "cached", lambda *_: tmp_path)
+    assert state([model._cache(run)], "cache").startswith("holds: the weights are in")
 
 
 class Overwriting(Store):
