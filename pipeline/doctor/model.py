@@ -7,6 +7,7 @@ from pathlib import Path
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import FactsweepError, reason
+from factsweep.operators.wording import count
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
@@ -65,7 +66,7 @@ def _words(run: Run) -> str:
 
 def _data(run: Run) -> str:
     files = catalog.files(catalog.entry(run.benchmark.data), run.benchmark.path)
-    return f"{run.benchmark.data}: {len(files)} files"
+    return f"{run.benchmark.data}: {count(len(files), 'file')}"
 
 
 def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:

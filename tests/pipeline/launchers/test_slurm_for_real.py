@@ -165,6 +165,31 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
     assert len(left) <= 1, left  # but for the node that was lost
 
 
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_doctor_looks_at_the_nodes_of_a_job(
+    slurm: Path,
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
+    wait = ["cluster.launch.cpus_per_node=1", "run_name=looked"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    assert main(["launch", "--doctor", *small, "cluster=slurm", *sizes, *wait, *folders]) == 0
+    job = capsys.readouterr().out.split()[-1]
+    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
+    said = (tmp_path / f"factsweep-looked-{job}.log").read_text()
+    assert said.count(" open files: ") == 1 + 2, said  # the driver's, and each node's
+    assert said.count("holds  shared with the driver") == 2, said
+    assert "holds  time limit: 24:00:00" in said
+    assert " checks: 0 fail, " in said
+    assert not (tmp_path / "results/looked/run.json").exists()
+
+
 def queued(folder: Path, command: str, *options: str, user: int | None = None) -> str:
     """The number of a job on both nodes, as its user gives it to Slurm."""
     sizes = ["--nodes=2", "--ntasks-per-node=1", "--output=job-%j.log", "--parsable"]
