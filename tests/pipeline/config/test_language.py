@@ -48,7 +48,7 @@ def test_facts_are_asked_in_the_words_of_their_language(facts: str, tmp_path: Pa
     assert english.prompts.folder != branch.prompts.folder
 
 
-def test_every_language_has_its_words_and_rules() -> None:
+def test_every_language_has_its_words() -> None:
     facts = ["benchmark=facts", "benchmark.path=x.csv"]
     for language in files("language"):
         run = load([*facts, f"benchmark.language={language}"])
@@ -57,7 +57,7 @@ def test_every_language_has_its_words_and_rules() -> None:
         assert "[MASK]" in words.mask
         assert words.language == language
         assert all((words.question, words.asks, words.answers, words.ends))
-        assert Normaliser(run.matching.pipeline).normalise(pl.Series(["Paris."]))[0] is not None
+        assert run.matching.pipeline == f"blank-{language}"
 
 
 def test_what_no_language_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
