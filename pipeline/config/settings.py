@@ -90,8 +90,11 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
     """
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
+    given_since = {
+        each.name: None for each in fields(Model)
+    }  # null, as before there was such a key
     made: dict[str, Any] = {
-        "model": build(Model, recorded["model"], "model"),
+        "model": build(Model, {**given_since, **recorded["model"]}, "model"),
         "benchmark": benchmark,
         "settings": tuple(
             build(method.ask.setting, _as_in_conf(each), "prompt") for each in recorded["settings"]

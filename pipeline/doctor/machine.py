@@ -1,6 +1,7 @@
 """This machine: its limits, its shared memory, its disks, and its clock."""
 
 import os
+import re
 import resource
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ SHM = Path("/dev/shm")
 _FILES, _FEW_FILES = 65_536, 4_096
 _PROCESSES = 4_096
 _SHM_GB, _TEMPORARY_GB = 2.0, 10.0
-CGROUP = Path("/sys/fs/cgroup/memory.max")
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 
@@ -61,12 +62,23 @@ def _processes() -> Finding:
 def _memory() -> Finding:
     """What this machine has, or what its container may take of it."""
     whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    text = CGROUP.read_text().strip() if CGROUP.is_file() else "max"
-    held = min(whole, float(text)) if text.isdigit() else whole
+    held = min([whole, *_limits()])
     told = f"{held / _GB:,.0f} GB" + (f" of {whole / _GB:,.0f} GB" if held < whole else "")
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
     none, few = held < _LEAST_MEMORY_GB * _GB, held < _FEW_MEMORY_GB * _GB
     return Finding.of(_GROUP, "memory", told, fails=fix if none else "", warns=fix if few else "")
+
+
+def _limits() -> Iterator[float]:
+    """The limits of the groups that this process is in: of a container, of a job, of its step."""
+    own = OWN_CGROUP.read_text() if OWN_CGROUP.is_file() else ""
+    found = re.search(r"^0::/(.*)$", own, re.M)
+    innermost = CGROUPS / found[1] if found else CGROUPS
+    for folder in (innermost, *innermost.parents):
+        if folder.is_relative_to(CGROUPS) and (folder / "memory.max").is_file():
+            text = (folder / "memory.max").read_text().strip()
+            if text.isdigit():
+                yield float(text)
 
 
 def _shared_memory(run: Run) -> Finding:

@@ -469,6 +469,9 @@ def test_run_is_read_from_its_record_as_it_was() -> None:
     wrong = []
     for line in lines:
         run = load(line)
-        if of_record(json.loads(json.dumps(dataclasses.asdict(run)))) != run:
+        recorded = json.loads(json.dumps(dataclasses.asdict(run)))
+        if recorded["model"]["prefill"] is None:
+            del recorded["model"]["prefill"]  # as an earlier version wrote it
+        if of_record(recorded) != run:
             wrong.append(line)
     assert wrong == []

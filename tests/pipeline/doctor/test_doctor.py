@@ -36,8 +36,12 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
 ) -> None:
     run = small_settings("cluster.device=cuda", "model.tensor_parallel=2")
     small, large = tmp_path / "small", tmp_path / "large"
-    small.write_text("2000000000\n")
-    large.write_text("max\n")
+    for folder, limits in {small: ("max", "2000000000"), large: ("max", "max")}.items():
+        (folder / "job/step").mkdir(parents=True)
+        for place, limit in zip((folder, folder / "job"), limits, strict=True):
+            (place / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "cgroup").write_text("0::/job/step\n")
+    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
     worlds: list[tuple[str, int, Path, Path, str]] = [
         # limits, memory of the container, shared memory → of each check
         ("fails", 1_000, small, tmp_path / "none", "fails"),
@@ -46,7 +50,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
     for expected, limit, memory, shm, of_shm in worlds:
         with monkeypatch.context() as world:
             world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
-            world.setattr(machine, "CGROUP", memory)
+            world.setattr(machine, "CGROUPS", memory)
             world.setattr(machine, "SHM", shm)
             found = list(machine.checks(run))
             if expected == "fails":
