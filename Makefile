@@ -38,6 +38,7 @@ setup:  ## Make .venv from the lock files, or bring it up to date: [DEVICE=cpu|c
 
 demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or download
 	@$(BIN)/factsweep run sweep=demo
+	@echo "the command is $(BIN)/factsweep; to have it on the path: source $(BIN)/activate"
 
 test: setup check doctest  ## Run the checks, the examples in docstrings and the fast tests
 	@$(PYTEST) -m "$(FAST)"
