@@ -8,7 +8,7 @@ from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.estimate import estimate
-from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.results import record
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
@@ -70,11 +70,15 @@ def _measure(study: Study, member: Member) -> None:
 def _control(study: Study, member: Member) -> str | None:
     """The nearest run with answers to all of the same prompts; null: there is none."""
     others = [each for each in study.members if each is not member and complete(each.run)]
-    prompts = {branch.prompts.folder for branch in planned(member.run).branches}
     for each in sorted(others, key=lambda other: abs(other.at - member.at)):
-        if {branch.prompts.folder for branch in planned(each.run).branches} == prompts:
+        if _prompts(each.run) == _prompts(member.run):
             return each.run.name
     return None
+
+
+def _prompts(run: Run) -> set[str]:
+    """The artifacts of a run's prompts, which need no model."""
+    return {asking(run, setting)[-1].artifact.folder for setting in run.settings}
 
 
 def _ordered(study: Study) -> list[Member]:
