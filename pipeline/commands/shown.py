@@ -12,6 +12,8 @@ from rich.text import Text
 
 Cells = Sequence[Sequence[str]]
 _EDGE, _BETWEEN = 4, 3  # "| " and " |"; " | "
+# An interval is one word: its ends stay in one line.
+_ENDS, _GLUE = re.compile(r"(?<=\d) to (?=[-+]?\.?\d)"), "\ue000"
 _LONG = 24  # a longer word, such as the name of a run, may go on in the next line
 
 
@@ -27,7 +29,8 @@ def _lines(text: str, width: int) -> Iterator[str]:
         if not is_table or max(map(len, lines)) <= width:
             yield from lines
             continue
-        cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
+        cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]
         head, rows = cells[0], [row for row in cells[1:] if not _is_rule(row)]
         for number, columns in enumerate(_parts([head, *rows], width)):
             if number:
@@ -90,4 +93,5 @@ def _table(cells: Cells, width: int) -> Iterator[str]:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as printed:
         console.print(table)
-    yield from (line.rstrip() for line in printed.get().split("\n") if line.startswith("|"))
+    printed_lines = printed.get().replace(_GLUE, " ").split("\n")
+    yield from (line.rstrip() for line in printed_lines if line.startswith("|"))

@@ -83,3 +83,14 @@ def test_any_table_keeps_its_words(rows: list[tuple[str, ...]]) -> None:
         assert word in left
         if word not in first:
             left.remove(word)
+
+
+def test_ends_of_an_interval_stay_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ["metric", "one", "other", "difference", "95 % interval", "p (Holm)", "Cohen's h"]
+    table = pl.DataFrame(
+        [["Acc@1", *[".7688"] * 3, "+.0528 to -.1589", ".0044", "+.2712"]], columns, orient="row"
+    )
+    lines = shown(markdown(table)).split("\n")
+    assert max(map(len, lines)) <= 80
+    assert sum("+.0528 to -.1589" in line for line in lines) == 1
