@@ -31,11 +31,11 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     study.take(
         "study",
-        rest="does",
+        rest="action",
         keys=None,
         about="STUDY is one of conf/study/, or a new name; overrides are for each of its runs, and "
-        "may give several values in Hydra's grammar (a,b,c, range(0,3), glob(steps/*)). After it "
-        f"may stand what is done: run (default), {', '.join(_VERBS)}, or report, which asks "
+        "may give several values in Hydra's grammar (a,b,c, range(0,3), glob(steps/*)). ACTION "
+        f"is what is done with each: run (default), {', '.join(_VERBS)}, or report, which asks "
         "nothing. A run that fails ends nothing but itself; then the exit code is its own.",
     )
     axis = "what the runs stand along: size, date, step or a field of a run; default: as given"
@@ -51,13 +51,13 @@ def _study(asked: argparse.Namespace) -> int:
 
     given = {name: getattr(asked, name) for name in ("axis", "reference", "full")}
     found = study(asked.study, asked.overrides, **given)
-    does = asked.does[0] if asked.does else "run"
-    if len(asked.does) > 1 or does not in (*_VERBS, _REPORT, "run"):
+    action = asked.action[0] if asked.action else "run"
+    if len(asked.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
         known = listed(("run", *_VERBS, _REPORT))
-        raise InputError(f"a study cannot {' '.join(asked.does)}; it can {known}.")
-    if does in _VERBS:
-        return _each(found, does)
-    return _measure(found, ask=does == "run")
+        raise InputError(f"a study cannot {' '.join(asked.action)}; it can {known}.")
+    if action in _VERBS:
+        return _each(found, action)
+    return _measure(found, ask=action == "run")
 
 
 def _each(found: "Study", verb: str) -> int:

@@ -248,7 +248,8 @@ def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
         raise InputError(
             f"there are no words for benchmark.language={language}; conf/language/ has "
             f"{', '.join(known)}, and the papers en. Give "
-            f"{folders.OWN}/language/{language}.yaml with mask, question, asks and answers."
+            f"{folders.OWN}/language/{language}.yaml with mask, question, asks and "
+            f"answers.{suggestion(language.lower(), known)}"
         )
     content = {"language": language, **folders.content(known[language])}
     return replace(setting, words=build(Words, content, str(known[language])))  # type: ignore[type-var]

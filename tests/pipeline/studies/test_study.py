@@ -125,7 +125,9 @@ def test_runs_of_a_budget_have_the_nearest_full_run_as_control(
     assert '"control": "steps/step-10"' in record
 
 
-def test_study_names_what_cannot_be() -> None:
+def test_study_names_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "x", "fly", "model=gpt2,gpt2-xl"]) == 2
+    assert "cannot fly; it can run, plan" in capsys.readouterr().err
     cases = {
         ("pythias", "model=gpt2"): ("pythia", "several values"),
         ("mine", "model=gpt2,gpt-nope"): ("gpt-nope",),
