@@ -1,12 +1,16 @@
 """The GPUs of this machine: driver, kind, memory, and who else is on them; the driver is asked."""
 
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.machine import dtype as dtypes
 from factsweep.pipeline.machine import processor
 
 _GROUP = "GPUs"
@@ -14,7 +18,6 @@ _FIELDS = ("index", "name", "driver_version", "compute_cap", "memory.total", "me
 # The oldest driver for each major version of CUDA, from NVIDIA's table of compatibility.
 _DRIVERS = {11: 450, 12: 525, 13: 580}
 _LEAST_CAPABILITY = 7.0  # of vLLM
-_BFLOAT16 = 8.0
 _TAKEN = 0.05  # of a GPU's memory, which an empty one does not use
 
 
@@ -85,12 +88,13 @@ def _gpu(line: str) -> Gpu:
 
 def cuda() -> str | None:
     """The version of CUDA that torch was built with; null: for CPUs alone, or there is none."""
-    if find_spec("torch") is None:
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    from torch import version
-
-    built: str | None = version.cuda
-    return built
+    # Read from its source: every run looks, and importing it takes seconds.
+    source = Path(spec.submodule_search_locations[0], "version.py").read_text()
+    found = re.search(r"^cuda\b.*= '([\d.]+)'", source, re.M)
+    return found[1] if found else None
 
 
 def _driver(driver: str, built: str | None) -> Finding:
@@ -105,7 +109,11 @@ def _driver(driver: str, built: str | None) -> Finding:
 
 def _capability(least: float, dtype: str) -> Finding:
     fails = f"vLLM needs {_LEAST_CAPABILITY}" if least < _LEAST_CAPABILITY else ""
-    warns = "no bfloat16 there: float16 is used" if least < _BFLOAT16 else ""
+    warns = (
+        "no bfloat16 there: float16 or float32 is used, by the type of the weights"
+        if least < dtypes.BFLOAT16_GPU
+        else ""
+    )
     if dtype == "bfloat16" and warns:
         fails = fails or "it has no bfloat16; give model.dtype=float16"
     return Finding.of(_GROUP, "compute capability", f"{least}", fails=fails, warns=warns)
@@ -147,8 +155,6 @@ def _room(run: Run, found: Sequence[Gpu]) -> Finding:
 
 
 def _nvcc() -> Finding:
-    import shutil
-
     found = shutil.which("nvcc")
     told = found or "not on the path: kernels that vLLM would compile are left out"
     return Finding.of(_GROUP, "nvcc", told)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.machine import processor
+from factsweep.pipeline.machine import dtype, processor
 
 _GROUP = "machine"
 _GB = 1e9
@@ -25,20 +25,15 @@ _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 def checks(run: Run) -> Iterator[Finding]:
     """What the operating system allows, and what there is room for."""
-    yield Finding.of(_GROUP, "CPU", f"{processor.cpu()}, {_width()}")
+    width = "computes in bfloat16"
+    if not dtype.cpu_computes_in("bfloat16"):
+        width = "without bfloat16: computes in float32"
+    yield Finding.of(_GROUP, "CPU", f"{processor.cpu()}, {width}")
     yield _files()
     yield _processes()
     yield _memory()
     yield _shared_memory(run)
     yield _temporary()
-
-
-def _width() -> str:
-    """How fast bfloat16 is here, which decides the type that a CPU computes in."""
-    found = processor.flags()
-    if any(each in found for each in ("avx512_bf16", "amx_bf16", "bf16")):
-        return "computes in bfloat16"
-    return "without bfloat16: computes in float32"
 
 
 def _files() -> Finding:

@@ -15,7 +15,7 @@ _FLAGS = {
     "bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
     "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
 }
-_BFLOAT16_GPU = 8.0  # the first compute capability with bfloat16: Ampere
+BFLOAT16_GPU = 8.0  # the first compute capability with bfloat16: Ampere
 
 
 def best(device: str, stored: Callable[[], str | None]) -> Dtype:
@@ -26,16 +26,16 @@ def best(device: str, stored: Callable[[], str | None]) -> Dtype:
     be too large for it. Where the driver sees no GPU, those of the workers are taken to be newer.
     """
     if device == "cpu":
-        return "bfloat16" if _cpu_computes_in("bfloat16") else "float32"
+        return "bfloat16" if cpu_computes_in("bfloat16") else "float32"
     capability = processor.compute_capability()
-    if capability is None or capability >= _BFLOAT16_GPU:
+    if capability is None or capability >= BFLOAT16_GPU:
         return "bfloat16"
     return "float16" if stored() == "float16" else "float32"
 
 
 def warning(dtype: str, device: str) -> str | None:
     """What a 16-bit type costs on a CPU that does not compute in it; null if it costs nothing."""
-    if device != "cpu" or dtype not in _FLAGS or _cpu_computes_in(dtype):
+    if device != "cpu" or dtype not in _FLAGS or cpu_computes_in(dtype):
         return None
     return (
         f"model.dtype={dtype} is about {_FASTER} times slower than float32 on this CPU, which has "
@@ -43,5 +43,6 @@ def warning(dtype: str, device: str) -> str | None:
     )
 
 
-def _cpu_computes_in(dtype: str) -> bool:
+def cpu_computes_in(dtype: str) -> bool:
+    """Whether this CPU has instructions for a 16-bit type."""
     return not _FLAGS[dtype].isdisjoint(processor.flags())

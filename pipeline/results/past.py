@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.names import check_apart, check_run, folded
@@ -59,6 +61,15 @@ class PastBranch:
     def answers(self) -> Artifact:
         """The answers to all its prompts, or the scores of their texts."""
         return self.artifacts[METHODS[self.method].ask.ability.answers]
+
+    def matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
+        """The matched tables that there are of a relation, by name."""
+        artifact = self.artifacts["matched"]
+        return {
+            table: artifact.read(table, relation_id)
+            for table in METHODS[self.method].measure.matched
+            if relation_id in artifact.shards(table)
+        }
 
     def __str__(self) -> str:
         """As in messages."""

@@ -14,7 +14,6 @@ from factsweep.operators.methods.ability import PREFER, Ability
 from factsweep.operators.prompts.estimate import ESTIMATE
 from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.prompts.tokens import too_long
-from factsweep.pipeline.config.settings import Model
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
@@ -35,10 +34,9 @@ def _tokenizer(weights: Weights) -> dict[str, Any]:
     return {"tokenizer": weights.model.tokenizer or ESTIMATE, **weights.content}
 
 
-def _if_given(model: Model, *names: str) -> dict[str, Any]:
-    """Fields of a model that are part of the recipe where they are not null."""
-    found = {name: getattr(model, name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+def _if_given(**fields: Any) -> dict[str, Any]:
+    """Fields that are part of the recipe where they are not null."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,18 @@ class Admit:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the tokenizer and the room that is left for them."""
-        told = self.weights.model.template_told
+        model = self.weights.model
+        chat = _if_given(
+            template_kwargs=model.template_told,
+            chat_template_text=model.chat_template_text,
+            prefill=model.prefill,
+        )
         fields = {
             **_tokenizer(self.weights),
             "software": versions("transformers", "tokenizers"),
-            "chat_template": self.weights.model.chat_template,
-            **({"template_kwargs": told} if told is not None else {}),
-            **_if_given(self.weights.model, "chat_template_text", "prefill"),
-            "trust_remote_code": self.weights.model.trust_remote_code,
+            "chat_template": model.chat_template,
+            **chat,
+            "trust_remote_code": model.trust_remote_code,
             "ability": self.ability.name,
             "limit": self.limit,
         }

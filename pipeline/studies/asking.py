@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.estimate import estimate
 from factsweep.pipeline.execution.plan import asking
-from factsweep.pipeline.results import record
+from factsweep.pipeline.results import past, record
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
 from factsweep.pipeline.storage.stores.store import Store
@@ -55,7 +54,7 @@ def complete(run: Run) -> bool:
 
 def answered(run: Run) -> bool:
     """Whether a run has results, of all of its prompts or of a part."""
-    return complete(run) or written.is_estimate(run.results, run.name)
+    return past.is_done(run.results, run.name)
 
 
 def _measure(study: Study, member: Member) -> None:

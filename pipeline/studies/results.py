@@ -4,7 +4,7 @@
        /report/     what `report` writes of them, with the curve and the lives of facts before it
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -13,6 +13,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
 from factsweep.operators.metrics.comparing.life import counted, lives
+from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.runs import study as tables
 from factsweep.operators.tables.runs.study import POINTS
@@ -93,21 +94,47 @@ def _together(study: Study, part: Together) -> Report:
         ours = [each for each in part.branches if each.setting == setting]
         first = {labels[each.run]: each for each in reversed(ours)}
         branches = {label: first[label] for label in study.labels if label in first}
-        points.append(_points(study, setting, branches))
-        found.append(_lives(study, setting, branches))
+        facts = _facts(branches)
+        points.append(_points(study, setting, branches, facts))
+        found.append(_lives(study, setting, branches, facts))
     return joined(_along(study, _ordered(study, pl.concat(points))), *found)
 
 
-def _points(study: Study, setting: str, branches: Branches) -> pl.DataFrame:
+class _Facts(NamedTuple):
+    """What each run says of each fact: the columns that `along` reads, and those of `lives`."""
+
+    terms: pl.DataFrame
+    shares: pl.DataFrame
+
+
+def _facts(branches: Branches) -> _Facts | None:
+    """The facts of runs side by side; null where there is one run, or none can be compared."""
+    method = METHODS[next(iter(branches.values())).method]
+    compare, main = method.compare, method.measure.main_metric
+    if compare is None or len(branches) < 2:
+        return None
+    terms, shares = [], []
+    for name, branch in branches.items():
+        label = pl.lit(name).alias("label")
+        for relation in branch.artifacts["matched"].shards(method.measure.answers):
+            matched = branch.matched(relation)
+            own = compare.terms(matched, matched, "fact", 1.0).filter(metric=main)
+            terms.append(
+                own.select(label, *FACT, pl.col("first").alias("numerator"), "denominator")
+            )
+            shares.append(compare.evidence(matched).select(label, *FACT, "share"))
+    return _Facts(pl.concat(terms), pl.concat(shares))
+
+
+def _points(study: Study, setting: str, branches: Branches, facts: _Facts | None) -> pl.DataFrame:
     """One row per run (columns: POINTS): its metric as printed, and beside the others' by facts."""
-    method = next(iter(branches.values())).record["run"]["benchmark"]["method"]
-    main, labels = METHODS[method].measure.main_metric, list(branches)
+    method = METHODS[next(iter(branches.values())).method]
+    main, labels = method.measure.main_metric, list(branches)
     rows = [(label, *_printed(each, main)) for label, each in branches.items()]
     points = pl.DataFrame(rows, {name: POINTS[name] for name in _VALUE}, orient="row")
-    if METHODS[method].compare is not None and len(labels) > 1:
+    if facts is not None:
         reference = study.reference if study.reference in labels else labels[0]
-        terms = pl.concat(_terms(label, each, main) for label, each in branches.items())
-        found = along(terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
+        found = along(facts.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
         beside = found.drop(_VALUE[1:])
         points = points.join(beside, on="label", how="left", maintain_order="left")
     return _typed(points.with_columns(setting=pl.lit(setting)))
@@ -129,47 +156,13 @@ def _printed(branch: PastBranch, metric: str) -> tuple[float | None, ...]:
     return found
 
 
-def _terms(label: str, branch: PastBranch, metric: str) -> pl.DataFrame:
-    """What each fact of a run adds to a metric: the columns that `along` reads."""
-    compare = METHODS[branch.method].compare
-    assert compare is not None
-    rows = pl.concat(compare.terms(each, each, "fact", 1.0) for each in _matched(branch))
-    return rows.filter(metric=metric).select(
-        pl.lit(label).alias("label"),
-        "relation_id",
-        "pair_id",
-        pl.col("first").alias("numerator"),
-        "denominator",
-    )
-
-
-def _matched(branch: PastBranch) -> Iterator[dict[str, pl.DataFrame]]:
-    """The matched tables of each relation."""
-    measure, artifact = METHODS[branch.method].measure, branch.artifacts["matched"]
-    for relation in artifact.shards(measure.answers):
-        yield {
-            table: artifact.read(table, relation)
-            for table in measure.matched
-            if relation in artifact.shards(table)
-        }
-
-
-def _lives(study: Study, setting: str, branches: Branches) -> Report:
+def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) -> Report:
     """How facts fare along the axis; nothing where runs cannot be compared, or there is one."""
-    one = next(iter(branches.values()))
-    compare = METHODS[one.method].compare
-    if compare is None or len(branches) < 2:
+    if said is None:
         return Report({})
-    shares = pl.concat(
-        compare.evidence(each).select(
-            pl.lit(label).alias("label"), "relation_id", "pair_id", "share"
-        )
-        for label, branch in branches.items()
-        for each in _matched(branch)
-    )
     labels, known_share = list(branches), study.plan.known_share
-    found = lives(shares, labels, known_share=known_share)
-    facts = facts_stage.load(one.artifacts["facts"])
+    found = lives(said.shares, labels, known_share=known_share)
+    facts = facts_stage.load(next(iter(branches.values())).artifacts["facts"])
     relations = dict(facts.relations.select("relation_id", "label").iter_rows())
     subjects = facts.pairs.select(
         pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
 from factsweep.operators.tables.shared.canvas import canvas
 from factsweep.operators.tables.shared.differences import p_holm
@@ -18,24 +19,10 @@ if TYPE_CHECKING:
 PLACE = "place"  # the axis of runs that stand in the order given
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 
-# What a study draws and prints: one row per run and setting. `estimated` is the share of the
-# prompts that were asked; null: all.
+# What a study draws and prints: one row per run and setting, at its place along the axis.
+# `estimated` is the share of the prompts that were asked; null: all.
 POINTS = pl.Schema(
-    {
-        "setting": pl.String,
-        "label": pl.String,
-        "at": pl.Float64,
-        "value": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "band_low": pl.Float64,
-        "band_high": pl.Float64,
-        "difference": pl.Float64,
-        "p_holm": pl.Float64,
-        "rank_low": pl.Int64,
-        "rank_high": pl.Int64,
-        "estimated": pl.Float64,
-    }
+    [("setting", pl.String), ("at", pl.Float64), *ALONG.items(), ("estimated", pl.Float64)]
 )
 
 

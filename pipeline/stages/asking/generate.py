@@ -1,10 +1,8 @@
 """generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -154,16 +152,15 @@ class Generate:
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
         """Slices of the rows with their token ids, each read while the one before is answered."""
-        slices = list(rows.iter_slices(_READ_AT_ONCE))
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            texts = (part["text"].to_list() for part in slices)
-            coming = deque(
-                reader.submit(self.token_ids, tokenizer, each) for each in islice(texts, 1)
-            )
-            for part in slices:
-                ids = coming.popleft().result()
-                coming.extend(reader.submit(self.token_ids, tokenizer, e) for e in islice(texts, 1))
-                yield part, ids
+            before = None
+            for part in rows.iter_slices(_READ_AT_ONCE):
+                now = part, reader.submit(self.token_ids, tokenizer, part["text"].to_list())
+                if before is not None:
+                    yield before[0], before[1].result()
+                before = now
+            if before is not None:
+                yield before[0], before[1].result()
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:

@@ -112,6 +112,19 @@ def test_gpus_are_judged_by_what_their_driver_says(
     assert "make setup DEVICE=cuda" in state(gpus.checks(small), "driver")
 
 
+def test_cuda_of_torch_is_read_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from torch import version
+
+    assert gpus.cuda() == version.cuda
+    for written, expected in {"'13.0'": "13.0", "None": None}.items():
+        (tmp_path / "version.py").write_text(f"hip = '6'\ncuda: Optional[str] = {written}\n")
+        there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+        monkeypatch.setattr(gpus, "find_spec", lambda _, there=there: there)
+        assert gpus.cuda() == expected
+
+
 def test_links_between_the_gpus_of_an_engine_are_judged(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
