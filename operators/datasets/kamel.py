@@ -31,6 +31,7 @@ import polars as pl
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, Slice, checked
+from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -136,10 +137,7 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
     for number, line in enumerate(content.rstrip("\r\n").split("\n")):
         where = f"{path}, row {number} (counted from 0)"
-        try:
-            fields = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}: no JSON ({error}); correct or drop the row.") from error
+        fields = parsed(line, where, "correct or drop the row")
         _check(where, isinstance(fields, dict), "no JSON object", fields)
         check_fields(where, fields, _FIELDS, "KAMEL's files")
         yield _Row(where, relation_id, split, fields)

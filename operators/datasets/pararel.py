@@ -9,13 +9,13 @@ Other fields and other files are ignored. There are no ids and no aliases: a sub
 and so is an object. Two subjects of one label are one here, with the objects of both.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
@@ -102,10 +102,7 @@ def _lines(content: str) -> Iterator[tuple[int, str]]:
 
 
 def _values(line: str, fields: tuple[str, ...], where: str) -> list[str]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: no JSON ({error}); correct or drop the line.") from error
+    row = parsed(line, where)
     found = row if isinstance(row, dict) else {}
     for field in fields:
         value = found.get(field)

@@ -36,6 +36,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -258,10 +259,7 @@ def _ids(
 
 def _groups(path: PurePosixPath, content: str) -> Iterator[_Group]:
     frame = _frame(path)
-    try:
-        groups = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: no JSON ({error}); correct the file.") from error
+    groups = parsed(content, str(path), "correct the file")
     if not isinstance(groups, list):
         raise InputError(f"{path}: no list of groups; give a list of lists of rows.")
     ids: set[int] = set()

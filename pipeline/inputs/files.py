@@ -1,5 +1,6 @@
 """Files that a user gives or the catalog has: their rows, or their texts."""
 
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import DamagedFileError, InputError
 
 _FIX = "fetch or copy it again"
@@ -27,10 +29,14 @@ def content(
 
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
+        InputError: JSON that libraries read in several ways.
     """
     match kind:
         case "rows":
-            return scan(paths)
+            rows = scan(paths)
+            for path in paths:
+                _check_json(path)
+            return rows
         case "texts":
             return texts(paths)
         case "tables":
@@ -92,7 +98,25 @@ def _table(path: Path) -> pl.DataFrame:
             {"entity_id": [row[0] for row in rows], "labels": [row[1:] for row in rows]},
             schema={"entity_id": pl.String, "labels": pl.List(pl.String)},
         )
-    return scan([path]).collect()
+    table = scan([path])
+    _check_json(path)
+    return table.collect()
+
+
+def _check_json(path: Path) -> None:
+    """Refuse JSON that Polars would read in one way of several."""
+    if kind(path) not in (".json", ".jsonl", ".ndjson"):
+        return
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            if kind(path) == ".json":
+                parsed(file.read(), str(path), "correct the file")
+                return
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    parsed(line, f"{path}, line {number}")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
 
 
 def kind(path: Path) -> str:
