@@ -19,7 +19,7 @@ from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution import cluster, dag, progress
-from factsweep.pipeline.execution.faults import cause, leaving
+from factsweep.pipeline.execution.faults import cause, head, leaving
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.metrics import Metrics
@@ -159,7 +159,10 @@ def compute(plan: Plan, measures: type[Measures] = Measuring) -> None:
         plan.store, plan.missing(), wait=wait, shared=shared, say=waiting.show
     ) as writer:
         pulse.write(plan.run, "running", {})
-        with cluster.started(plan.run, offline=plan.weights.offline):
+        with (
+            cluster.started(plan.run, offline=plan.weights.offline),
+            head.watched(ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)),
+        ):
             _follow(plan, writer, LivePage(plan, measures))
 
 

@@ -4,13 +4,14 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from factsweep.operators.errors import InputError, StoppedError, reason
+from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.execution.plan import Plan
@@ -25,6 +26,7 @@ from factsweep.pipeline.storage.stores.store import Store
 _FOLDER = "logs"
 _MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
 _KEPT = 3  # that were set aside
+_PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
 _MOST_ENGINES = 200  # whose logs are kept, the newest
 _STOPS = (KeyboardInterrupt, StoppedError)
 _NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
@@ -66,6 +68,12 @@ def _log_end(own: logging.Handler, error: BaseException) -> None:
     record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *said, None)
     taker = own if sys.stderr.isatty() else logs.LOG
     taker.handle(record)
+
+
+def cut(run: Run, error: FactsweepError) -> None:
+    """Log and note why a run ends at once, from a thread other than the one that `kept` is in."""
+    logs.LOG.error("%s", error)
+    _end(run, "failed", str(error))
 
 
 def _end(run: Run, state: State, why: str | None = None) -> None:
@@ -154,19 +162,28 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 class _InStore(logging.Handler):
-    """Keeps the lines, and puts them behind those that are there at the end."""
+    """Puts the lines behind those that are there: errors at once, others now and then."""
 
     def __init__(self, store: Store, name: str) -> None:
         super().__init__()
         self._store, self._name = store, name
         self._lines = list[str]()
+        self._put_at = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Keep a line, and write all if it is time."""
         self._lines.append(self.format(record))
+        if record.levelno >= logging.ERROR or time.monotonic() - self._put_at > _PUT_EVERY_S:
+            self._put()
 
     def close(self) -> None:
-        """Write the lines, if there are any; a store out of reach loses them."""
+        """Write what is left."""
+        self._put()
+        super().close()
+
+    def _put(self) -> None:
+        """Write the lines, if there are any; a store out of reach gets them the next time."""
+        self._put_at = time.monotonic()
         with suppress(InputError, OSError):
             if self._lines:
                 before = self._store.get(self._name) if self._store.exists(self._name) else b""
@@ -174,5 +191,4 @@ class _InStore(logging.Handler):
                     self._store.put(f"{self._name}.1", before)
                     before = b""
                 self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
-        self._lines.clear()
-        super().close()
+                self._lines.clear()

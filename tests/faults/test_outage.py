@@ -1,14 +1,16 @@
 """The object store stops answering in the middle of a sweep. The engine is fake: see sweep.py."""
 
+import json
 import re
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.faults.sweep import CHUNK, SMALL, Sweep
+from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
 from tests.s3_server import Line, Server, bucket, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -65,3 +67,21 @@ def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     assert sweep.verify().returncode == 0
     assert len(sweep.answered()) <= len(calm.answered()) + ENGINES * CHUNK
     line.cut()
+
+
+def test_head_of_ray_that_is_killed_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    sweep = decoding(Sweep(tmp_path, SMALL, seconds_per_answer=1))
+    assert sweep.process is not None
+    family = psutil.Process(sweep.process.pid).children(recursive=True)
+    for process in family:
+        if process.name() == "gcs_server":
+            kill(process)
+    done = sweep.process.communicate(timeout=600)[1]
+    assert sweep.process.returncode == 1, done
+    log = (tmp_path / "results/sweep/logs/run.log").read_text()
+    last = json.loads((tmp_path / "results/sweep/progress.json").read_text())
+    for said in (done, log, json.dumps(last)):
+        assert re.search(r"Ray's head at \S+ has not answered for 30 seconds", said), said
+    assert '"failed"' in json.dumps(last)
+    for process in family:
+        kill(process)

@@ -1,6 +1,7 @@
 """The log of a run, and where things lie when it fails."""
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import journal
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.run import measured, run
+from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -154,3 +156,22 @@ def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_pat
             logs.LOG.info("hello")
     written = (tmp_path / "there" / settings.name / "logs/run.log").read_text()
     assert re.fullmatch(rf"({STAMP} INFO hello\n){{2}}", written)
+
+
+def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path))
+    handler = journal._InStore(store, "run.log")
+
+    def told(level: int) -> list[str]:
+        handler.handle(logging.LogRecord("x", level, __file__, 0, f"line {level}", None, None))
+        return store.get("run.log").decode().split("\n") if store.exists("run.log") else []
+
+    assert told(logging.INFO) == []
+    assert told(logging.ERROR) == ["line 20", "line 40", ""]
+    assert told(logging.INFO)[-2] == "line 40"
+    monkeypatch.setattr(journal, "_PUT_EVERY_S", -1.0)
+    assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
+    handler.close()
+    assert store.get("run.log").count(b"line") == 4
