@@ -8,7 +8,22 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertForMaskedLM, FillMaskPipeline
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AutoModelForMaskedLM,
+    DebertaV2Config,
+    FillMaskPipeline,
+    ModernBertConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.transformers import masked_lm
@@ -51,16 +66,73 @@ def tiny_albert(tiny_bert: Any) -> Any:
     return AlbertForMaskedLM(config)
 
 
-@pytest.mark.parametrize("name", ["bert", "albert"])
+def pieces(texts: list[str], *, of_bytes: bool) -> PreTrainedTokenizerFast:
+    """A tokenizer whose words carry their space: as RoBERTa's (bytes), or XLM-R's (characters)."""
+    mask = AddedToken("<mask>", lstrip=True, special=True)
+    special = ["<s>", "</s>", "<pad>", "<unk>"]
+    made = Tokenizer(BPE(unk_token="<unk>"))
+    made.pre_tokenizer = ByteLevel(add_prefix_space=False) if of_bytes else Metaspace()
+    made.train_from_iterator(texts, BpeTrainer(vocab_size=2000, special_tokens=special))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    found = PreTrainedTokenizerFast(tokenizer_object=made, mask_token=mask, **names)
+    ids = [("<s>", found.bos_token_id), ("</s>", found.eos_token_id)]
+    made.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
+    return found
+
+
+def encoders(texts: list[str]) -> dict[str, tuple[Any, Any]]:
+    """Tiny random models of today's kinds, each with a tokenizer of its kind."""
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 80,
+    }
+    # DeBERTa-v3's head and distances between words; ModernBERT looks both near and far.
+    deberta = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}
+    modern = {"reference_compile": False, "local_attention": 8, "global_attn_every_n_layers": 2}
+    kinds = {
+        "roberta": (RobertaConfig, {}, True),
+        "xlm-roberta": (XLMRobertaConfig, {}, False),
+        "deberta-v2": (DebertaV2Config, {**deberta, "legacy": False}, False),
+        "modernbert": (ModernBertConfig, modern, True),
+    }
+    found = {}
+    torch.manual_seed(0)
+    for name, (config, own, of_bytes) in kinds.items():
+        tokenizer = pieces(texts, of_bytes=of_bytes)
+        ids = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.bos_token_id}
+        made = config(vocab_size=len(tokenizer), **sizes, **own, **ids)
+        found[name] = AutoModelForMaskedLM.from_config(made), tokenizer
+    return found
+
+
 def test_predictions_equal_the_fill_mask_pipeline(
-    name: str, tiny_bert: Any, tiny_albert: Any, queries: list[str]
+    tiny_bert: Any, tiny_albert: Any, queries: list[str], mini: Facts, subtests: pytest.Subtests
 ) -> None:
-    model = {"bert": tiny_bert.model, "albert": tiny_albert}[name]
-    tokenizer = tiny_bert.tokenizer
+    models = {"bert": (tiny_bert.model, tiny_bert.tokenizer)}
+    models["albert"] = tiny_albert, tiny_bert.tokenizer
+    models |= encoders([*mini.templates["text"], *label_tokens(mini, tiny_bert.tokenizer)["label"]])
+    for name, (model, tokenizer) in models.items():
+        with subtests.test(name):
+            assert_equal_to_peer(model, tokenizer, queries)
+
+
+def test_label_of_pieces_with_a_space_is_the_token_of_a_word_in_a_sentence(mini: Facts) -> None:
+    tokenizer = pieces(["It is Paris .", "Paris is here ."] * 9, of_bytes=True)
+    inside, at_start = tokenizer(["It is Paris", "Paris"], add_special_tokens=False).input_ids
+    assert inside[-1] != at_start[0]
+    found = label_tokens(mini, tokenizer).filter(label="Paris")["token_id"]
+    assert set(found) == {inside[-1]}
+
+
+def assert_equal_to_peer(model: Any, tokenizer: Any, queries: list[str]) -> None:
     found = by_id(MaskedLM(model, tokenizer).predictions(requests(tokenizer, queries)))
     assert len(found) == len(queries)
     peer = FillMaskPipeline(model=model, tokenizer=tokenizer, device="cpu", top_k=len(tokenizer))
-    for i, ranked in enumerate(peer(queries[:10])):
+    texts = [query.replace("[MASK]", tokenizer.mask_token) for query in queries[:10]]
+    for i, ranked in enumerate(peer(texts)):
         ours = found[str(i)]
         scores = {each["token"]: each["score"] for each in ranked}
         assert ours.token_id == ranked[0]["token"]
