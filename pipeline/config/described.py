@@ -28,6 +28,7 @@ OPEN: Mapping[str, Any] = {
     "tensor_parallel": 1,
 }
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_PACKED = ("I32", "U8")
 # What the name of a checkpoint says of its training, as its makers write it.
 _BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
 _TUNED = re.compile(r"(^|[-_.])(it|instruct|chat|sft|dpo)($|[-_.])", re.IGNORECASE)
@@ -42,14 +43,24 @@ class _Source(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The parameters of a checkpoint by the type that they are stored in."""
+    """The numbers of a checkpoint by the type that they are stored in; `bits` of a quantised one.
+
+    Schemes of fewer than 8 bits pack several parameters into a 32-bit integer or a byte.
+    """
 
     counts: Mapping[str, int]
+    bits: int | None
 
     @property
     def billions(self) -> float:
-        """All of them, to four digits."""
-        return float(f"{sum(self.counts.values()) / 1e9:.4g}")
+        """The parameters, to four digits."""
+        return float(f"{sum(n * self._packed(name) for name, n in self.counts.items()) / 1e9:.4g}")
+
+    def _packed(self, name: str) -> float:
+        """How many parameters a number of a type holds."""
+        if self.bits is None or name not in _PACKED:
+            return 1
+        return max(1.0, 8 * _stored_width(name) / self.bits)
 
     def n_bytes(self, width: int) -> float:
         """Their size in memory; plain floats are converted to `width` bytes, others kept."""
@@ -115,7 +126,7 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     encoder = found["architecture"] == "encoder"
     stored = None
     if found["billions_of_parameters"] is None:
-        stored = _stored(source)
+        stored = _stored(source, _bits(config))
         found["billions_of_parameters"] = stored.billions
     per_token = 0.0 if encoder else _cached_per_token(text)
     if found["max_model_len"] is None:
@@ -183,7 +194,23 @@ def headers(name: str, revision: str | None) -> Any:
     return get_safetensors_metadata(name, revision=revision)
 
 
-def _stored(source: _Source) -> _Stored:
+def _bits(config: Any) -> int | None:
+    """The bits of a quantised parameter, as AWQ, GPTQ, bitsandbytes or compressed-tensors say it.
+
+    Where groups of layers have several, these are the fewest.
+    """
+    said = getattr(config, "quantization_config", None) or {}
+    if "config_groups" in said:
+        weights = [group.get("weights") or {} for group in said["config_groups"].values()]
+        bits = [int(each["num_bits"]) for each in weights if "num_bits" in each]
+        return min(bits, default=None)
+    if said.get("load_in_4bit"):
+        return 4
+    found = said.get("bits") or said.get("w_bit")
+    return int(found) if found else None
+
+
+def _stored(source: _Source, bits: int | None) -> _Stored:
     """The parameters, from the headers of the safetensors."""
     try:
         found = headers(source.id, source.revision)
@@ -192,7 +219,7 @@ def _stored(source: _Source) -> _Stored:
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
             f"({reason(error)}); give model.billions_of_parameters."
         ) from error
-    return _Stored({str(name): n for name, n in found.parameter_count.items()})
+    return _Stored({str(name): n for name, n in found.parameter_count.items()}, bits)
 
 
 def cached(model_id: str, revision: str) -> Path | None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.settings import load
@@ -188,3 +190,30 @@ def test_folder_without_config_says_so(tmp_path: Path) -> None:
 def test_name_that_is_nothing_says_what_it_could_be() -> None:
     with pytest.raises(InputError, match=naming("model 'lama3-8b'", "llama3-8b?")):
         load(["model=lama3-8b"])
+
+
+def test_quantised_weights_have_the_parameters_of_those_that_they_were(
+    make: Make, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """Parameters are counted, however many of them a stored number holds; none are loaded here."""
+    whole = load([f"model={make('llama')}"]).model.billions_of_parameters
+    groups = {"group_0": {"weights": {"num_bits": 4}}}
+    cases: list[tuple[dict[str, Any], torch.dtype, int]] = [
+        ({"quant_method": "awq", "bits": 4}, torch.int32, 8),
+        ({"quant_method": "gptq", "bits": 2}, torch.int32, 16),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, torch.uint8, 2),
+        ({"quant_method": "compressed-tensors", "config_groups": groups}, torch.int32, 8),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, torch.int8, 1),
+        ({"quant_method": "fp8"}, torch.float8_e4m3fn, 1),
+    ]
+    for number, (said, kind, held) in enumerate(cases):
+        folder = shutil.copytree(make("llama"), tmp_path / str(number))
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+        stored = load_file(folder / "model.safetensors")
+        for name, weight in stored.items():
+            if "proj" in name:
+                stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
+        save_file(stored, folder / "model.safetensors", {"format": "pt"})
+        with subtests.test(**said):
+            assert load([f"model={folder}"]).model.billions_of_parameters == whole
