@@ -30,9 +30,9 @@ ON_GPUS = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Cluster]:
-    """A head without GPUs, and two nodes that claim 4 GPUs each."""
+    """A head without GPUs, and two nodes that claim 4 GPUs each; who takes one adds another."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
     for _ in range(2):
         cluster.add_node(num_cpus=2, num_gpus=4)
@@ -99,6 +99,7 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
         time.sleep(0.1)
     two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
     done = sweep.finish()
+    two_nodes.add_node(num_cpus=2, num_gpus=4)
     assert done.returncode == 0, done.stderr
     assert list(calm.tables().values()) == list(sweep.tables().values())
     assert len(sweep.answered()) <= len(calm.answered()) + 33

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engine
 # Of a sum over some twenty tokens: two engines, and one engine with other texts in its batches.
 TOLERANCE = 1e-3
 FILES = ("112023.json", "prompts.csv")
-N_MINI, N_ITEMS = 22, 176  # of each prompt type: two and some sixteen groups of eleven
+N_MINI, N_ITEMS = 22, 44  # of each prompt type: two and some four groups of eleven
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_scores_of_the_real_file_have_an_entity_within_the_text(
 def test_scores_equal_transformers_on_the_real_file(
     scored: dict[str, Scored], requests: list[ScoreRequest], smollm2: Weights
 ) -> None:
-    assert len(scored) >= 500
+    assert len(scored) >= 120
     check_equal(scored, read_plainly(smollm2, requests))
 
 
@@ -121,9 +121,9 @@ def test_scores_equal_transformers_on_the_real_file(
 def test_scores_another_order_of_the_real_file_gives_the_same_values(
     engine: VllmEngine, requests: list[ScoreRequest], scored: dict[str, Scored]
 ) -> None:
-    shuffled = random.Random(0).sample(requests, 150)
+    shuffled = random.Random(0).sample(requests, 60)
     again = by_id(engine.scores(shuffled))
-    assert len(again) == 150
+    assert len(again) == 60
     for request_id, each in again.items():
         assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
 
