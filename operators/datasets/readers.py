@@ -11,10 +11,12 @@ from factsweep.operators.datasets import (
     contradictions,
     distractors,
     kamel,
+    mlama,
     myriadlama,
     pararel,
     probelm,
     sentences,
+    xfactr,
 )
 from factsweep.operators.datasets import facts as facts_of
 from factsweep.operators.datasets.facts import Facts
@@ -41,8 +43,8 @@ class Reader:
     their last two path parts, or tables by the file's name up to its first full stop. `columns` are
     those that the files have. `names_ids` says whether the files name relations by id, so that a
     label is one only. `version` is raised when the same files become other facts. `stands_in` names
-    a table that the catalog has for sets without one of their own. `contradictions` counts rows
-    that cannot all be right.
+    a table that the catalog has for sets without one of their own. `by_language`: the files of one
+    language are read. `contradictions` counts rows that cannot all be right.
     """
 
     content: Literal["rows", "texts", "tables"]
@@ -52,6 +54,7 @@ class Reader:
     names_ids: bool = True
     version: int = 1
     stands_in: str | None = None
+    by_language: bool = False
     contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: (
         contradictions.in_facts(facts)
     )
@@ -103,6 +106,20 @@ READERS: Mapping[str, Reader] = {
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
         figures=lambda _, facts: facts_of.counts(facts),
         contradictions=lambda _, facts: contradictions.merged_subjects(facts),
+    ),
+    "xfactr": Reader(
+        content="texts",
+        facts=xfactr.facts_from_files,
+        by_language=True,
+        columns=lambda _: ("sub_uri", "sub_label", "obj_uri", "obj_label"),  # others are refused
+        figures=lambda _, facts: facts_of.counts(facts),
+    ),
+    "mlama": Reader(
+        content="texts",
+        facts=mlama.facts_from_files,
+        by_language=True,
+        columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
+        figures=lambda _, facts: facts_of.counts(facts),
     ),
     "probelm": Reader(
         content="texts",

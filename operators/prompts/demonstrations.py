@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.setting import Setting, demonstration, eligible, filled
+from factsweep.operators.prompts.setting import Setting, demonstration, eligible, filled, with_forms
 
 Indices = NDArray[np.int64]
 
@@ -38,7 +38,8 @@ class Span(NamedTuple):
 class Pool:
     """What demonstrations are drawn from, each table sorted by id, so that a draw can be repeated.
 
-    pairs: pair_id, relation_id, name (the first), label (of the first object).
+    pairs: pair_id, relation_id, name (the first), label (of the first object), and forms, where
+    there are any.
     templates: template_id, relation_id, asked.
     """
 
@@ -57,6 +58,7 @@ def pool(facts: Facts, setting: Setting) -> Pool:
         name=pl.col("subjects").list.first(),
         label=first_labels.list.first(),
     )
+    pairs, _ = with_forms(pairs, facts)
     templates = eligible(facts.templates, setting).sort("relation_id", "template_id")
     templates = templates.select("template_id", "relation_id", "asked")
     return Pool(pairs, templates, _spans(pairs), _spans(templates))
@@ -146,12 +148,16 @@ def contexts(
     """The table `contexts` of a draw: the instruction, then the demonstrations."""
     texts, shown = [setting.opening], []
     shots = pl.DataFrame({"context_id": ids})
+    shown_of = [
+        name for name in ("pair_id", "name", "label", "forms") if name in pool.pairs.columns
+    ]
     for place in range(draw.pairs.shape[1]):
-        pairs = pool.pairs.select("pair_id", "name", "label")[draw.pairs[:, place]]
+        pairs = pool.pairs.select(shown_of)[draw.pairs[:, place]]
         asked = pool.templates["asked"].gather(draw.templates[:, place])
         columns = pairs.with_columns(asked=asked).select(pl.all().name.suffix(str(place)))
         shots = shots.hstack(columns)
-        sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"))
+        forms = pl.col(f"forms{place}") if "forms" in shown_of else None
+        sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
         label = pl.col(f"label{place}")
         texts.append(demonstration(setting, sentence, label, is_first=place == 0))
         shown.append(pl.col(f"pair_id{place}"))

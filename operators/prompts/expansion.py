@@ -13,7 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import demonstrations
 from factsweep.operators.prompts.demonstrations import Draw, Pool
 from factsweep.operators.prompts.repeated import Repeated
-from factsweep.operators.prompts.setting import Setting, eligible, filled, query
+from factsweep.operators.prompts.setting import Setting, eligible, filled, query, with_forms
 from factsweep.operators.schemas import empty
 
 # The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
@@ -119,14 +119,14 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
             f"relation {relation_id} has no template for prompt.style={setting.style}, "
             f"prompt.templates={setting.templates}; add one or leave the relation out."
         )
-    named = names(facts.pairs)
+    named, forms = with_forms(names(facts.pairs), facts)
     number = pl.col("template_id").str.slice(len(relation_id) + 1)
     return templates.join(named, how="cross").select(
         pl.format("{}.{}.{}", "pair_id", number, "subject_index").alias("prompt_id"),
         "pair_id",
         "template_id",
         "subject_index",
-        query(setting, filled(pl.col("asked"), pl.col("name"))).alias("query"),
+        query(setting, filled(pl.col("asked"), pl.col("name"), forms)).alias("query"),
     )
 
 

@@ -10,7 +10,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import Expansion, calibration_ranks, names
 from factsweep.operators.prompts.languages import MASK
-from factsweep.operators.prompts.setting import Setting, Templates, eligible, filled
+from factsweep.operators.prompts.setting import Setting, Templates, eligible, filled, with_forms
 
 CONTENT_FREE = ("N/A", "", "?")
 
@@ -54,8 +54,7 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
                 f"relation {relation_id} has no template for prompt.templates={setting.templates}; "
                 "add one or leave the relation out."
             )
-        pairs = facts.pairs.filter(relation_id=relation_id)
-        prompts = _prompts(mine, pairs, ranks)
+        prompts = _prompts(mine, facts.of(relation_id), ranks)
         yield Expansion(relation_id, prompts, _context(), _as_prompts(content_free(mine)))
 
 
@@ -78,7 +77,7 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
         "template_id",
         "relation_id",
         "subject",
-        query=filled(asked, pl.col("subject")),
+        query=filled(asked, pl.col("subject"), pl.lit(None, pl.String)),
         prompt_id=pl.format("{}.content-free.{}.{}", "relation_id", _number(), "index"),
     )
 
@@ -138,15 +137,16 @@ def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
     return templates
 
 
-def _prompts(templates: pl.DataFrame, pairs: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def _prompts(templates: pl.DataFrame, facts: Facts, ranks: pl.DataFrame) -> pl.DataFrame:
     """The table `prompts` of one relation."""
-    rows = templates.join(names(pairs), how="cross").select(
+    named, forms = with_forms(names(facts.pairs), facts)
+    rows = templates.join(named, how="cross").select(
         pl.format("{}.{}.{}", "pair_id", _number(), "subject_index").alias("prompt_id"),
         "pair_id",
         "template_id",
         "subject_index",
         context_id=pl.lit("masked"),
-        query=filled(pl.col("asked"), pl.col("name")),
+        query=filled(pl.col("asked"), pl.col("name"), forms),
     )
     rows = rows.sort("template_id", "pair_id", "subject_index")
     first = pl.col("prompt_id").first().over("query")

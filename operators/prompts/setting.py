@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import Field
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.languages import ENGLISH, MASK, Words
 from factsweep.operators.prompts.turns import As, System, check, parts, turn
@@ -126,9 +127,41 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
     return templates.with_columns(asked=text.str.replace_all("[Y]", MASK, literal=True))
 
 
-def filled(asked: pl.Expr, name: pl.Expr) -> pl.Expr:
-    """The sentence that asks after a subject by one of its names."""
+def filled(asked: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Expr:
+    """The sentence that asks after a subject by one of its names.
+
+    `forms` has the gender (m or f) of the subject and of the object, for templates that have words
+    by gender; null: there are none.
+
+    >>> row = pl.DataFrame({"asked": "[X] est [X:né|née] à [MASK]", "name": "Eve", "forms": "fm"})
+    >>> row.select(filled(pl.col("asked"), pl.col("name"), pl.col("forms"))).item()
+    'Eve est née à [MASK]'
+    """
+    if forms is not None:
+        asked = inflected(asked, forms)
     return asked.str.replace_all("[X]", name, literal=True)
+
+
+def with_forms(rows: pl.DataFrame, facts: Facts) -> tuple[pl.DataFrame, pl.Expr | None]:
+    """The rows (which have pair_id) with the forms of their pairs, and the column of these.
+
+    Null where the facts have none: then the rows stay as they are.
+    """
+    forms = facts.further.get("forms")
+    if forms is None:
+        return rows, None
+    forms = forms.select("pair_id", "forms")
+    return rows.join(forms, on="pair_id", how="left", maintain_order="left"), pl.col("forms")
+
+
+def inflected(asked: pl.Expr, forms: pl.Expr) -> pl.Expr:
+    """The sentence with its words by gender chosen; masculine where the gender is null."""
+    for place, slot in enumerate("XY"):
+        mark = rf"\[{slot}:([^\[\]|]*)\|([^\[\]|]*)\]"
+        feminine = forms.str.slice(place, 1) == "f"
+        feminine_text, masculine_text = (asked.str.replace_all(mark, f"${n}") for n in (2, 1))
+        asked = pl.when(feminine).then(feminine_text).otherwise(masculine_text)
+    return asked
 
 
 def demonstration(

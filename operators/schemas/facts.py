@@ -41,6 +41,13 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("is_positive", pa.bool_()),
             ]
         ),
+        "forms": pa.schema(  # of a pair whose templates have words by gender
+            [
+                ("pair_id", pa.string()),
+                ("relation_id", pa.string()),
+                ("forms", pa.string()),  # of the subject and of the object: m or f
+            ]
+        ),
         "details": pa.schema(  # of a fact, where a method compares facts by them
             [
                 ("pair_id", pa.string()),

@@ -80,7 +80,7 @@ def forecast(run: Run) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and count what is complete."""
     plan = asked(paid_for(run))
     run = plan.run
-    entry = catalog.entry(run.benchmark.data)
+    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
     facts = facts_stage.read(run.benchmark, entry)
     if run.method.ask.knowledge_base:
         facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))

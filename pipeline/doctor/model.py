@@ -65,7 +65,8 @@ def _words(run: Run) -> str:
 
 
 def _data(run: Run) -> str:
-    files = catalog.files(catalog.entry(run.benchmark.data), run.benchmark.path)
+    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    files = catalog.files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
 
 

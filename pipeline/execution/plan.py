@@ -226,7 +226,7 @@ def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
 
 def _sources(run: Run) -> tuple[Step, ...]:
     """What prompts are made of: the facts, and the knowledge base where a method needs one."""
-    entry = catalog.entry(run.benchmark.data)
+    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
     stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
     if run.method.ask.knowledge_base:
         stages.append(ReadKnowledgeBase(run.benchmark, entry))

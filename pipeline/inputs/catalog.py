@@ -29,7 +29,10 @@ _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one o
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog."""
+    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog.
+
+    `files` is a pattern, or several with | between them; {language} stands for the one asked.
+    """
 
     kind: Literal["hub", "elsewhere", "catalog"]
     id: str
@@ -57,8 +60,8 @@ def names() -> list[str]:
     return list(folders.files("data_catalog"))
 
 
-def entry(name: str) -> Entry:
-    """The entry of a data set.
+def entry(name: str, language: str = "en") -> Entry:
+    """The entry of a data set, with the files of one language where it has several.
 
     Raises:
         InputError: there is none of that name, or it does not hold what an entry holds.
@@ -72,6 +75,8 @@ def entry(name: str) -> Entry:
         )
     found = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
     check(found.name, f"data_catalog/{name}.yaml: the name")
+    named = found.source.files.replace("{language}", language)
+    found = replace(found, source=replace(found.source, files=named))
     if found.source.kind != "catalog" or path.parent == folders.CATALOG:
         return found
     # Files beside a user's own entry: a worker elsewhere is told where, and looks for no folder.
@@ -98,9 +103,11 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside = set(_beside(entry, folder))
-    named = {each for each in folder.glob(entry.source.files) if each.is_file()}
+    patterns = entry.source.files.split("|")
+    named = {each for p in patterns for each in folder.glob(p) if each.is_file()}
     found = {each for each in named if not _is_record(each, folder)} - beside
-    if not found and (path or READERS[entry.reader].content == "rows"):
+    reader = READERS[entry.reader]
+    if not found and not reader.by_language and (path or reader.content == "rows"):
         tables = {p for p in folder.rglob("*") if has_rows(p) and not _is_record(p, folder)}
         found = tables - beside
     if not found:
