@@ -5,6 +5,7 @@ surrogate pair is no character, and cannot be written as UTF-8.
 """
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from factsweep.operators.errors import InputError
@@ -32,6 +33,32 @@ def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
     except _TwiceError as error:
         raise InputError(f"{where}: the key {error.args[0]!r} stands twice; {fix}.") from error
     return found
+
+
+def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects in a JSONL file's lines, each with where it stands; {} of other values.
+
+    Raises:
+        InputError: a line is no JSON.
+    """
+    # Not splitlines: a label may hold a character that Unicode counts as a line end.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if line.strip():
+            where = f"{name}, line {number}"
+            row = parsed(line, where)
+            yield where, row if isinstance(row, dict) else {}
+
+
+def text(row: Mapping[str, Any], field: str, where: str) -> str:
+    """A field of a row.
+
+    Raises:
+        InputError: it is no text, or an empty one.
+    """
+    value = row.get(field)
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
+    return value
 
 
 class _TwiceError(Exception):

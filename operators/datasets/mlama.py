@@ -9,14 +9,14 @@ Other fields are ignored. There are no aliases. A row without ids, as those of G
 by its labels: such facts are found again in another language only where the labels are the same.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
 from factsweep.operators.errors import InputError
 
@@ -55,33 +55,3 @@ def _triple(relation: str, row: Mapping[str, Any], where: str) -> tuple[object, 
     subject, obj = (text(row, key, where) for key in ("sub_label", "obj_label"))
     ids = row.get("sub_uri") or subject, row.get("obj_uri") or obj
     return relation, ids[0], [subject], ids[1], [obj]
-
-
-def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects in a JSONL file's lines, each with where it stands.
-
-    Raises:
-        InputError: a line is no JSON.
-    """
-    # Not splitlines: a label may hold a character that Unicode counts as a line end.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}: no JSON ({error}); correct or drop the line.") from error
-        yield where, row if isinstance(row, dict) else {}
-
-
-def text(row: Mapping[str, Any], field: str, where: str) -> str:
-    """A field of a row.
-
-    Raises:
-        InputError: it is no text, or an empty one.
-    """
-    value = row.get(field)
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
-    return value

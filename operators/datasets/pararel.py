@@ -9,15 +9,14 @@ Other fields and other files are ignored. There are no ids and no aliases: a sub
 and so is an object. Two subjects of one label are one here, with the objects of both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import polars as pl
 
+from factsweep.operators.datasets import json_texts
 from factsweep.operators.datasets.facts import Facts, checked
-from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.datasets.templates import numbered
-from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
 _PATTERN = ("pattern",)
@@ -84,28 +83,11 @@ def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
 def _rows(files: Mapping[str, str], folder: str, fields: tuple[str, ...]) -> pl.DataFrame:
     """The fields of all lines of the folder's files, in the order of the paths."""
     rows = [
-        (path.stem, *_values(line, fields, f"{path}, line {number}"))
-        for path, content in sorted((PurePosixPath(each), text) for each, text in files.items())
+        (path.stem, *(json_texts.text(row, field, where) for field in fields))
+        for path, content in sorted((PurePosixPath(name), each) for name, each in files.items())
         if path.parent.name == folder and path.suffix == ".jsonl"
-        for number, line in _lines(content)
+        for where, row in json_texts.rows(str(path), content)
     ]
     return pl.DataFrame(
         rows, schema=dict.fromkeys(("relation_id", *fields), pl.String), orient="row"
     )
-
-
-def _lines(content: str) -> Iterator[tuple[int, str]]:
-    # Not splitlines: a label may hold a character that Unicode counts as a line end.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
-def _values(line: str, fields: tuple[str, ...], where: str) -> list[str]:
-    row = parsed(line, where)
-    found = row if isinstance(row, dict) else {}
-    for field in fields:
-        value = found.get(field)
-        if not isinstance(value, str) or not value.strip():
-            raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
-    return [found[field] for field in fields]

@@ -35,7 +35,7 @@ from pathlib import PurePosixPath
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.mlama import rows, text
+from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
