@@ -1,0 +1,28 @@
+"""Languages side by side, for people."""
+
+import polars as pl
+
+from factsweep.operators.tables.shared.numbers import SHARE
+
+
+def across_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`).
+
+    >>> row = {"language": "de", "other": "fr", "n_facts": 9, "n_known": 4, "n_shared": 3,
+    ...     "sharing": 0.75, "sharing_low": 0.25, "sharing_high": 1.0,
+    ...     "consist": 0.5, "consist_low": 0.25, "consist_high": 0.75}
+    >>> across_table(pl.DataFrame([row])).row(0)
+    ('de', 'fr', 9, 4, 3, '.7500', '.2500–1.0000', '.5000', '.2500–.7500')
+    """
+    shown = []
+    for name in ("sharing", "consist"):
+        ends = rows.select(ci_low=f"{name}_low", ci_high=f"{name}_high").select(SHARE.interval())
+        shown += [SHARE.dashed(pl.col(name)).alias(name), ends.to_series().alias(f"{name} 95 %")]
+    return rows.select(
+        pl.col("language").alias("known in"),
+        pl.col("other").alias("and in"),
+        pl.col("n_facts").alias("facts"),
+        pl.col("n_known").alias("known"),
+        pl.col("n_shared").alias("in both"),
+        *shown,
+    )
