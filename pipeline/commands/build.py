@@ -15,6 +15,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb and its sets to the command line."""
     build = verbs.add_parser("build", description="make a data set from a knowledge base")
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
+    _add_facts(sets.add_parser("facts", help="from a table of your own (docs/data.md)"))
     _add_kamel(sets.add_parser("kamel", help="from triples, labels and questions (docs/data.md)"))
     _add_myriadlama(
         sets.add_parser("myriadlama", help="from facts, names and templates (docs/data.md)")
@@ -30,6 +31,17 @@ def _build(asked: argparse.Namespace) -> int:
     for line in _BUILDERS[str(asked.set)](asked):
         print(line)
     return 0
+
+
+def _add_facts(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, help="a table: relation, subject, object")
+    command.add_argument("--name", help="of the set; default that of the file")
+    command.add_argument(
+        "--templates", type=Path, help="default FILE.templates.yaml, written where there is none"
+    )
+    command.add_argument("--language", default="en", help="of rows that name none; default en")
+    command.add_argument("--after", metavar="YYYY-MM-DD", help="only facts of a later date")
+    command.add_argument("--licence", default="not given", help="of the facts, for the card")
 
 
 def _add_kamel(kamel: argparse.ArgumentParser) -> None:
@@ -116,6 +128,19 @@ def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
         "--facts", nargs="+", type=Path, default=[], help="tables: one fact per row, with labels"
     )
     command.add_argument("--aliases", type=Path, help="further names: a table, or .tsv: id, names")
+
+
+def _facts(asked: argparse.Namespace) -> Iterator[str]:
+    from factsweep.pipeline.inputs.builders.facts import build_facts
+
+    return build_facts(
+        asked.file,
+        name=asked.name,
+        templates=asked.templates,
+        language=asked.language,
+        after=asked.after,
+        licence=asked.licence,
+    )
 
 
 def _kamel(asked: argparse.Namespace) -> Iterator[str]:
@@ -207,6 +232,7 @@ def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
 
 
 _BUILDERS = {
+    "facts": _facts,
     "kamel": _kamel,
     "knowledge-base": _knowledge_base,
     "myriadlama": _myriadlama,

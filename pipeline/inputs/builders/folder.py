@@ -73,18 +73,23 @@ def entry(
     schema: pl.Schema,
     counts: Mapping[str, float],
     relations: Mapping[str, str],
+    builder: str | None = None,
+    licence: str = "that of its sources",
 ) -> str:
-    """The catalog entry of a new set (docs/data.md): its data files are those of `data`."""
+    """The catalog entry of a new set (docs/data.md): its data files are those of `data`.
+
+    `builder` made it; null: the one that is called as its reader.
+    """
     contents = {
         name: content if isinstance(content, bytes) else content.encode()
         for name, content in data.items()
     }
     fields: dict[str, Any] = {
         "name": out.name,
-        "description": f"made with `factsweep build {reader}`",
+        "description": f"made with `factsweep build {builder or reader}`",
         "source": {"kind": "catalog", "id": str(out.absolute()), "files": pattern},
         "revision": "1",
-        "licence": "that of its sources",
+        "licence": licence,
         "reader": reader,
         "columns": {name: _TYPES[dtype] for name, dtype in schema.items()},
         "counts": dict(counts),

@@ -1,0 +1,164 @@
+"""Data sets of a table of facts, one per language, in the user's own folder."""
+
+import datetime
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import yaml
+
+from factsweep.operators.construction.facts import (
+    NEEDED,
+    Templates,
+    checked,
+    generic,
+    reviewed,
+    rows,
+)
+from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import InputError
+from factsweep.operators.names import check
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs.builders import folder, sources
+
+_READER = READERS["myriadlama"]
+_TEMPLATES_HEAD = """\
+# Templates by language and relation: [X] is the subject, [Y] the object. Edit, add and remove them,
+# then run `factsweep build facts` again. Those below fit any relation, and read like it.
+"""
+_FINDINGS = "findings.csv"
+
+
+def build_facts(
+    path: Path,
+    *,
+    name: str | None,
+    templates: Path | None,
+    language: str,
+    after: str | None,
+    licence: str,
+) -> Iterator[str]:
+    """Write the sets of a table of facts; yields what was made, found and left out.
+
+    Raises:
+        InputError: a column or all facts are missing, a template file holds something else, or the
+            folder of a set holds something that this command did not make.
+    """
+    name = name or path.stem
+    check(name, "the name of the set")
+    facts, dated = _after(_read(path, language), after)
+    usable, found = checked(facts)
+    if usable.is_empty():
+        raise InputError(f"{path}: no fact can be asked; of {facts.height} rows each has a flaw.")
+    sheet = templates or path.with_suffix(".templates.yaml")
+    if not sheet.exists():
+        text = yaml.safe_dump(generic(usable), sort_keys=False, allow_unicode=True, width=1000)
+        sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
+        yield f"{sheet}: written, with templates that fit any relation; edit it and run again"
+    asked, wrong = reviewed(usable, _templates(sheet))
+    found = pl.concat([found, wrong])
+    own = folders.own() or Path(folders.OWN).absolute()
+    languages = usable["language"].unique(maintain_order=True).to_list()
+    for each in languages:
+        mine = pl.col("language") == each
+        title = name if len(languages) == 1 else f"{name}-{each}"
+        made = rows(usable.filter(mine), asked.filter(mine))
+        yield _publish(own, title, each, made, found.filter(mine), licence)
+    if dated:
+        yield f"  {dated:,} rows left out: not after {after}, or without a date"
+    counted = found.group_by("finding", "left_out").len().sort("left_out", "finding")
+    for finding, left_out, count in counted.iter_rows():
+        yield f"  {count:,} {'left out' if left_out else 'kept'}: {finding}"
+    if not found.is_empty():
+        yield f"  each of them, with its row: {_FINDINGS} of the set"
+
+
+def _read(path: Path, language: str) -> pl.DataFrame:
+    """The facts with their rows, from 0, and languages."""
+    facts = sources.rows(path)
+    if missing := [column for column in NEEDED if column not in facts.columns]:
+        raise InputError(
+            f"{path}: column {', '.join(missing)} is missing; it has {', '.join(facts.columns)}: "
+            "rename the columns of the file."
+        )
+    texts = [*NEEDED, *(each for each in ("subject_id", "object_id") if each in facts.columns)]
+    facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
+    given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
+    # A slash would be part of a URL, as the reader has it.
+    relation = pl.col("relation").str.replace_all("/", " ")
+    return facts.with_row_index("row").with_columns(
+        relation=relation, language=given.fill_null(language)
+    )
+
+
+def _after(facts: pl.DataFrame, after: str | None) -> tuple[pl.DataFrame, int]:
+    """The facts whose date is later, and how many are not."""
+    if after is None:
+        return facts, 0
+    try:
+        first = datetime.date.fromisoformat(after)
+    except ValueError as error:
+        raise InputError(f"--after {after}: no date; write it as 2024-12-31.") from error
+    if "date" not in facts.columns:
+        raise InputError(f"--after {after}: the table has no column date; add it.")
+    date = pl.col("date").cast(pl.String).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    kept = facts.filter(date > first)
+    return kept, facts.height - kept.height
+
+
+def _templates(path: Path) -> Templates:
+    held = folders.content(path)
+    languages = held.values() if isinstance(held, dict) else [None]
+    lists = [each for by in languages for each in (by.values() if isinstance(by, dict) else [None])]
+    if not all(isinstance(each, list) and all(isinstance(t, str) for t in each) for each in lists):
+        raise InputError(
+            f"{path}: expected languages, under each its relations, and under these lists of "
+            "templates in quotation marks; correct it, or remove it to have it written."
+        )
+    return held  # type: ignore[no-any-return]  # just looked at
+
+
+def _publish(
+    own: Path, name: str, language: str, made: pl.DataFrame, found: pl.DataFrame, licence: str
+) -> str:
+    """Write one set, its catalog entry and its benchmark; says what is in it."""
+    out = own / "data_catalog" / name
+    if out.exists() and not (out / _FINDINGS).is_file():
+        raise InputError(f"{out} was not made by this command; choose another --name.")
+    facts = _READER.facts(made.lazy(), None)
+    data = io.BytesIO()
+    made.write_parquet(data)
+    files: dict[str, str | bytes] = {"rows.parquet": data.getvalue()}
+    text = folder.entry(
+        out,
+        files,
+        pattern="rows.parquet",
+        reader="myriadlama",
+        schema=made.schema,
+        counts=_READER.figures(made.lazy(), facts),
+        relations=dict(facts.relations.select("relation_id", "label").iter_rows()),
+        builder="facts",
+        licence=licence,
+    )
+    size = (
+        f"{facts.relations.height} relations, {facts.templates.height} templates, "
+        f"{facts.pairs.height:,} facts"
+    )
+    files[_FINDINGS] = found.write_csv()
+    files["README.md"] = (
+        f"# {name}\n\nMade with `factsweep build facts`: {size}; language {language}; licence: "
+        f"{licence}. Its checksum and counts are in `{name}.yaml` of the catalog, and what was "
+        f"found in its table in `{_FINDINGS}`: {int(found['left_out'].sum())} left out.\n"
+    )
+    shutil.rmtree(out, ignore_errors=True)
+    folder.publish(out, files)
+    (own / "benchmark").mkdir(parents=True, exist_ok=True)
+    (own / "data_catalog" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    of = {} if language == "en" else {"language": language}
+    held = {"defaults": ["facts", "_self_"], "name": name, "data": name, **of}
+    (own / "benchmark" / f"{name}.yaml").write_text(
+        yaml.safe_dump(held, sort_keys=False), encoding="utf-8"
+    )
+    return f"{out}: {size}; factsweep run benchmark={name}"
