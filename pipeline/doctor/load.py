@@ -13,7 +13,7 @@ import polars as pl
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import calibration
-from factsweep.pipeline.doctor import gpus
+from factsweep.pipeline.doctor import allreduce, gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
@@ -55,6 +55,7 @@ def looked_at(run: Run) -> list[Finding]:
     Raises:
         DecodingError: it answers nothing.
     """
+    together = list(allreduce.checks(run))  # before the engine takes the GPUs
     with tempfile.TemporaryDirectory() as folder:
         plan = planned(replace(run, artifacts=folder))
         for step in plan.branches[0].sources():
@@ -67,7 +68,7 @@ def looked_at(run: Run) -> list[Finding]:
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
-    return list(_told(run, took, first, second))
+    return [*together, *_told(run, took, first, second)]
 
 
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:

@@ -16,7 +16,16 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.doctor import examination, gpus, job, load, machine, model, stores
+from factsweep.pipeline.doctor import (
+    allreduce,
+    examination,
+    gpus,
+    job,
+    load,
+    machine,
+    model,
+    stores,
+)
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -280,6 +289,55 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     fake = load.engines.load
     monkeypatch.setattr(load.engines, "load", lambda *_: Changing(fake(*_)))
     assert "warns: 100.0% of the answers differ" in state(load.looked_at(run), "asked twice")
+
+
+def test_all_reduce_that_hangs_fails_or_adds_up_wrongly_is_named(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = 'echo NCCL INFO; echo \'{{"right": {}, "gb_s": {}, "small_us": 20}}\''
+    worlds: list[tuple[str, str, str]] = [
+        # what each process does, on which device, what is found
+        (says.format("true", 300), "cuda", "holds: over 2 processes on cuda: 300.0 GB/s, 16 KiB"),
+        (says.format("true", 2), "cuda", "warns: over 2 processes on cuda: 2.0 GB/s"),
+        (says.format("true", 2), "cpu", "holds"),
+        (says.format("false", 300), "cuda", "and the sums are wrong; look at NCCL_DEBUG=INFO"),
+        ("echo NCCL error: unhandled >&2; exit 3", "cuda", "ends with 3: NCCL error: unhandled"),
+        # The others would wait for the one that failed.
+        ("[ $1 = 0 ] && exec sleep 600; exit 1", "cpu", "fails: process 1 ends with 1: without"),
+        ("exec sleep 600", "cuda", "fails: 2 processes did not end in"),
+    ]
+    for script, device, expected in worlds:
+        monkeypatch.setattr(allreduce, "_COMMAND", ("/bin/sh", "-c", script, "sh"))
+        monkeypatch.setattr(allreduce, "_LIMIT_S", 0.1 if script == "exec sleep 600" else 60.0)
+        assert expected in state([allreduce.found(2, device)], "all-reduce"), script
+    given = ["decoding.engine=vllm", "cluster.device=cpu", "model.tensor_parallel={}"]
+    monkeypatch.setattr(allreduce, "_COMMAND", ("/bin/sh", "-c", says.format("true", 1), "sh"))
+    for n, found in {1: [], 2: ["all-reduce"]}.items():
+        run = small_settings(*(each.format(n) for each in given))
+        assert [each.check for each in allreduce.checks(run)] == found
+    assert "\n| all-reduce |" in (ROOT / "docs/doctor.md").read_text()
+
+
+@pytest.mark.slow  # processes with a torch of their own
+def test_all_reduce_of_two_processes_on_cpus_is_right_and_a_wrong_sum_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured = allreduce.of_group(2, "cpu")
+    assert measured.right
+    assert measured.gb_s > 0
+    from torch import distributed
+
+    monkeypatch.setattr(allreduce, "_LARGE", 1 << 10)
+    assert allreduce.of_rank(0, 1, "cpu", str(tmp_path / "one")).right
+    plain = distributed.all_reduce
+
+    def wrong(tensor: Any, **how: Any) -> None:
+        plain(tensor, **how)
+        if not how:  # the sum, not what tells whether it was right
+            tensor[-1] += 1
+
+    monkeypatch.setattr(distributed, "all_reduce", wrong)
+    assert not allreduce.of_rank(0, 1, "cpu", str(tmp_path / "two")).right
 
 
 def test_every_check_has_a_row_in_the_documentation(
