@@ -4,6 +4,7 @@ No paper: the rules are ours. A fact that cannot be asked is left out, with its 
 one that can be asked and is doubtful is kept, and listed, too.
 """
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +25,7 @@ _SCRIPTS: dict[str, tuple[str, ...]] = {
     "zh": ("CJK",),
 }
 _SCRIPTS |= {"ja": ("HIRAGANA", "KATAKANA", "CJK")}
+_WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")
 _ENGLISH = (
     "The {} of [X] is [Y].",
@@ -77,7 +79,7 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             reasons = [(f"{', '.join(empty)} is empty", True)]
         elif whole in seen:
             reasons = [("a double of an earlier row", True)]
-        elif texts["object"] in texts["subject"]:
+        elif _names(texts["subject"], texts["object"]):
             reasons = [("the subject names the object", True)]
         else:
             others = objects.setdefault((*asked, own_id), set())
@@ -151,13 +153,24 @@ def _finding(
     if text in before:
         return "a repetition", True
     bare = _plain(text.replace("[X]", " ").replace("[Y]", " "))
-    if named := next((each for each in objects if each in bare), None):
+    if named := next((each for each in objects if _names(bare, each)), None):
         return f"names the object {named}", True
     scripts = _SCRIPTS.get(language, ("LATIN",))
     letters = [unicodedata.name(each, "") for each in bare if each.isalpha()]
     if letters and not any(name.startswith(scripts) for name in letters):
         return f"no letter of the script of {language}", False
     return "", False
+
+
+def _names(text: str, label: str) -> bool:
+    """Whether a label stands in a text: as whole words, where its script has blanks between them.
+
+    >>> _names("george bush", "us"), _names("tom mexico city", "mexico"), _names("東京都", "東京")
+    (False, True, True)
+    """
+    if any(unicodedata.name(each, "").startswith(_WITHOUT_BLANKS) for each in label):
+        return label in text
+    return bool(label) and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", text) is not None
 
 
 def _plain(text: str | None) -> str:

@@ -64,6 +64,7 @@ def build_facts(
     for each in languages:
         mine = pl.col("language") == each
         title = name if len(languages) == 1 else f"{name}-{each}"
+        check(title, "the name of the set, which ends with the language of its rows")
         made = rows(usable.filter(mine), asked.filter(mine))
         yield _publish(own, title, each, made, found.filter(mine), licence)
     if dated:
