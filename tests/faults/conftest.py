@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.sweep import SMALL, STARTED, Sweep
+from tests.faults.sweep import ON_GPUS, SMALL, STARTED, Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,15 @@ def nothing_runs_on() -> Iterator[None]:
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A small sweep that nothing happened to."""
     sweep = Sweep(tmp_path_factory.mktemp("calm"), SMALL)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    return sweep
+
+
+@pytest.fixture(scope="session")
+def calm_on_nodes(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The sweep of several nodes, which nothing happened to."""
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), (*ON_GPUS, "cluster.device=cpu"))
     done = sweep.finish()
     assert done.returncode == 0, done.stderr
     return sweep

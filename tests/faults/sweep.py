@@ -44,6 +44,13 @@ SMALL = (
     "benchmark.relations=[P36,P30]",
     "decoding.samples.n_prompts=0",
 )
+# What takes four GPUs, which are only claimed, on a node of a cluster.
+ON_GPUS = (
+    *SMALL,
+    "cluster.device=cuda",
+    "cluster.rows_per_shard=100",
+    "model.tensor_parallel=4",
+)
 CHUNK = 32
 STARTED: list["Sweep"] = []  # by the test that runs; a failed one leaves drivers behind
 

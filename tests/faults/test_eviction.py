@@ -20,26 +20,15 @@ from ray.cluster_utils import Cluster
 
 from factsweep.pipeline.execution.faults.leaving import VARIABLE
 from factsweep.pipeline.launchers import order
-from tests.faults.sweep import SMALL, Sweep, kill
+from tests.faults.sweep import ON_GPUS, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
-ON_GPUS = (
-    *SMALL,
-    "cluster.device=cuda",
-    "cluster.rows_per_shard=100",
+NO_CHUNKS = (
     "cluster.rows_per_chunk=10000",  # none is ever full
     "cluster.seconds_per_chunk=3600",  # nor old
-    "model.tensor_parallel=4",
 )
 N_NODES = 2
 IN_FLIGHT = 2  # prompts that an engine was handed when it stopped
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    sweep = Sweep(tmp_path_factory.mktemp("calm"), (*ON_GPUS, "cluster.device=cpu"))
-    assert sweep.finish().returncode == 0
-    return sweep
 
 
 @pytest.fixture
@@ -88,7 +77,7 @@ def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Swe
         made = Path(calm.store.root, stage)
         shutil.copytree(made, folder / "artifacts" / stage)
     places = folder / "places.jsonl"
-    given = (*ON_GPUS, f"cluster.address={cluster.address}", *overrides)
+    given = (*ON_GPUS, *NO_CHUNKS, f"cluster.address={cluster.address}", *overrides)
     sweep = Sweep(folder, given, places=str(places), seconds_per_answer=0.1).start()
     await_that(sweep, lambda: places.exists() and len(places.read_text().splitlines()) == N_NODES)
     answered = len(sweep.answered())
@@ -113,35 +102,35 @@ def check(sweep: Sweep, calm: Sweep, n_more: int) -> None:
 
 
 def test_node_that_is_sent_sigterm_publishes_what_is_finished(
-    head: Cluster, calm: Sweep, tmp_path: Path
+    head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
     with joined(head) as node:
-        sweep = at_work(head, calm, tmp_path)
+        sweep = at_work(head, calm_on_nodes, tmp_path)
         node.send_signal(signal.SIGTERM)
-        check(sweep, calm, IN_FLIGHT)
+        check(sweep, calm_on_nodes, IN_FLIGHT)
         assert node.wait(60) is not None
 
 
 def test_node_whose_hook_runs_publishes_before_it_is_killed(
-    head: Cluster, calm: Sweep, tmp_path: Path
+    head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
     """The hook is what a pod runs before it is stopped."""
     variables = {VARIABLE: str(tmp_path / "leaving")}
     with joined(head, **variables) as node:
-        sweep = at_work(head, calm, tmp_path / "sweep")
+        sweep = at_work(head, calm_on_nodes, tmp_path / "sweep")
         hook = ["/bin/sh", "-c", order.leave(600)]
         subprocess.run(hook, env={**os.environ, **variables}, check=True)
         for each in family(node):
             kill(each)
         node.kill()
-        check(sweep, calm, IN_FLIGHT)
+        check(sweep, calm_on_nodes, IN_FLIGHT)
 
 
 def test_node_that_is_killed_loses_what_is_younger_than_a_chunk(
-    head: Cluster, calm: Sweep, tmp_path: Path
+    head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
     """Ray's own time to leave is taken away: SIGTERM ends the engine without a word."""
     with joined(head, RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="0") as node:
-        sweep = at_work(head, calm, tmp_path, "cluster.seconds_per_chunk=1")
+        sweep = at_work(head, calm_on_nodes, tmp_path, "cluster.seconds_per_chunk=1")
         node.send_signal(signal.SIGTERM)
-        check(sweep, calm, 30)
+        check(sweep, calm_on_nodes, 30)

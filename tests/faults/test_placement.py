@@ -19,20 +19,14 @@ from ray.cluster_utils import Cluster
 from factsweep.pipeline.config.settings import Run, load
 from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution.tally import tally_actor
-from tests.faults.sweep import SMALL, Sweep
+from tests.faults.sweep import ON_GPUS, SMALL, Sweep
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
-ON_GPUS = (
-    *SMALL,
-    "cluster.device=cuda",
-    "cluster.rows_per_shard=100",
-    "model.tensor_parallel=4",
-)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def two_nodes() -> Iterator[Cluster]:
-    """A head without GPUs, and two nodes that claim 4 GPUs each; who takes one adds another."""
+    """A head without GPUs, and two nodes that claim 4 GPUs each."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
     for _ in range(2):
         cluster.add_node(num_cpus=2, num_gpus=4)
@@ -90,16 +84,14 @@ def test_pipeline_parallel_replica_gets_a_placement_group(
 
 
 def test_node_that_is_lost_costs_only_what_was_in_flight(
-    two_nodes: Cluster, tmp_path: Path
+    two_nodes: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
-    calm = Sweep(tmp_path / "calm", (*ON_GPUS, "cluster.device=cpu"))
-    assert calm.finish().returncode == 0
+    calm = calm_on_nodes
     sweep = sweep_on(two_nodes, tmp_path / "lost", seconds_per_answer=0.05).start()
     while len(sweep.answered()) < 80:
         time.sleep(0.1)
     two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
     done = sweep.finish()
-    two_nodes.add_node(num_cpus=2, num_gpus=4)
     assert done.returncode == 0, done.stderr
     assert list(calm.tables().values()) == list(sweep.tables().values())
     assert len(sweep.answered()) <= len(calm.answered()) + 33

@@ -33,9 +33,9 @@ def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
 
 @pytest.mark.engine
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "gpt-neox"])
-def test_folder_of_a_decoder_runs_through_vllm(family: str, tmp_path: Path) -> None:
-    TINY["save"](family, tmp_path / "mine")
+def test_folder_of_a_decoder_runs_through_vllm(tmp_path: Path) -> None:
+    """GPT-NeoX; that of Llama is what an adapter is compared with below."""
+    TINY["save"]("gpt-neox", tmp_path / "mine")
     given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
     assert answered(tmp_path, "generations", *given)["text"].null_count() == 0
 
@@ -74,6 +74,7 @@ def test_adapter_answers_as_the_model_that_it_is_merged_into(tmp_path: Path) -> 
         )
     ]
     assert said[0] == said[1]
+    assert None not in said[0]
     (kept,) = base.parent.glob("results/*/run.json")
     assert kept.parent.name.startswith("mine+tuned-")
     # Without it the same run is another one, and its answers are others.

@@ -20,7 +20,9 @@ from factsweep.pipeline.config.compose import composed
 from tests.pipeline.fuzz import mutations
 from tests.pipeline.fuzz.mutations import ODD, as_text, damaged, mutated
 
-fuzz = settings(suppress_health_check=list(HealthCheck), deadline=None)
+# An example is a whole command here, and takes a second: of many, a third.
+EXAMPLES = max(10, settings.default.max_examples // 3)
+fuzz = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
 KINDS = ("jsonl", "json", "csv", "tsv")
 
 
