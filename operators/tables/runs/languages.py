@@ -14,7 +14,7 @@ def across_table(rows: pl.DataFrame) -> pl.DataFrame:
     >>> across_table(pl.DataFrame([row])).row(0)
     ('de', 'fr', 9, 4, 3, '.7500', '.2500–1.0000', '.5000', '.2500–.7500')
     """
-    shown = []
+    shown: list[pl.Expr | pl.Series] = []
     for name in ("sharing", "consist"):
         ends = rows.select(ci_low=f"{name}_low", ci_high=f"{name}_high").select(SHARE.interval())
         shown += [SHARE.dashed(pl.col(name)).alias(name), ends.to_series().alias(f"{name} 95 %")]
