@@ -127,7 +127,7 @@ def test_fingerprints_catalog_entry_changed_are_others(
 ) -> None:
     before = names(planned(run))
     entry = replace(catalog.entry(run.benchmark.data), **change)  # type: ignore[arg-type]
-    monkeypatch.setattr(catalog, "entry", lambda _: entry)
+    monkeypatch.setattr(catalog, "entry", lambda *_: entry)
     assert_others(before, run, "facts")
 
 

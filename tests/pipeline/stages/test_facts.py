@@ -120,5 +120,5 @@ def test_recipe_changes_with_the_columns_that_the_entry_maps(
     benchmark = small_settings().benchmark
     entry, plain = catalog.entry(benchmark.data), reading(benchmark).recipe
     mapped = replace(entry, columns={**entry.columns, "sub_ent": {"from": "rel_uri"}})
-    monkeypatch.setattr(catalog, "entry", lambda _: mapped)
+    monkeypatch.setattr(catalog, "entry", lambda *_: mapped)
     assert reading(benchmark).recipe != plain
