@@ -88,7 +88,7 @@ def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-def test_a_built_benchmark_runs_under_its_name(
+def test_a_built_benchmark_is_planned_under_its_name(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["build", "facts", str(table)]) == 0
