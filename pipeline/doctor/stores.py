@@ -76,9 +76,25 @@ def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:
         fails="" if same else fix,
         warns=slow if median > _SLOW_MS else "",
     )
+    yield _many(group, store, folder, median)
     yield _created_once(group, store, folder)
     yield _listed(group, store, folder)
     yield _clock(group, store, folder, began)
+
+
+def _many(group: str, store: Store, folder: str, alone_ms: float) -> Finding:
+    """Several clients write at once: a store that throttles keeps them waiting, as it does shards.
+
+    It refuses them (503 SlowDown), and the clients of S3 ask again after growing pauses.
+    """
+    names = [f"{folder}/many-{i}" for i in range(_AT_ONCE * _TURNS)]
+    with ThreadPoolExecutor(_AT_ONCE) as clients:
+        took = list(clients.map(lambda name: _ms(partial(store.put, name, b"x")), names))
+    median = statistics.median(took)
+    fix = "the store throttles; have its limit raised, or write less often: cluster.rows_per_shard"
+    told = f"{median:,.1f} ms a file of {_AT_ONCE} clients, {max(took):,.1f} at most"
+    throttled = alone_ms <= _SLOW_MS < max(took)
+    return Finding.of(group, "many at once", told, warns=fix if throttled else "")
 
 
 def _created_once(group: str, store: Store, folder: str) -> Finding:

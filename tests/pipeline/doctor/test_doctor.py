@@ -204,6 +204,18 @@ class Refusing(Store):
         raise InputError(f"{self.where(name)} cannot be written: Access Denied.")
 
 
+class Throttling(Store):
+    """A store that answers a client at once, and lets the last of many wait."""
+
+    def put(self, name: str, content: bytes) -> None:
+        super().put(name, content)
+        if name.endswith("many-31"):
+            clock[0] += 600.0
+
+
+clock = [0.0]  # seconds, of the world in which that store is looked at
+
+
 def test_store_that_would_lose_or_double_work_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -219,6 +231,12 @@ def test_store_that_would_lose_or_double_work_is_named(
         assert expected in state(stores.of_store("artifacts", kind(str(tmp_path))), check), check
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(left) <= 1  # of the store that forgets one
+    with monkeypatch.context() as world:
+        world.setattr(stores.time, "perf_counter", lambda: clock[0])
+        for kind, expected in {Store: "holds", Throttling: "warns: 0.0 ms a file of 8"}.items():
+            found = list(stores.of_store("artifacts", kind(str(tmp_path))))
+            assert state(found, "many at once").startswith(expected), kind
+            assert state(found, "written and read").startswith("holds")
     monkeypatch.setattr(stores.time, "time", lambda: 0.0)
     assert "warns" in state(stores.of_store("results", Store(str(tmp_path))), "clock")
     monkeypatch.setattr(stores.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
