@@ -28,7 +28,10 @@ state=$(timeout 600 bash -c "$status" 2>/dev/null | sed 's/ · written by .*//' 
 vain=0
 if [[ -s $logs/progress ]]; then
     { read -r vain; read -r before; } <"$logs/progress"
-    if [[ $state == "$before" ]]; then vain=$((vain + 1)); else vain=0; fi
+    if [[ $state == unknown ]]; then state=$before  # nobody can say that it was in vain
+    elif [[ $state == "$before" ]]; then vain=$((vain + 1))
+    else vain=0
+    fi
 fi
 printf '%s\n' "$vain" "$state" >"$logs/progress"
 if ((vain > requeues)); then

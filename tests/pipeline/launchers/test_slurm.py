@@ -103,6 +103,16 @@ def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
     assert "\ninterface=ib0\nrequeues=2\n" in script
 
 
+def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) -> None:
+    part = slurm.BODY.split("# A sweep that is no further")[1].split("# Nobody else's Ray")[0]
+    seen = []
+    for status in ("echo a", "exit 1", "exit 1", "echo a", "echo a", "echo b"):
+        setting = f"set -euo pipefail; logs={tmp_path} requeues=9 status='{status}'\n#"
+        subprocess.run(["bash", "-c", setting + part], check=True)
+        seen.append(int((tmp_path / "progress").read_text().split()[0]))
+    assert seen == [0, 0, 0, 1, 2, 0]
+
+
 @pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
 def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
     script = tmp_path / "job.sh"
