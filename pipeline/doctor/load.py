@@ -45,7 +45,7 @@ def checks(run: Run) -> Iterator[Finding]:
 
     run = settled(run)
     with cluster.started(run):
-        look = ray.remote(max_retries=0, **cluster.placement(run))(looked_at)
+        look = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(looked_at)
         yield from ray.get(look.remote(run))
 
 

@@ -307,6 +307,13 @@ def placement(run: Run) -> dict[str, Any]:
     return {"num_cpus": 1, "ray_remote_args_fn": partial(_in_new_group, gpus_per_engine(run))}
 
 
+def where_an_engine_goes(run: Run) -> dict[str, Any]:
+    """What Ray is told of one task that loads an engine: Ray Data alone makes groups by itself."""
+    told = placement(run)
+    make_group = told.pop("ray_remote_args_fn", dict)
+    return {**told, **make_group()}
+
+
 def _in_new_group(gpus: int) -> dict[str, Any]:
     from ray.util import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
