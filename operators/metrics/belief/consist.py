@@ -41,12 +41,6 @@ def consist(answers: pl.DataFrame, *, by: By = "match") -> float | None:
     return ratio(consist_terms(answers, by=by))
 
 
-def pair_consist(answers: pl.DataFrame, *, by: By = "match") -> pl.DataFrame:
-    """Give each pair with two prompts or more its consistency: relation_id, pair_id, consist."""
-    terms = consist_terms(answers, by=by)
-    return terms.select("relation_id", "pair_id", consist="numerator")
-
-
 def consist_terms(
     answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
 ) -> pl.DataFrame:

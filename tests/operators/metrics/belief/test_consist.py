@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief import consist as module
-from factsweep.operators.metrics.belief.consist import By, consist, match_counts, pair_consist
+from factsweep.operators.metrics.belief.consist import By, consist, consist_terms, match_counts
 
 Key = str | None
 Tables = st.SearchStrategy[pl.DataFrame]
@@ -40,7 +40,9 @@ def test_consist_any_answers_equals_all_comparisons(
 ) -> None:
     answers = data.draw(answer_tables)
     expected = naive(answers, same)
-    assert dict(pair_consist(answers, by=by)[:, 1:].iter_rows()) == pytest.approx(expected)
+    assert dict(
+        consist_terms(answers, by=by).select("pair_id", "numerator").iter_rows()
+    ) == pytest.approx(expected)
     overall = mean(expected.values()) if expected else None
     assert consist(answers, by=by) == pytest.approx(overall)
 
@@ -92,4 +94,4 @@ def test_consist_single_prompts_is_none() -> None:
 
 def test_consist_no_answers_is_none(no_answers: pl.DataFrame) -> None:
     assert consist(no_answers) is None
-    assert pair_consist(no_answers).is_empty()
+    assert consist_terms(no_answers).is_empty()
