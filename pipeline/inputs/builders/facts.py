@@ -125,6 +125,9 @@ def _publish(
     own: Path, name: str, language: str, made: pl.DataFrame, found: pl.DataFrame, licence: str
 ) -> str:
     """Write one set, its catalog entry and its benchmark; says what is in it."""
+    for shipped in (folders.CATALOG, folders.CONF / "benchmark"):
+        if (shipped / f"{name}.yaml").exists():
+            raise InputError(f"{name} is a set that ships; give another with --name.")
     out = own / "data_catalog" / name
     if out.exists() and not (out / _FINDINGS).is_file():
         raise InputError(f"{out} was not made by this command; choose another --name.")

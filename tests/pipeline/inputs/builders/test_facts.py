@@ -85,6 +85,11 @@ def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixtu
     assert "55 rows left out: not after 2024-06-30" in capsys.readouterr().out
     assert main([*late[:-1], "June"]) != 0
     assert "2024-12-31" in capsys.readouterr().err
+    # Her "facts" would take the place of the one that it is made of.
+    one = table.with_name("facts.csv")
+    one.write_text("relation,subject,object\ncapital,Peru,Lima\n")
+    assert main(["build", "facts", str(one)]) != 0
+    assert "--name" in capsys.readouterr().err
 
 
 @pytest.mark.slow
