@@ -33,10 +33,7 @@ def content(
     """
     match kind:
         case "rows":
-            rows = scan(paths)
-            for path in paths:
-                _check_json(path)
-            return rows
+            return _rows(paths)
         case "texts":
             return texts(paths)
         case "tables":
@@ -98,9 +95,15 @@ def _table(path: Path) -> pl.DataFrame:
             {"entity_id": [row[0] for row in rows], "labels": [row[1:] for row in rows]},
             schema={"entity_id": pl.String, "labels": pl.List(pl.String)},
         )
-    table = scan([path])
-    _check_json(path)
-    return table.collect()
+    return _rows([path]).collect()
+
+
+def _rows(paths: Sequence[Path]) -> pl.LazyFrame:
+    """The rows of files of facts, whose JSON all libraries read alike."""
+    rows = scan(paths)
+    for path in paths:
+        _check_json(path)
+    return rows
 
 
 def _check_json(path: Path) -> None:
