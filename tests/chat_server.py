@@ -42,7 +42,8 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
         protocol_version = "HTTP/1.1"  # connections are kept, as real servers do
 
         def do_POST(self) -> None:
-            threading.current_thread().name = f"client at {self.client_address[1]}"
+            ends = self.client_address[1], self.server.server_address[1]
+            threading.current_thread().name = "from {} to {}".format(*ends)
             state.paths.append(self.path)
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             state.keys.append(self.headers["Authorization"])

@@ -59,9 +59,12 @@ class Bucket:
 
 def client() -> int:
     """The process that asks what this thread of the server answers."""
-    port = int(threading.current_thread().name.rpartition(" ")[2])
-    found = psutil.net_connections("tcp4")
-    return next(int(each.pid or 0) for each in found if each.laddr and each.laddr.port == port)
+    _, ours, _, to = threading.current_thread().name.split()
+    # Both ends: another process may have the same port of its own, towards another server.
+    for each in psutil.net_connections("tcp4"):
+        if each.pid and each.raddr and (each.laddr.port, each.raddr.port) == (int(ours), int(to)):
+            return each.pid
+    raise AssertionError(f"nobody asks from port {ours}")
 
 
 @pytest.mark.slow

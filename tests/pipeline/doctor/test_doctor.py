@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -336,26 +337,30 @@ def test_all_reduce_that_hangs_fails_or_adds_up_wrongly_is_named(
     assert "\n| all-reduce |" in (ROOT / "docs/doctor.md").read_text()
 
 
+WRONG = """
+import runpy, sys
+from torch import distributed
+plain = distributed.all_reduce
+
+def wrong(tensor, **how):
+    plain(tensor, **how)
+    if not how:  # the sum, not what tells whether it was right
+        tensor[-1] += 1
+
+distributed.all_reduce = wrong
+runpy.run_module("factsweep.pipeline.doctor.allreduce", run_name="__main__")
+"""
+
+
 @pytest.mark.slow  # processes with a torch of their own
 def test_all_reduce_of_two_processes_on_cpus_is_right_and_a_wrong_sum_is_seen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured = allreduce.of_group(2, "cpu")
     assert measured.right
     assert measured.gb_s > 0
-    from torch import distributed
-
-    monkeypatch.setattr(allreduce, "_LARGE", 1 << 10)
-    assert allreduce.of_rank(0, 1, "cpu", str(tmp_path / "one")).right
-    plain = distributed.all_reduce
-
-    def wrong(tensor: Any, **how: Any) -> None:
-        plain(tensor, **how)
-        if not how:  # the sum, not what tells whether it was right
-            tensor[-1] += 1
-
-    monkeypatch.setattr(distributed, "all_reduce", wrong)
-    assert not allreduce.of_rank(0, 1, "cpu", str(tmp_path / "two")).right
+    monkeypatch.setattr(allreduce, "_COMMAND", (sys.executable, "-c", WRONG))
+    assert not allreduce.of_group(1, "cpu").right
 
 
 def test_every_check_has_a_row_in_the_documentation(
