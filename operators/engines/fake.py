@@ -134,8 +134,8 @@ def _share(*parts: object) -> float:
 def load(start: Start) -> FakeEngine:
     """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
 
-    `seconds_per_answer`; `log`, a file that gets one line per prompt; `places`, one that gets one
-    line per engine: where it was put; `poison`, the id of a prompt that kills the engine, `*` for
+    `seconds_per_answer`, until the file `hurry` is there; `log`, a file that gets one line per
+    prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a prompt that kills the engine, `*` for
     any prompt; `hang`, that of one that it never answers; `loads_s`, how long it loads; `broken`,
     the error that it raises in place of starting, in which $NAMES are those of the environment.
     """
@@ -155,8 +155,10 @@ def load(start: Start) -> FakeEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if prompt_id == wish.get("hang"):
             time.sleep(3600)
+        if not Path(wish.get("hurry", "/nowhere")).exists():
+            time.sleep(wish.get("seconds_per_answer", 0.0))
 
-    return FakeEngine(wish.get("seconds_per_answer", 0.0), witness)
+    return FakeEngine(witness=witness)
 
 
 KIND = EngineKind(

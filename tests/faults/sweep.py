@@ -11,12 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
 import psutil
+import pytest
 
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -72,7 +74,8 @@ class Sweep:
         self.store = Store(artifacts or str(folder / "artifacts"))
         self.log = folder / "answered.log"
         folder.mkdir(parents=True, exist_ok=True)
-        self._wish = json.dumps({"log": str(self.log), **wish})
+        self._hurry = folder / f"hurry-{id(self)}"
+        self._wish = json.dumps({"log": str(self.log), "hurry": str(self._hurry), **wish})
         self._overrides = [
             *OVERRIDES,
             *(() if any("cluster.address" in each for each in overrides) else LOCAL),
@@ -85,12 +88,23 @@ class Sweep:
 
     def start(self, clock_s: float = 0.0) -> "Sweep":
         """Start the driver, with a clock that is so many seconds off."""
+        self._hurry.unlink(missing_ok=True)
         self.process = self._command("run", clock_s)
         STARTED.append(self)
         return self
 
+    def until(self, seen: Callable[[], object]) -> "Sweep":
+        """Wait until something is seen of a sweep that goes on."""
+        while not seen():
+            assert self.process is not None
+            if self.process.poll() is not None:
+                pytest.fail(f"it ended before: {self.finish().stderr}")
+            time.sleep(0.05)
+        return self
+
     def finish(self) -> subprocess.CompletedProcess[str]:
-        """Run to the end, starting the driver if it is not there."""
+        """Run to the end, starting the driver if it is not there; engines are slow no more."""
+        self._hurry.touch()
         process = self.process or self._command("run")
         output, errors = process.communicate(timeout=600)
         self.process = None

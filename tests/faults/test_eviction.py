@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,18 +79,9 @@ def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Swe
     places = folder / "places.jsonl"
     given = (*ON_GPUS, *NO_CHUNKS, f"cluster.address={cluster.address}", *overrides)
     sweep = Sweep(folder, given, places=str(places), seconds_per_answer=0.1).start()
-    await_that(sweep, lambda: places.exists() and len(places.read_text().splitlines()) == N_NODES)
+    sweep.until(lambda: places.exists() and len(places.read_text().splitlines()) == N_NODES)
     answered = len(sweep.answered())
-    await_that(sweep, lambda: len(sweep.answered()) > answered + 60)
-    return sweep
-
-
-def await_that(sweep: Sweep, condition: Callable[[], bool]) -> None:
-    while not condition():
-        assert sweep.process is not None
-        if sweep.process.poll() is not None:
-            pytest.fail(sweep.finish().stderr)
-        time.sleep(0.1)
+    return sweep.until(lambda: len(sweep.answered()) > answered + 60)
 
 
 def check(sweep: Sweep, calm: Sweep, n_more: int) -> None:

@@ -122,6 +122,7 @@ def test_workers_come_all_at_once_when_there_is_work_and_go_behind_it(
     sizes = ("model.replicas.min=1", f"model.replicas.max={MOST}", "cluster.rows_per_shard=100")
     sweep = Sweep(tmp_path / "sweep", (*given, *SMALL, *sizes), seconds_per_answer=0.01).start()
     assert growing.became() == []
+    sweep.until(lambda: growing.became().count("QUEUED") == MOST)
     done = sweep.finish()
     assert done.returncode == 0, done.stderr
     n_asked = growing.became().count("QUEUED")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,11 +73,8 @@ def test_run_that_is_interrupted_in_every_phase_ends_with_130_and_goes_on(
 ) -> None:
     sweep = Sweep(tmp_path / "interrupted", SMALL, seconds_per_answer=0.03)
     for has_come in PHASES:
-        sweep.start()
+        sweep.start().until(lambda has_come=has_come: has_come(sweep))
         assert sweep.process is not None
-        while not has_come(sweep):
-            assert sweep.process.poll() is None, has_come
-            time.sleep(0.02)
         os.killpg(sweep.process.pid, signal.SIGINT)
         done = sweep.finish()
         assert done.returncode == 130, (has_come, done.stderr)

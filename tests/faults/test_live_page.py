@@ -5,8 +5,6 @@ The engine is fake: see sweep.py.
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,19 +27,10 @@ def page(sweep: Sweep, name: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def until(sweep: Sweep, seen: Callable[[], bool]) -> None:
-    """Wait until something is seen of a run that goes on."""
-    process = sweep.process
-    assert process is not None
-    while process.poll() is None and not seen():
-        time.sleep(0.1)
-    assert process.poll() is None, "it ended before"
-
-
 def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, OVERRIDES, seconds_per_answer=SLOW_S).start()
-    until(sweep, lambda: "Partial, as of" in page(sweep, "progress.html"))
-    until(sweep, lambda: "Acc@1" in page(sweep, "progress.html"))
+    sweep.until(lambda: "Partial, as of" in page(sweep, "progress.html"))
+    sweep.until(lambda: "Acc@1" in page(sweep, "progress.html"))
     during = page(sweep, "progress.html")
     assert not page(sweep, "index.html")
     assert "<title>Partial: " in during

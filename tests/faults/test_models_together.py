@@ -1,6 +1,5 @@
 """Several models in one store. The engine is fake: see sweep.py."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 def test_second_model_takes_what_the_first_has_published_and_ends_before_it(tmp_path: Path) -> None:
     store = str(tmp_path / "artifacts")
     first = Sweep(tmp_path / "first", SMALL, store, seconds_per_answer=1.0).start()
-    while not first.names("prompts", "leases"):  # Ray has yet to start, and to write them
-        time.sleep(0.1)
+    first.until(lambda: first.names("prompts", "leases"))  # Ray has yet to start, and to write them
     second = Sweep(tmp_path / "second", [*SMALL, "model.id=another"], store)
     done = second.finish()
     assert done.returncode == 0, done.stderr

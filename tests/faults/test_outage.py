@@ -26,10 +26,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def decoding(sweep: Sweep) -> Sweep:
     """Start a sweep and wait until its engines are at work."""
-    sweep.start()
-    while len(sweep.answered()) < CHUNK:
-        time.sleep(0.1)
-    return sweep
+    return sweep.start().until(lambda: len(sweep.answered()) >= CHUNK)
 
 
 def test_store_that_is_silent_for_a_while_is_waited_for(

@@ -41,35 +41,37 @@ def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sw
     return Sweep(folder, (*ON_GPUS, address, *overrides), **places, **wish)
 
 
+def placed(sweep: Sweep, n: int) -> list[dict[str, Any]]:
+    """Where the engines of a sweep are put that ends well, once there are so many."""
+    sweep.start().until(lambda: len(places(sweep.folder)) == n)
+    done = sweep.finish()
+    assert done.returncode == 0, done.stderr
+    return places(sweep.folder)
+
+
 def places(folder: Path) -> list[dict[str, Any]]:
     path = folder / "places.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path) -> None:
-    sweep = sweep_on(two_nodes, tmp_path, seconds_per_answer=0.05)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
-    engines = places(tmp_path)
+    engines = placed(sweep_on(two_nodes, tmp_path, seconds_per_answer=0.1), 2)
     assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
     assert len({engine["node"] for engine in engines}) == 2
 
 
 def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
-    # Enough work that the last of them comes before it is done.
     four = ("model.replicas.min=4", "model.replicas.max=4", "cluster.rows_per_shard=25")
-    done = sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.1).finish()
-    assert done.returncode == 0, done.stderr
-    held = Counter((engine["node"], *engine["gpus"]) for engine in places(tmp_path))
+    engines = placed(sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.5), 4)
+    held = Counter((engine["node"], *engine["gpus"]) for engine in engines)
     assert sum(held.values()) == 4
     assert max(held.values()) == 2
 
 
 def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
-    sweep = sweep_on(two_nodes, tmp_path, "model.replicas.min=1", seconds_per_answer=0.05)
-    assert sweep.finish().returncode == 0
-    assert len(places(tmp_path)) == 2
+    one = "model.replicas.min=1"
+    assert len(placed(sweep_on(two_nodes, tmp_path, one, seconds_per_answer=0.1), 2)) == 2
 
 
 def test_pipeline_parallel_replica_gets_a_placement_group(
@@ -88,8 +90,7 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
 ) -> None:
     calm = calm_on_nodes
     sweep = sweep_on(two_nodes, tmp_path / "lost", seconds_per_answer=0.05).start()
-    while len(sweep.answered()) < 80:
-        time.sleep(0.1)
+    sweep.until(lambda: len(sweep.answered()) >= 80)
     two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
     done = sweep.finish()
     assert done.returncode == 0, done.stderr

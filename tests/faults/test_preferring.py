@@ -3,7 +3,6 @@
 The engine is fake (sweep.py); its search over the trie of names is the real one.
 """
 
-import time
 from pathlib import Path
 
 import pytest
@@ -30,21 +29,12 @@ def test_two_engines_killed_and_resumed_give_the_same_tables(tmp_path: Path) -> 
     assert len(set(once)) == len(once) > 8 * CHUNK
 
     sweep = Sweep(tmp_path / "killed", OVERRIDES, seconds_per_answer=0.01).start()
-    _wait(sweep, len(once) // 5)
+    sweep.until(lambda: len(sweep.answered()) >= len(once) // 5)
     kill(sweep.engines()[0])
-    _wait(sweep, len(once) // 2)
+    sweep.until(lambda: len(sweep.answered()) >= len(once) // 2)
     sweep.kill_driver()
     assert sweep.finish().returncode == 0
     assert sweep.tables() == calm.tables()
     again = sweep.answered()
     assert set(again) == set(once)
     assert len(again) - len(once) <= 3 * IN_FLIGHT
-
-
-def _wait(sweep: Sweep, n: int) -> None:
-    end = time.monotonic() + 120
-    while len(sweep.answered()) < n:
-        assert time.monotonic() < end, "nothing is answered"
-        assert sweep.process is not None
-        assert sweep.process.poll() is None, "it ended"
-        time.sleep(0.05)

@@ -4,7 +4,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,8 +85,7 @@ def test_prompts_that_killed_engines_are_asked_again_of_a_repaired_one(
 ) -> None:
     poison = calm.answered()[37]
     sweep = Sweep(tmp_path, SMALL, poison=poison, seconds_per_answer=0.02).start()
-    while sweep.answered().count(poison) < 2:
-        time.sleep(0.1)
+    sweep.until(lambda: sweep.answered().count(poison) >= 2)
     sweep.kill_driver()
     repaired = Sweep(tmp_path, SMALL)
     assert repaired.finish().returncode == 0
@@ -96,8 +94,7 @@ def test_prompts_that_killed_engines_are_asked_again_of_a_repaired_one(
 
 def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.1).start()
-    while not sweep.answered():
-        time.sleep(0.1)
+    sweep.until(sweep.answered)
     kill(sweep.raylets()[0])
     done = sweep.finish()
     assert done.returncode == 1
@@ -108,8 +105,7 @@ def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
 
 def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
-    while len(sweep.answered()) < CHUNK:
-        time.sleep(0.1)
+    sweep.until(lambda: len(sweep.answered()) >= CHUNK)
     assert sweep.process is not None
     sweep.process.send_signal(signal.SIGTERM)
     assert sweep.finish().returncode == 130
@@ -119,8 +115,7 @@ def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:
 
 def test_second_driver_is_told_who_holds_the_artifact(tmp_path: Path) -> None:
     first = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
-    while not first.answered():
-        time.sleep(0.1)
+    first.until(first.answered)
     second = Sweep(tmp_path, SMALL).finish()
     assert second.returncode == 2
     assert first.process is not None
@@ -143,8 +138,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_ends_the_run_and_room_lets_it_go_on(calm: Sweep, small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     sweep = Sweep(small_disk, SMALL, seconds_per_answer=0.01).start()
-    while not sweep.chunks():
-        time.sleep(0.05)
+    sweep.until(sweep.chunks)
     with pytest.raises(OSError, match=naming("space", "left")):
         ballast.write_bytes(bytes(2**20))
     done = sweep.finish()
