@@ -19,7 +19,7 @@ sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(R
 
 # Two processes: what loads the same weights, or the same Ray, is in one, all that harms sweeps in one; the rest fill both.
 PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
-FAST := not slow and not faults and not browser
+FAST := not slow and not faults and not browser and not chaos
 # A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
@@ -53,7 +53,7 @@ doctest: setup  ## Run the examples in docstrings
 	@$(BIN)/pytest -q --doctest-modules factsweep/operators factsweep/pipeline
 
 test-rest: setup  ## Run all other tests: sweeps, faults, a browser, laws on many examples
-	@$(PYTEST) -m "slow or faults or browser or many" --hypothesis-profile=many --durations=25
+	@$(PYTEST) -m "(slow or faults or browser or many) and not chaos" --hypothesis-profile=many --durations=25
 
 test-narrow: setup  ## Run the fast tests of numbers and engines as on CPUs without AVX-512, and without AVX2
 	@$(AVX2) $(PYTEST) -q -m "$(FAST)" $(NUMBERS)
@@ -93,9 +93,10 @@ verify: need-model setup  ## Read every shard of that sweep: whole, complete, no
 nightly: setup  ## Run a nightly of conf/nightly/ and compare it with its baseline: [NIGHTLY=demo]
 	@$(BIN)/factsweep nightly $(NIGHTLY)
 
-chaos: setup  ## Kill, pause and misdate processes, KILLS times; harm files, 1,000 times; compare the results
+chaos: setup  ## What CI has no time for: KILLS deaths, pauses and wrong clocks, 1,000 harmed files, each harm in each place
 	@FACTSWEEP_KILLS=$(KILLS) $(BIN)/pytest tests/faults/test_kills.py
 	@FACTSWEEP_MUTATIONS=1000 $(BIN)/pytest tests/pipeline/test_reads.py -k mutation
+	@$(PYTEST) -m chaos
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/
 	@failed=; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do \

@@ -31,9 +31,9 @@ N_NODES = 2
 IN_FLIGHT = 2  # prompts that an engine was handed when it stopped
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def head() -> Iterator[Cluster]:
-    """A head that has four GPUs, and so an engine."""
+    """A head that has four GPUs, and so an engine; nodes come to it and go."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4})
     yield cluster
     cluster.shutdown()
@@ -53,7 +53,7 @@ def joined(cluster: Cluster, **variables: str) -> Iterator["subprocess.Popen[byt
         start_new_session=True,
     ) as node:
         try:
-            while sum(each["Alive"] for each in cluster.global_state.node_table()) < N_NODES:
+            while n_alive(cluster) < N_NODES:
                 assert node.poll() is None
                 time.sleep(0.2)
             yield node
@@ -61,6 +61,12 @@ def joined(cluster: Cluster, **variables: str) -> Iterator["subprocess.Popen[byt
             for each in family(node):
                 kill(each)
             node.kill()
+            while n_alive(cluster) == N_NODES:
+                time.sleep(0.2)
+
+
+def n_alive(cluster: Cluster) -> int:
+    return sum(each["Alive"] for each in cluster.global_state.node_table())
 
 
 def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:

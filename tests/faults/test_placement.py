@@ -24,15 +24,21 @@ from tests.faults.sweep import ON_GPUS, SMALL, Sweep
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-@pytest.fixture
-def two_nodes() -> Iterator[Cluster]:
-    """A head without GPUs, and two nodes that claim 4 GPUs each."""
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without GPUs."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
-    for _ in range(2):
-        cluster.add_node(num_cpus=2, num_gpus=4)
-    cluster.wait_for_nodes(timeout=120)
     yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture
+def two_nodes(cluster: Cluster) -> Cluster:
+    """Two nodes more that claim 4 GPUs each, and with which nothing has happened."""
+    while len(cluster.worker_nodes) < 2:
+        cluster.add_node(num_cpus=2, num_gpus=4)
+    cluster.wait_for_nodes(timeout=120)
+    return cluster
 
 
 def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sweep:

@@ -77,12 +77,12 @@ def first_file(plan: Plan, stage: str, name: str | None = None) -> Path:
 
 
 def each_once(stages: tuple[str, ...], harms: dict[str, Harm]) -> list[object]:
-    """Each stage and each harm; those that no other pair has are in the fast tests."""
+    """Each stage and each harm; those that no other pair has in `make test`."""
     names = [*harms]
     fast = {(stages[n % len(stages)], names[n % len(names)]) for n in range(len(names))}
     fast |= {(stage, names[n % len(names)]) for n, stage in enumerate(stages)}
     return [
-        pytest.param(stage, harm, marks=() if (stage, harm) in fast else pytest.mark.slow)
+        pytest.param(stage, harm, marks=() if (stage, harm) in fast else pytest.mark.chaos)
         for stage in stages
         for harm in names
     ]
@@ -107,7 +107,7 @@ def test_shard_that_is_harmed_is_named_and_computed_anew(
     [
         pytest.param(
             *(stage, file, harm),
-            marks=() if number % len(STAGES) == STAGES.index(stage) else pytest.mark.slow,
+            marks=() if number % len(STAGES) == STAGES.index(stage) else pytest.mark.chaos,
         )
         for stage in STAGES
         for number, (file, harm) in enumerate(
@@ -128,7 +128,7 @@ def test_json_that_is_harmed_is_found_and_written_anew(
 
 @pytest.mark.parametrize(
     "harm",
-    [pytest.param(e, marks=pytest.mark.slow if n % 4 else ()) for n, e in enumerate(damage.JSON)],
+    [pytest.param(e, marks=pytest.mark.chaos if n % 4 else ()) for n, e in enumerate(damage.JSON)],
 )
 def test_run_json_that_is_harmed_is_refused_by_whoever_reads_it(
     plan: Plan, right: pl.DataFrame, harm: str, capsys: pytest.CaptureFixture[str]
