@@ -135,8 +135,9 @@ def load(start: Start) -> FakeEngine:
     """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
 
     `seconds_per_answer`, until the file `hurry` is there; `log`, a file that gets one line per
-    prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a prompt that kills the engine, `*` for
-    any prompt; `hang`, that of one that it never answers; `loads_s`, how long it loads; `broken`,
+    prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a
+    prompt that kills the engine, `*` for any prompt; `hang`, that of one that it never answers;
+    `loads_s`, how long it loads; `broken`,
     the error that it raises in place of starting, in which $NAMES are those of the environment.
     """
     wish = json.loads(os.environ.get(WISH, "{}"))

@@ -21,7 +21,7 @@ _LENGTH = 60
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
     """A sentence for each thing that most answers of a setting have in common, and should not.
 
-    They are empty, or the same, or begin with a thought; with some of them.
+    They are empty, or the same, or cut, or begin with a thought; with some of them.
     """
     return [text for each in branches if _is_asked(each) for text in _of(each)]
 
@@ -32,8 +32,8 @@ def _is_asked(branch: PastBranch) -> bool:
 
 def _of(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
-    texts = [each["text"] for each in said.each(said.stage, ["text"])]
-    for what in found(pl.concat(texts)) if texts else ():
+    answers = list(said.each(said.stage, ["text", "finish_reason"]))
+    for what in found(pl.concat(answers)) if answers else ():
         yield f"{branch}: {what}"
     thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
     for what in cut(pl.concat(thoughts).explode()) if thoughts else ():
@@ -57,17 +57,25 @@ def cut(ended: pl.Series) -> Iterator[str]:
         )
 
 
-def found(answers: pl.Series) -> Iterator[str]:
-    """What most of some answers have in common, if they are enough to tell.
+def found(answers: pl.DataFrame) -> Iterator[str]:
+    """What most of some answers (text, finish_reason) have in common, if they are enough to tell.
 
-    >>> list(found(pl.Series(["Paris"] * 15 + ["Rome"] * 10)))
+    >>> ended = {"finish_reason": ["length"] * 5 + ["stop"] * 20}
+    >>> list(found(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
     ["15 of 25 answers are the same: 'Paris'."]
-    >>> list(found(pl.Series(["", " "] * 10)))
-    ['20 of 20 answers are empty.']
+    >>> list(found(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
+    ['24 of 25 answers are empty.']
     """
-    texts = answers.drop_nulls().str.strip_chars()
+    known = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
+    texts = known["text"]
     if len(texts) < _FEW:
         return
+    ended = known.filter(pl.col("finish_reason") == "length")["text"]
+    if len(ended) > _MOST * len(texts):
+        yield (
+            f"{_share(ended, texts)} were cut at decoding.max_tokens: {_some(ended)}. What is "
+            "measured of an answer's words, as the one-word ratio, is of the cut."
+        )
     thoughts = texts.filter(texts.str.contains(f"^{THOUGHT}"))
     if len(thoughts) > _THOUGHTS * len(texts):
         yield (

@@ -13,7 +13,9 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Asked, Evidence
+from factsweep.operators.metrics.noise.cut_share import cut_share
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
@@ -21,7 +23,8 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
-VERSION = 2
+VERSION = 3
+_ENDS = ("prompt_id", "finish_reason")
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -66,9 +69,12 @@ class Aggregate:
         measure = METHODS[self.method].measure
         again = None if self.again is None else self.again.read_all(self.again.stage)
         measured = dict(measure.compute(self._evidence(again)))
+        found = [measured["metrics"]]
         if again is not None:
-            noise = measure.twice(_first(self.answers, again), again)
-            measured["metrics"] = pl.concat([measured["metrics"], noise], how="diagonal")
+            found.append(measure.twice(_first(self.answers, again), again))
+        if METHODS[self.method].ask.ability == GENERATE:
+            found.append(cut_share(_ends(self.answers)))
+        measured["metrics"] = pl.concat(found, how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
         made_of = (self.facts, self.prompts, self.answers, self.matched)
@@ -112,6 +118,16 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     asked = pl.lit(recipe.fields["variant"], pl.String)
     variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
+
+
+def _ends(answers: Artifact) -> pl.DataFrame:
+    """relation_id, finish_reason: how each answer ended."""
+    relation = pl.col("prompt_id").str.split(".").list.first()
+    found = [
+        each.select("finish_reason", relation_id=relation)
+        for each in answers.each(answers.stage, _ENDS)
+    ]
+    return pl.concat(found)
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from tests.command import factsweep
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
 CORE = {
     *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
-    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate"),
+    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate", "cut_share"),
 }
 
 

@@ -47,7 +47,7 @@ def test_score_own_answers_give_the_runs_own_numbers(
 ) -> None:
     own = finished.branches[0].metrics.read_all("metrics")
     found = scored(answers, suffix)
-    sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate"])
+    sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate", "cut_share"])
     assert found.height > 10
     assert_frame_equal(found, own.filter(~sampled))
 

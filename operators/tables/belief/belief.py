@@ -4,13 +4,14 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
+from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
 from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
 from factsweep.operators.tables.shared.seeds import spread
 
-SHOWN = (*METRICS, FLIP_RATE)
+SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
 _INTERVAL = "95 % interval"
 _NAMES = ("model", "benchmark", "setting", "variant")

@@ -13,6 +13,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
 from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
+from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
 from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
@@ -20,7 +21,7 @@ from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 
 _NAMES = ("model", "benchmark", "setting", "variant")
-SHOWN = (*METRICS, FLIP_RATE)
+SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)

@@ -1,6 +1,7 @@
 """Answers from which no number should be read: said by the run, on its page and in reports."""
 
 import logging
+import re
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ from factsweep.operators.engines.protocol import Completion, Request
 from factsweep.pipeline import run as running
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.results.doubts import found
+from tests.messages import naming
 from tests.pipeline.conftest import Settings
 from tests.pipeline.here import make_here
 
@@ -38,9 +40,19 @@ def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests)
     }
     for what, (texts, said) in cases.items():
         with subtests.test(what):
-            sentences = list(found(pl.Series("text", texts, pl.String)))
+            answers = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+            sentences = list(found(answers.with_columns(finish_reason=pl.lit("stop"))))
             assert len(sentences) == (said is not None)
             assert said is None or pl.Series(sentences).str.contains(said).all()
+
+
+def test_found_tells_that_most_answers_were_cut() -> None:
+    texts = [f"a{i}" for i in range(20)]
+    for n_cut, n_said in ((10, 0), (11, 1)):
+        ends = ["length"] * n_cut + ["stop"] * (20 - n_cut)
+        said = list(found(pl.DataFrame({"text": texts, "finish_reason": ends})))
+        assert len(said) == n_said
+        assert all(re.search(naming("11 of 20", "decoding.max_tokens", "'a0'"), e) for e in said)
 
 
 def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(

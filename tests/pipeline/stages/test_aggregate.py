@@ -15,7 +15,7 @@ Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 CORE = {
     *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
-    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate"),
+    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate", "cut_share"),
 }
 ANALYSES = {
     *(f"template_spread_{part}" for part in ("min", "mean", "max")),
