@@ -45,6 +45,7 @@ from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 
 ROOT = Path(__file__).parent.parent
+FAULTS = ROOT / "tests/faults"
 
 # How many examples a law is tried on: few in `make test`, many in `make test-rest`, where they pay.
 # A busy machine would fail a law for its time; the time limit of a whole test is pytest's.
@@ -61,10 +62,9 @@ LOADED = {
 
 
 class ByModule(LoadScopeScheduling):
-    """A module goes to one worker; all that load the same go to the same one, as do all faults.
+    """A module goes to one worker, and all that load the same go to the same one.
 
-    So the weights are loaded once, and no two sweeps of several processes share the two cores.
-    (`--dist loadgroup` does not group with pytest 9.2:
+    So the weights are loaded once. (`--dist loadgroup` does not group with pytest 9.2:
     https://github.com/pytest-dev/pytest-xdist/issues/1386.)
     """
 
@@ -75,9 +75,9 @@ class ByModule(LoadScopeScheduling):
 
 @cache
 def group(module: Path) -> str:
-    """What the tests of a module share with others: "faults", "weights" or "ray"; "" with none."""
-    if module.is_relative_to(ROOT / "tests/faults"):
-        return "faults"
+    """What the tests of a module share with others: "weights" or "ray"; "" with nothing."""
+    if module.parent == FAULTS:
+        return ""
     text = module.read_text()
     return next((name for name, asked in LOADED.items() if asked.search(text)), "")
 
@@ -100,9 +100,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first, so that no worker begins with it when the other is done."""
-    order = ["faults", *LOADED, ""]
-    items.sort(key=lambda item: order.index(group(item.path)))
+    """Put what takes longest first, so that no worker begins with it when the other is done.
+
+    A worker that is free takes the next: one has faults, while the other loads weights and a Ray.
+    """
+    sizes = Counter(each.path for each in items if each.path.parent == FAULTS)
+    faults = [path for path, _ in sizes.most_common()]
+    order = [*faults[:1], *LOADED, *faults[1:], ""]
+    items.sort(key=lambda each: order.index(each.path if each.path in sizes else group(each.path)))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

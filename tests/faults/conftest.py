@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from filelock import FileLock
 
 from tests.faults.sweep import ON_GPUS, SMALL, STARTED, Sweep
 
@@ -19,16 +20,21 @@ def nothing_runs_on() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A small sweep that nothing happened to."""
-    sweep = Sweep(tmp_path_factory.mktemp("calm"), SMALL)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
-    return sweep
+    return undisturbed(tmp_path_factory, "calm", *SMALL)
 
 
 @pytest.fixture(scope="session")
 def calm_on_nodes(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """The sweep of several nodes, which nothing happened to."""
-    sweep = Sweep(tmp_path_factory.mktemp("calm"), (*ON_GPUS, "cluster.device=cpu"))
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
-    return sweep
+    return undisturbed(tmp_path_factory, "calm-on-nodes", *ON_GPUS, "cluster.device=cpu")
+
+
+def undisturbed(factory: pytest.TempPathFactory, name: str, *overrides: str) -> Sweep:
+    """A sweep that ends well, made once for all processes of pytest (xdist)."""
+    folder = factory.getbasetemp().parent / name
+    with FileLock(f"{folder}.lock"):
+        sweep = Sweep(folder, overrides)
+        if not (folder / "results/sweep/index.html").exists():
+            done = sweep.finish()
+            assert done.returncode == 0, done.stderr
+        return sweep
