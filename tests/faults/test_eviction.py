@@ -108,6 +108,7 @@ def test_node_that_is_sent_sigterm_publishes_what_is_finished(
         assert node.wait(60) is not None
 
 
+@pytest.mark.chaos
 def test_node_whose_hook_runs_publishes_before_it_is_killed(
     head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:

@@ -59,7 +59,8 @@ def results_are_written(sweep: Sweep) -> bool:
     return any(sweep.folder.glob("results/*/metrics.parquet"))
 
 
-PHASES: tuple[Callable[[Sweep], bool], ...] = (
+Phase = Callable[[Sweep], bool]
+PHASES: tuple[Phase, ...] = (
     ray_starts,
     engines_load,
     engines_answer,
@@ -68,11 +69,14 @@ PHASES: tuple[Callable[[Sweep], bool], ...] = (
 )
 
 
-def test_run_that_is_interrupted_in_every_phase_ends_with_130_and_goes_on(
-    calm: Sweep, tmp_path: Path
+@pytest.mark.parametrize(
+    "phases", [(engines_answer, all_is_answered), pytest.param(PHASES, marks=pytest.mark.chaos)]
+)
+def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
+    phases: tuple[Phase, ...], calm: Sweep, tmp_path: Path
 ) -> None:
     sweep = Sweep(tmp_path / "interrupted", SMALL, seconds_per_answer=0.03)
-    for has_come in PHASES:
+    for has_come in phases:
         sweep.start().until(lambda has_come=has_come: has_come(sweep))
         assert sweep.process is not None
         os.killpg(sweep.process.pid, signal.SIGINT)

@@ -61,6 +61,7 @@ def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(tmp_path: Path) -
     assert 'content="0; url=index.html"' in page(fast, "progress.html")
 
 
+@pytest.mark.chaos
 def test_page_that_cannot_be_written_stops_no_run(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, OVERRIDES)
     (tmp_path / "results/sweep/progress.html").mkdir(parents=True)  # a folder in its place

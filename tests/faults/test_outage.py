@@ -29,6 +29,7 @@ def decoding(sweep: Sweep) -> Sweep:
     return sweep.start().until(lambda: len(sweep.answered()) >= CHUNK)
 
 
+@pytest.mark.chaos
 def test_store_that_is_silent_for_a_while_is_waited_for(
     server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

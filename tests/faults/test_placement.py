@@ -60,6 +60,7 @@ def places(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.chaos
 def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path) -> None:
     engines = placed(sweep_on(two_nodes, tmp_path, seconds_per_answer=0.1), 2)
     assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
@@ -75,6 +76,7 @@ def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     assert max(held.values()) == 2
 
 
+@pytest.mark.chaos
 def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
     one = "model.replicas.min=1"
     assert len(placed(sweep_on(two_nodes, tmp_path, one, seconds_per_answer=0.1), 2)) == 2

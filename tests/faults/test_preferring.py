@@ -21,6 +21,7 @@ OVERRIDES = (
 )
 
 
+@pytest.mark.chaos
 def test_two_engines_killed_and_resumed_give_the_same_tables(tmp_path: Path) -> None:
     calm = Sweep(tmp_path / "calm", OVERRIDES)
     done = calm.finish()

@@ -49,6 +49,7 @@ def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
     assert ends[-1] == "  its log: RuntimeError: no kernel image"
 
 
+@pytest.mark.chaos
 def test_engine_that_hangs_while_it_loads_ends_the_run(tmp_path: Path) -> None:
     done = Sweep(tmp_path, (*SMALL, "cluster.start_s=20"), loads_s=3600).finish()
     assert done.returncode == 1
@@ -59,6 +60,7 @@ def test_engine_that_hangs_while_it_loads_ends_the_run(tmp_path: Path) -> None:
     assert host == socket.gethostname()
 
 
+@pytest.mark.chaos
 def test_engine_that_dies_of_every_prompt_ends_the_run_and_a_repaired_one_resumes(
     calm: Sweep, tmp_path: Path
 ) -> None:

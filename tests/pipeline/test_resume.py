@@ -18,7 +18,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # as tests/faults/test_kills.py, with a real tokenizer
 def test_run_killed_and_started_again_keeps_what_was_published(
     small: list[str], ray_address: str, compute_here: Callable[..., Plan], tmp_path: Path
 ) -> None:
