@@ -26,6 +26,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep study pythia benchmark=myriadlama budget=1%",
             "factsweep study mine model=gpt2,gpt2-xl seed=0,1,2 --axis size",
             "factsweep study training 'model=glob(checkpoints/step-*)' --axis step",
+            "factsweep study tongues benchmark=xfactr benchmark.path=DIR benchmark.language=de,fr "
+            "--axis language",
             "factsweep study pythia plan budget=1%",
         ],
     )
@@ -38,7 +40,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         f"is what is done with each: run (default), {', '.join(_VERBS)}, or report, which asks "
         "nothing. A run that fails ends nothing but itself; then the exit code is its own.",
     )
-    axis = "what the runs stand along: size, date, step or a field of a run; default: as given"
+    axis = (
+        "what runs stand along: size, date, step, language or a field of a run; default: as given"
+    )
     study.add_argument("--axis", help=axis)
     study.add_argument("--reference", help="the run that others are compared with; default: first")
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
@@ -80,7 +84,8 @@ def _measure(found: "Study", *, ask: bool) -> int:
     if not any(asking.answered(each.run) for each in found.members):
         raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")
     written = results.write(found)
-    print(shown(f"\n{markdown(written.table)}"))
+    for table in written.tables:
+        print(shown(f"\n{markdown(table)}"))
     print("\n".join(written.lines))
     for each in failed:
         print(f"factsweep: {each.label} failed: {each.error}", file=sys.stderr)

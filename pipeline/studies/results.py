@@ -4,7 +4,7 @@
        /report/     what `report` writes of them, with the curve and the lives of facts before it
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -20,12 +20,14 @@ from factsweep.operators.tables.runs.study import POINTS
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.reports.together import Together
+from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.asking import answered, complete
-from factsweep.pipeline.studies.study import Member, Study
+from factsweep.pipeline.studies.languages import languages
+from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
 
 _ROUNDS = 1000
 _ENDS = ("low", "high")
@@ -34,9 +36,9 @@ Branches = Mapping[str, PastBranch]  # by label, along the axis
 
 
 class Findings(NamedTuple):
-    """The table of a study, and where its pages are, with what was left out."""
+    """The tables that a terminal shows, and where the pages are, with what was left out."""
 
-    table: pl.DataFrame
+    tables: tuple[pl.DataFrame, ...]
     lines: tuple[str, ...]
 
 
@@ -49,20 +51,29 @@ def write(study: Study) -> Findings:
     there = [each for each in study.members if answered(each.run)]
     out = f"{study.results}/{study.name}/report"
     points = [_estimated(each) for each in there if not complete(each.run)]
+    names = [each.run.name for each in there]
+    spoken = _languages(study, [each.run.name for each in there if complete(each.run)])
 
     def more(part: Together) -> Report:
         found = _together(study, part)
         points.append(found.raw["along"])
-        return found
+        return joined(found, spoken)
 
-    names = [each.run.name for each in there]
     lines = tuple(report(names, study.results, out, more=more))
     rows = _ordered(study, pl.concat(points))
     if rows["estimated"].is_not_null().any():  # a rank among the full runs alone would mislead
         rows = rows.with_columns(pl.lit(None, pl.Int64).alias(f"rank_{end}") for end in _ENDS)
-    whole = _along(study, rows)
+    whole = joined(_along(study, rows), spoken)
     write_report(Store(out), whole)
-    return Findings(whole.tables["along"], lines)
+    shown = [each for name, each in whole.tables.items() if name in whole.raw]
+    return Findings(tuple(shown), lines)
+
+
+def _languages(study: Study, names: Sequence[str]) -> Report:
+    """What runs in several languages say together, along that axis."""
+    if study.axis != LANGUAGE or not names:
+        return Report({})
+    return languages(past.branches(study.results, names), study.plan.known_share)
 
 
 def _along(study: Study, points: pl.DataFrame) -> Report:

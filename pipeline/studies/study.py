@@ -22,7 +22,8 @@ from factsweep.pipeline.config.typed import build
 
 _WHICH = NoNumber("it says which runs there are, and each override is a field of conf/ by itself")
 _SHOWN = NoNumber("it says how runs are set side by side")
-SIZE, DATE, STEP = "size", "date", "step"
+SIZE, DATE, STEP, LANGUAGE = "size", "date", "step", "language"
+_FIELDS = {SIZE: "model.billions_of_parameters", LANGUAGE: "benchmark.language"}
 _SEED = "seed"
 _STEP = re.compile(r"(?:step|checkpoint|iter)[-_]?(\d+)", re.IGNORECASE)
 _TOLD = ("model=", "prompt", "benchmark")  # keys whose values the tables tell apart themselves
@@ -32,8 +33,9 @@ _TOLD = ("model=", "prompt", "benchmark")  # keys whose values the tables tell a
 class Written:
     """A study as it is written down (conf/study/<name>.yaml).
 
-    `axis` is size, date, step or a field of a run; null: the runs stand in the order given. So many
-    runs as `full` says, spread over the axis, are asked all prompts, where a budget asks a part.
+    `axis` is size, date, step, language or a field of a run; null: the runs stand in the order
+    given. So many runs as `full` says, spread over the axis, are asked all prompts, where a budget
+    asks a part.
     """
 
     runs: Annotated[tuple[Text, ...], _WHICH]
@@ -172,7 +174,7 @@ def _value(label: str, run: Run, axis: str) -> float | str:
     elif axis == DATE:
         value = _year(run.model.training_cutoff)
     else:
-        value = _field(run, "model.billions_of_parameters" if axis == SIZE else axis)
+        value = _field(run, _FIELDS.get(axis, axis))
     if value is None:
         raise InputError(
             f"{label} has no {axis} to stand along; choose another axis, leave this run out, or "
@@ -201,6 +203,8 @@ def _field(run: Run, path: str) -> Any:
     for part in path.split("."):
         inside = found if isinstance(found, Mapping) else vars(found) if found else {}
         if part not in inside:
-            raise InputError(f"axis={path} is no field of a run; give size, date, step or a field.")
+            raise InputError(
+                f"axis={path} is no field of a run; give size, date, step, language or a field."
+            )
         found = inside[part]
     return found

@@ -26,3 +26,16 @@ def across_table(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("n_shared").alias("in both"),
         *shown,
     )
+
+
+def alone_table(facts: pl.DataFrame) -> pl.DataFrame:
+    """Facts that one language alone knows, as they are asked in it.
+
+    Needs relation_id, subject, object and language.
+    """
+    return facts.select(
+        pl.col("language").alias("known in"),
+        pl.col("relation_id").alias("relation"),
+        "subject",
+        "object",
+    )

@@ -1,0 +1,91 @@
+"""The same facts asked in several languages: what is known where, and whether answers agree."""
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.matching.lemmas import key
+from factsweep.operators.matching.normalise import Normaliser
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Report, joined
+from factsweep.operators.metrics.comparing.across_languages import (
+    FACT,
+    across_languages,
+    entities,
+    known_in_one_alone,
+)
+from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from factsweep.operators.tables.runs.languages import across_table, alone_table
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+
+_ROUNDS = 1000
+
+
+def languages(branches: Iterable[PastBranch], known_share: float) -> Report:
+    """The tables and the heat map of each model and setting that was asked in several languages.
+
+    A fact is the same in two languages if its pair_id is. Of several seeds the first counts.
+    """
+    asked: dict[str, dict[str, PastBranch]] = {}
+    for branch in branches:
+        language = branch.record["run"]["benchmark"]["language"]
+        asked.setdefault(_asked(branch), {}).setdefault(language, branch)
+    several = {how: each for how, each in asked.items() if len(each) > 1}
+    return joined(*(_of(how, each, known_share) for how, each in several.items()))
+
+
+def _asked(branch: PastBranch) -> str:
+    """The model and the setting, whatever the language."""
+    fields = branch.metrics.recipe.fields
+    variant = (fields["variant"] or "").split(",")
+    beside = [each for each in variant if not each.startswith("language=")]
+    return " ".join(filter(None, (branch.model, fields["setting"], ",".join(beside))))
+
+
+def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
+    facts = {name: facts_stage.load(each.artifacts["facts"]) for name, each in branches.items()}
+    labels = pl.concat(map(_labels, facts.values())).unique()
+    answers = {name: _answers(each, labels) for name, each in branches.items()}
+    found = across_languages(answers, seed=0, known_share=known_share, n_rounds=_ROUNDS)
+    alone = known_in_one_alone(answers, known_share)
+    alone = alone.join(_subjects(facts), on=(*FACT, "language"), maintain_order="left")
+    name = how.replace(" ", "-")
+    shares = found.select("other", run="language", value="sharing")
+    title = f"Known in several languages, {how}"
+    return Report(
+        {f"languages-{name}": across_table(found), f"known-alone-{name}": alone_table(alone)},
+        {f"languages-{name}": knowledge_sharing_figure(shares, title)},
+        {f"languages-{name}": title, f"known-alone-{name}": f"Known in one language alone, {how}"},
+        {f"languages-{name}": found},
+    )
+
+
+def _labels(facts: Facts) -> pl.DataFrame:
+    """relation_id, entity_id, text: a row for each name of each object."""
+    objects = facts.pairs.select(pl.col("relation_id").cast(pl.String), "objects")
+    rows = objects.explode("objects").unnest("objects")
+    return rows.select("relation_id", entity_id="object_id", text="labels").explode("text")
+
+
+def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:
+    """The subject and the first right answer of each fact, as it is asked in each language."""
+    label = pl.col("objects").list.first().struct.field("labels").list.first()
+    subject = pl.col("subjects").list.first()
+    shown = (*(pl.col(each).cast(pl.String) for each in FACT), subject.alias("subject"))
+    return pl.concat(
+        each.pairs.select(*shown, object=label, language=pl.lit(name))
+        for name, each in facts.items()
+    )
+
+
+def _answers(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
+    """The matched answers, with the entity that each names by the rules of its own language."""
+    table = METHODS[branch.method].measure.answers
+    matched = branch.artifacts["matched"]
+    normaliser = Normaliser(matched.recipe.fields["pipeline"])
+    lemmas = labels.with_columns(key=normaliser.normalise(labels["text"]))
+    names = lemmas.with_columns(key(pl.col("key")))
+    rows = matched.read_all(table).with_columns(pl.col(each).cast(pl.String) for each in FACT)
+    return entities(rows, names)

@@ -1,0 +1,80 @@
+"""A study of one set of facts in two languages, with answers made here: what is known where."""
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import planned
+
+CITIES = {"Q220": ("Rome", "Roma"), "Q585": ("Oslo", "Oslo"), "Q84": ("Londres", "Londres")}
+# Of each fact its right answer, and what is said of it in French and in Spanish.
+FACTS = {
+    "Q1": ("Q220", "à Rome", "no lo sé"),
+    "Q2": ("Q585", "Oslo", "En Oslo."),
+    "Q3": ("Q84", "Londres", "Londres"),
+    "Q4": ("Q585", "je ne sais pas", "Oslo"),
+    "Q5": ("Q585", "Rome", "Roma"),  # wrong alike
+    "Q6": ("Q84", "Rome", "Oslo"),
+}
+SPOKEN = ("fr", "es")
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> list[str]:
+    """X-FACTR's files of these facts, and the answers; returns the overrides of both runs."""
+    lines = [
+        {"sub_uri": fact, "sub_label": fact, "obj_uri": said[0], "obj_label": CITIES[said[0]][0]}
+        for fact, said in FACTS.items()
+    ]
+    files = {
+        "facts/P19.jsonl": "".join(f"{json.dumps(line)}\n" for line in lines),
+        "languages/templates.csv": "pid,relation,fr,es\n"
+        "P19,place,[X] vient de [Y] .,[X] es de [Y] .\n",
+        "languages/gender.tsv": "",
+    }
+    for n, language in enumerate(SPOKEN):
+        names = {city: names[n] for city, names in CITIES.items()}
+        rows = "".join(
+            f"{each}\t{name}\n" for each, name in (names | {f: f for f in FACTS}).items()
+        )
+        files |= {f"languages/{kind}.{language}.tsv": rows for kind in ("labels", "aliases")}
+    for name, text in files.items():
+        path = tmp_path / "xfactr" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    given = [
+        *("benchmark=xfactr", f"benchmark.path={tmp_path}/xfactr", "metrics.n_draws=2"),
+        *("metrics.n_rounds=20", f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"),
+    ]
+    for n, language in enumerate(SPOKEN):
+        (branch,) = planned(load([*given, f"benchmark.language={language}"])).branches
+        branch.step(branch.facts).run()
+        branch.step(branch.prompts).run()
+        prompts = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
+        said = {f"P19.{fact}": each[1 + n] for fact, each in FACTS.items()}
+        text = pl.col("pair_id").cast(pl.String).replace_strict(said)
+        prompts.select("prompt_id", text=text).write_parquet(tmp_path / f"{language}.parquet")
+    return [*given, f"answers='{tmp_path}/${{benchmark.language}}.parquet'"]
+
+
+def test_study_along_languages_tells_what_both_know_and_one_alone(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["study", "tongues", *asked, "benchmark.language=fr,es", "--axis=language"]
+    assert main(given) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"\| fr +\| es +\| 6 +\| 3 +\| 2 +\| \.6667", printed), printed
+    out = tmp_path / "results/tongues/report"
+    (found,) = out.glob("languages-*.parquet")
+    rows = pl.read_parquet(found).select("language", "other", "n_known", "n_shared", "consist")
+    assert rows.rows() == [("fr", "es", 3, 2, 0.5), ("es", "fr", 3, 2, 0.5)]
+    (alone,) = (out / "tables").glob("known-alone-*.csv")
+    told = pl.read_csv(alone).rows()
+    assert told == [("es", "P19", "Q4", "Oslo"), ("fr", "P19", "Q1", "Rome")]
+    assert list((out / "figures").glob("languages-*.svg"))
+    assert "Known in one language alone" in (out / "xfactr/index.html").read_text()
