@@ -70,10 +70,10 @@ class Aggregate:
         again = None if self.again is None else self.again.read_all(self.again.stage)
         measured = dict(measure.compute(self._evidence(again)))
         found = [measured["metrics"]]
-        if again is not None:
-            found.append(measure.twice(_first(self.answers, again), again))
         if METHODS[self.method].ask.ability == GENERATE:
             found.append(cut_share(_ends(self.answers)))
+        if again is not None:
+            found.append(measure.twice(_first(self.answers, again), again))
         measured["metrics"] = pl.concat(found, how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
