@@ -7,6 +7,8 @@ of a count.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from factsweep.pipeline.execution.progress import FAULTS
+
 
 class Shown(NamedTuple):
     """A metric: its name, what it is, and whether it only grows."""
@@ -29,6 +31,7 @@ SHOWN: Mapping[str, Shown] = {
     "cached_tokens": Shown("factsweep_cached_tokens", "Tokens of prompts from the cache", True),
     "output_tokens": Shown("factsweep_output_tokens", "Tokens of answers", True),
     "errors": Shown("factsweep_errors", "Prompts that became error rows", True),
+    "faults": Shown("factsweep_faults", "Calls of an endpoint that are asked again", True),
     "cached_share": Shown("factsweep_cached_share", "Share of prompt tokens from the cache", False),
     "engines": Shown("factsweep_engines", "Engines that are alive", False),
     "loading": Shown("factsweep_engines_loading", "Engines that load the model", False),
@@ -69,6 +72,7 @@ def _figures(counts: Mapping[str, float]) -> dict[str, float]:
     (3, 0.25, 0)
     """
     found = {key: counts.get(key, 0) for key in SHOWN}
+    found["faults"] = sum(counts.get(why, 0) for why in FAULTS)
     found["cached_share"] = found["cached_tokens"] / max(1, found["prompt_tokens"])
     found["shards_left"] = max(0, counts.get("all_shards", 0) - counts.get("shards", 0))
     found["answers_left"] = max(0, counts.get("all_answers", 0) - counts.get("answers", 0))

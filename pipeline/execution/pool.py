@@ -307,7 +307,9 @@ class Decoder:
 
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
-        asked = bool(ray.get(self._tally.add.remote(counts, self._name, _shard(item))))
+        engine, _ = self._loaded
+        done = {**counts, **engine.faults()}
+        asked = bool(ray.get(self._tally.add.remote(done, self._name, _shard(item))))
         return asked or self._is_asked()
 
     def _is_asked(self) -> bool:

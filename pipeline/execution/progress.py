@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 from factsweep.pipeline.machine.meter import Meter
 
 Counts = Mapping[str, float]
+# Why calls of an endpoint are asked again.
+FAULTS = ("turned_away", "timed_out", "failed")
 _WINDOW_S = 60.0  # how far back rates look
 _SURE_S = 10.0  # of answers, before a rate is taken to last
 
@@ -138,6 +140,9 @@ def _done(counts: Counts) -> Iterator[str]:
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
     if counts.get("errors"):
         yield _plural(counts["errors"], "error")
+    for why in FAULTS:
+        if counts.get(why):
+            yield f"{_plural(counts[why], 'call')} {why.replace('_', ' ')}"
 
 
 def _plural(n: float, name: str) -> str:

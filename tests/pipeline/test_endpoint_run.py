@@ -1,5 +1,6 @@
 """A model behind an endpoint through the run's own path: clients in Ray, and nights."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -78,6 +79,8 @@ def test_endpoint_two_clients_of_a_run_share_a_limit_and_neither_starves(
     with serving(bucket) as server:
         settings = load([*kept, *at(server, tmp_path), *replicas, *GREEDY])
         run(settings)
+    log = (tmp_path / f"results/{settings.name}/logs/run.log").read_text()
+    assert re.search(r"70/70 answers · 8/8 shards · [\d,]+ calls turned away · .* in all", log)
     clients = [client for client, _ in bucket.answered]
     assert len({prompt for _, prompt in bucket.answered}) == len(clients) == 70
     first, second = dict.fromkeys(clients)

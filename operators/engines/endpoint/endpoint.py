@@ -25,7 +25,7 @@ from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Replies
-from factsweep.operators.engines.endpoint.watched_http import watched
+from factsweep.operators.engines.endpoint.watched_http import Faults, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.engines.protocol import (
@@ -58,7 +58,7 @@ class EndpointEngine:
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
         self._replies = Replies.of(start)
-        self._limit = Limit(max=start.endpoint.max_concurrent)
+        self._limit, self._faults = Limit(max=start.endpoint.max_concurrent), Faults()
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
         self._blame = Blame(start, self._key, self._asked)
         self._is_scorer = False
@@ -140,6 +140,10 @@ class EndpointEngine:
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
             raise self._blame.refusal(self._blame.said(error)) from None
+
+    def faults(self) -> dict[str, float]:
+        """How many calls were turned away, timed out or failed since the last time, by which."""
+        return self._faults.take()
 
     def close(self) -> None:
         """Hang up."""
@@ -253,7 +257,7 @@ class EndpointEngine:
             api_key=self._key or "none",  # a server of one's own may need none
             timeout=self._endpoint.timeout_s,
             max_retries=_TRIES,
-            http_client=watched(self._limit, self._endpoint.timeout_s),
+            http_client=watched(self._limit, self._faults, self._endpoint.timeout_s),
         )
 
 

@@ -5,7 +5,9 @@ import json
 import math
 import re
 import secrets
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -19,7 +21,26 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def watched(limit: Limit, timeout_s: float) -> Any:
+class Faults:
+    """Calls that are asked again, by why (turned_away, timed_out, failed), until they are taken."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, why: str) -> None:
+        """Count a call."""
+        with self._lock:
+            self._counts[why] += 1
+
+    def take(self) -> dict[str, float]:
+        """The counts since they were taken last."""
+        with self._lock:
+            found, self._counts = dict(self._counts), Counter()
+        return {why: float(n) for why, n in found.items()}
+
+
+def watched(limit: Limit, faults: Faults, timeout_s: float) -> Any:
     """An HTTP client that learns from all that happens, and waits when the server says so."""
     import httpx2
     from openai import DefaultAsyncHttpxClient
@@ -30,7 +51,8 @@ def watched(limit: Limit, timeout_s: float) -> Any:
             sent = time.monotonic()
             try:
                 response = await super().send(request, **options)
-            except httpx2.TransportError:
+            except httpx2.TransportError as error:
+                faults.add("timed_out" if isinstance(error, httpx2.TimeoutException) else "failed")
                 limit.refused(time.monotonic(), sent=sent)
                 raise
             now, status = time.monotonic(), response.status_code
@@ -38,15 +60,19 @@ def watched(limit: Limit, timeout_s: float) -> Any:
                 if status == 429 and NO_CREDIT.search(response.text):
                     response.headers["x-should-retry"] = "false"
                 else:
+                    faults.add("turned_away")
                     limit.refused(now, sent=sent, retry_after=waits_s(response.headers))
             elif status == 200:
                 if not _is_whole(response.content):
+                    faults.add("failed")
                     raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
                 if now - sent > timeout_s / 2:  # fewer at once, before they come too late
                     limit.refused(now, sent=sent)
                 else:
                     limit.answered(now)
                 limit.pause(now + exhausted_s(response.headers))
+            elif status == 409 or status >= 500:
+                faults.add("failed")
             return response
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -44,6 +44,11 @@ class Clocked:
         used = Used(now - self._since, self._idle_s)
         self._since, self._idle_s = now, 0.0
         return used
+
+    def faults(self) -> Mapping[str, float]:
+        """The calls of a server that went wrong since the last time that somebody asked, by how."""
+        ask = getattr(self._engine, "faults", None)
+        return {} if ask is None else dict(ask())
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's answers."""

@@ -25,6 +25,8 @@ COUNTS = {
     "errors": 2,
     "engines": 2,
     "loading": 1,
+    "turned_away": 4,
+    "timed_out": 1,
 }
 EXPECTED = {
     "prompts": 30,
@@ -33,6 +35,7 @@ EXPECTED = {
     "cached_tokens": 300,
     "output_tokens": 90,
     "errors": 2,
+    "faults": 5,
     "cached_share": 0.5,
     "engines": 2,
     "loading": 1,

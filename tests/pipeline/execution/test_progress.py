@@ -51,6 +51,11 @@ def test_line_errors_are_counted_where_there_are_any() -> None:
     assert "· 1 error ·" in line({**ALL, "errors": 1}, lately(50, 10), sure=False)
 
 
+def test_line_calls_that_went_wrong_are_counted_by_why() -> None:
+    shown = line({**ALL, "turned_away": 12, "timed_out": 1}, lately(50, 10), sure=False)
+    assert "· 12 calls turned away · 1 call timed out ·" in shown
+
+
 def test_pace_before_the_first_answer_is_unknown() -> None:
     pace = Pace()
     for now in (0.0, 100.0):

@@ -233,7 +233,11 @@ def test_endpoint_max_tokens_has_the_name_that_a_server_takes() -> None:
 )
 def test_endpoint_passing_trouble_is_tried_again(trouble: Said) -> None:
     left = [trouble] * 2
-    (answer,) = asked(lambda a: left.pop() if left else well(a))
+    with serving(lambda a: left.pop() if left else well(a)) as server, engine(server) as found:
+        (answer,) = found.answers(requests(1))
+        why = "turned_away" if trouble[0] in (429, 503) else "failed"
+        assert found.faults() == {why: 2}
+        assert found.faults() == {}
     assert isinstance(answer, Answer)
 
 
@@ -247,8 +251,9 @@ def test_endpoint_hanging_server_is_asked_again() -> None:
         again.set()
         return well(asked)
 
-    answers = asked(says, 3, timeout_s=2.0)
-    assert all(isinstance(each, Answer) for each in answers)
+    with serving(says) as server, engine(server, timeout_s=2.0) as found:
+        assert all(isinstance(each, Answer) for each in found.answers(requests(3)))
+        assert found.faults()["timed_out"] >= 1
 
 
 def test_endpoint_waits_as_long_as_the_server_says() -> None:
