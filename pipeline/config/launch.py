@@ -36,6 +36,7 @@ class Slurm:
     account: Text | None
     options: tuple[Text, ...]
     setup: tuple[AnyText, ...]
+    metrics_port: Annotated[int, Field(ge=1024, le=65_535)] | None = None  # as earlier runs have it
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             f"status={shlex.quote(order.command(overrides, verb='status'))}",
             f'logs="$PWD"/{shlex.quote(_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",
+            f"metrics_port={launch.metrics_port or ''}",
             f"requeues={launch.requeues}",
             f"leave={shlex.quote(order.leave(_LEAVE_S))}",
             "",

@@ -100,7 +100,8 @@ exit "$code"
 # A step of its own for each node: one that dies, or that is late, is no other's end.
 ray_start() {  # ray_start NODE RAY_OPTION…
     srun --nodes=1 --ntasks=1 --nodelist="$1" --no-kill --kill-on-bad-exit=0 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
-        bash -c "$node" node "$logs" "$interface" "$leave" --num-cpus="$SLURM_CPUS_PER_TASK" "${@:2}" &
+        bash -c "$node" node "$logs" "$interface" "$leave" --num-cpus="$SLURM_CPUS_PER_TASK" \
+        ${metrics_port:+--metrics-export-port="$metrics_port"} "${@:2}" &
 }
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 ray_start "${nodes[0]}" --head --node-ip-address="$ip" --port="$port" --ray-client-server-port="$client_port" \

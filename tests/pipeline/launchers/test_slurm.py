@@ -96,11 +96,11 @@ def test_rendered_option_with_a_line_break_is_refused() -> None:
 
 
 def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
-    given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2")
+    given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2", "metrics_port=8090")
     script = rendered("model=llama3-8b", *(f"cluster.launch.{each}" for each in given))
     assert "#SBATCH --gpus-per-node=a100:4\n" in script
     assert "#SBATCH --account=lab\n" in script
-    assert "\ninterface=ib0\nrequeues=2\n" in script
+    assert "\ninterface=ib0\nmetrics_port=8090\nrequeues=2\n" in script
 
 
 def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) -> None:
