@@ -230,6 +230,9 @@ def _load(start: Start) -> "LLM":
         options |= {"enable_chunked_prefill": False}
     if start.ability == "prefer":
         options["max_logprobs"] = -1  # beams and the likeliest next tokens may ask for any number
+    if start.device == "cuda" and start.tensor_parallel > 1:
+        # vLLM would do this where FlashInfer finds an nvcc, and sum in another order there.
+        options["compilation_config"] = {"pass_config": {"fuse_allreduce_rms": False}}
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"

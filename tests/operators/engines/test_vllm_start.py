@@ -44,6 +44,20 @@ def test_load_on_cuda_keeps_the_sampler_that_is_asked_for(
     assert [each["sampler"] for each in started] == ["1"]
 
 
+def test_load_on_several_gpus_sums_alike_with_and_without_nvcc(
+    started: list[dict[str, Any]],
+) -> None:
+    own = {"compilation_config": {"mode": 0}}
+    for start in (
+        Start("m", None, "bfloat16", 128, device="cuda"),
+        Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2),
+        Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2, arguments=own),
+    ):
+        vllm._load(start)
+    found = [each.get("compilation_config") for each in started]
+    assert found == [None, {"pass_config": {"fuse_allreduce_rms": False}}, {"mode": 0}]
+
+
 def test_load_hands_every_option_to_vllm(started: list[dict[str, Any]]) -> None:
     options = {"kv_cache_dtype": "fp8", "max_num_seqs": 7}
     start = Start(
