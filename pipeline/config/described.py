@@ -95,10 +95,11 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
             f"what model={found['id']} says of itself in its config.json", f"repair it, or {_GIVE}"
         ):
             _read(found, cluster)
+    width = fit.width(found["dtype"], cluster["device"], lambda: None)
+    weights = (found["billions_of_parameters"] or 0) * 1e9 * width
     if found["tensor_parallel"] is None:
-        width = fit.width(found["dtype"], cluster["device"], lambda: None)
-        weights = (found["billions_of_parameters"] or 0) * 1e9 * width
         found["tensor_parallel"] = fit.tensor_parallel(found, cluster, Need(weights, 0.0))
+    fit.check_shared(found, cluster, weights)
     return found
 
 

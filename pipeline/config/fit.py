@@ -68,6 +68,28 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
     )
 
 
+def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: float) -> None:
+    """Refuse more engines on one GPU than it has room for; nothing where the GPU is not known.
+
+    `weights` are their bytes in one engine.
+
+    Raises:
+        InputError: it says how many fit.
+    """
+    shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
+    on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"
+    each = gpu_bytes(cluster["hardware"]) if on_gpu else None
+    if each is None or weights + _OVERHEAD <= each * utilization / shared:
+        return
+    fit = int(each * utilization / (weights + _OVERHEAD))
+    raise InputError(
+        f"model.replicas.per_gpu={shared}: each engine of {model['name']} needs "
+        f"{(weights + _OVERHEAD) / 1e9:,.0f} GB and a cache, and has "
+        f"{each * utilization / shared / 1e9:,.0f} of the GPU's {each / 1e9:,.0f} GB; give "
+        f"model.replicas.per_gpu={max(1, fit)} or less."
+    )
+
+
 def _divides(need: Need, gpus: int) -> bool:
     """Whether each GPU gets as many heads; keys that are fewer than the GPUs are copied to them."""
     keys = need.key_heads

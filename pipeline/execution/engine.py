@@ -1,5 +1,11 @@
 """The engine of a run, loaded where Ray put this process."""
 
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from factsweep.operators.engines.kind import Endpoint, Start
@@ -19,26 +25,47 @@ def load(run: Run, weights: Weights) -> Any:
     check_build(run)
     models.verify(weights)
     model = weights.model
-    loaded = run.engine.load(
-        Start(
-            model=models.location(weights),
-            revision=weights.revision if model.source in ("hub", "endpoint") else None,
-            dtype=model.dtype,
-            max_model_len=model.max_model_len,
-            ability=run.method.ask.ability.name,
-            device=device(run.cluster),
-            tensor_parallel=model.tensor_parallel,
-            pipeline_parallel=model.pipeline_parallel,
-            gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,
-            trust_remote_code=model.trust_remote_code,
-            place=_place(),
-            arguments=model.arguments,
-            endpoint=_endpoint(model),
-            adapter=adapters.folder(model.adapter) if model.adapter else None,
-        )
+    place = _place()
+    start = Start(
+        model=models.location(weights),
+        revision=weights.revision if model.source in ("hub", "endpoint") else None,
+        dtype=model.dtype,
+        max_model_len=model.max_model_len,
+        ability=run.method.ask.ability.name,
+        device=device(run.cluster),
+        tensor_parallel=model.tensor_parallel,
+        pipeline_parallel=model.pipeline_parallel,
+        gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,
+        trust_remote_code=model.trust_remote_code,
+        place=place,
+        arguments=model.arguments,
+        endpoint=_endpoint(model),
+        adapter=adapters.folder(model.adapter) if model.adapter else None,
     )
+    with in_turn(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
+        loaded = run.engine.load(start)
     models.verify(weights)  # nothing changed while it was loaded
     return loaded
+
+
+@contextmanager
+def in_turn(gpus: Sequence[str]) -> Iterator[None]:
+    """Engines of this user that share a GPU load one after the other.
+
+    While vLLM loads it measures the memory of the whole GPU, and takes what another takes
+    meanwhile for its own.
+    """
+    if not gpus:
+        yield
+        return
+    name = f"factsweep-{os.getuid()}-gpu-{'-'.join(gpus)}.lock"
+    path = Path(tempfile.gettempdir(), name)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)  # it ends with the process, however that ends
+        yield
+    finally:
+        os.close(file)
 
 
 def _endpoint(model: Model) -> Endpoint | None:

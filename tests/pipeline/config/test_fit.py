@@ -6,7 +6,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import fit
-from factsweep.pipeline.config.fit import Need, tensor_parallel
+from factsweep.pipeline.config.fit import Need, check_shared, tensor_parallel
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from tests.messages import naming
@@ -78,6 +78,15 @@ def test_tensor_parallel_on_a_cpu_is_one() -> None:
 def test_tensor_parallel_eight_too_few_names_the_field_to_give() -> None:
     with pytest.raises(InputError, match=naming("model.pipeline_parallel")):
         tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128, 8))
+
+
+def test_engines_that_share_a_gpu_are_refused_where_they_do_not_fit() -> None:
+    two, one = ({**MODEL, "replicas": {"per_gpu": n}} for n in (2, 1))
+    check_shared(two, H100, 30e9)
+    check_shared(one, H100, 70e9)
+    check_shared(two, {"device": "cuda", "hardware": "some GPU"}, 70e9)
+    with pytest.raises(InputError, match=naming("per_gpu=2", "42 GB", "36", "80 GB", "per_gpu=1")):
+        check_shared(two, H100, 40e9)
 
 
 def test_tensor_parallel_pipeline_shares_the_weights() -> None:
