@@ -14,7 +14,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, reason
 from factsweep.operators.methods.method import Method
-from factsweep.pipeline.config.launch import KubeRay
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
@@ -267,8 +266,8 @@ class _Start:
                     f"{len(loading)} loading the model. See what hangs in {loading[0].log} on "
                     f"{cluster.host(loading[0].node)}"
                 )
-            elif isinstance(self._settings.cluster.launch, KubeRay):
-                # Its pods may wait for hours for nodes, and are worth it.
+            elif self._settings.cluster.autoscales:
+                # Pods may wait for hours for nodes, and are worth it.
                 found = cluster.room(self._settings)
                 _LOG.warning("no worker has come for %g seconds: %s; it waits on.", limit_s, found)
                 self._began = time.monotonic()

@@ -49,3 +49,9 @@ class Cluster:
     answers_per_s: Annotated[Annotated[float, Field(gt=0, le=1e9)] | None, _FORECAST]
     launch: Annotated[Launch | None, _WHERE]
     hardware: Annotated[Text | None, _FORECAST]
+
+    @property
+    def autoscales(self) -> bool:
+        """Whether nodes come when engines ask for them, as pods do; none may be there before."""
+        asked = isinstance(self.launch, RayJob) and self.launch.autoscales
+        return asked or isinstance(self.launch, KubeRay)

@@ -16,6 +16,7 @@ class RayJob:
 
     kind: Literal["ray"]
     job_server: Text | None
+    autoscales: bool = False  # as earlier runs have it
 
 
 @dataclass(frozen=True)

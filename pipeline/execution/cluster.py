@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from factsweep.operators.engines.endpoint.prices import Prices
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
-from factsweep.pipeline.config.launch import KubeRay
 from factsweep.pipeline.config.settings import Cluster, Model, Run
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.work import Hardware
@@ -238,10 +237,10 @@ def _check_determinism(run: Run) -> None:
 def _check_room(run: Run, nodes: Sequence[int]) -> None:
     """Before anything loads: do the nodes, by their GPUs, hold the smallest pool?
 
-    The GPUs of one replica are on one node, unless it is pipeline-parallel. Nodes of KubeRay's are
-    pods that start when engines ask for them.
+    The GPUs of one replica are on one node, unless it is pipeline-parallel. Where nodes come when
+    engines ask for them, nobody knows yet.
     """
-    if isinstance(run.cluster.launch, KubeRay):
+    if run.cluster.autoscales:
         return
     each, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
     there = sum(nodes)

@@ -118,7 +118,8 @@ def test_workers_come_all_at_once_when_there_is_work_and_go_behind_it(
     growing: Growing, tmp_path: Path
 ) -> None:
     growing.await_that(lambda: "RAY_RUNNING" in growing.became("ray.head.default"))
-    given = ("cluster=kuberay", "cluster.device=cuda", f"cluster.address={growing.address}")
+    growing_ray = ("cluster=ray", "cluster.launch.autoscales=true")
+    given = (*growing_ray, "cluster.device=cuda", f"cluster.address={growing.address}")
     sizes = ("model.replicas.min=1", f"model.replicas.max={MOST}", "cluster.rows_per_shard=100")
     sweep = Sweep(tmp_path / "sweep", (*given, *SMALL, *sizes), seconds_per_answer=0.01).start()
     assert growing.became() == []

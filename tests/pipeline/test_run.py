@@ -177,7 +177,7 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
     assert asked == [False, True]
 
 
-def test_start_pods_that_wait_for_nodes_are_waited_for(
+def test_start_nodes_of_an_autoscaler_are_waited_for(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_s, loading = [0.0], list[Loading]()
@@ -185,7 +185,8 @@ def test_start_pods_that_wait_for_nodes_are_waited_for(
     monkeypatch.setattr(ray, "get", lambda found: found)
     monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
     tally = SimpleNamespace(lives=SimpleNamespace(remote=lambda _: loading))
-    pods = running._Start(small_settings("cluster=kuberay", "cluster.start_s=60"), tally)
+    growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.start_s=60")
+    pods = running._Start(small_settings(*growing), tally)
     nodes = running._Start(small_settings("cluster.start_s=60"), tally)
     for start in (pods, nodes):
         start.check({"all_shards": 3})

@@ -167,10 +167,14 @@ def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings
     cluster._check_room(spread, [2, 2])
 
 
-def test_started_pods_with_gpus_come_when_engines_ask(small_settings: Settings) -> None:
-    run = small_settings("cluster=kuberay", "model.tensor_parallel=4")
-    assert cluster.gpus_per_engine(run) == 4
-    cluster._check_room(run, [0])
+def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Settings) -> None:
+    growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.device=cuda")
+    for given in (("cluster=kuberay",), growing):
+        run = small_settings(*given, "model.tensor_parallel=4")
+        assert cluster.gpus_per_engine(run) == 4
+        cluster._check_room(run, [0])
+    with pytest.raises(InputError, match=naming("has 0")):
+        cluster._check_room(small_settings("cluster=ray", "cluster.device=cuda"), [0])
 
 
 def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
