@@ -56,6 +56,7 @@ settings.load_profile("few")
 
 # What is loaded once for all who ask for it, so that they go to one worker: a word in their module.
 LOADED = {
+    "nodes": re.compile(r"\bray\.cluster_utils\b"),  # before the process has a Ray of its own
     "weights": re.compile(r"\b(smollm2: Weights|engine: VllmEngine|tiny_bert)\b"),
     "ray": re.compile(r"\b(shared_ray|ray_address)\b"),
 }
@@ -75,9 +76,7 @@ class ByModule(LoadScopeScheduling):
 
 @cache
 def group(module: Path) -> str:
-    """What the tests of a module share with others: "weights" or "ray"; "" with nothing."""
-    if module.parent == FAULTS:
-        return ""
+    """What the tests of a module share with others: a name of LOADED; "" with nothing."""
     text = module.read_text()
     return next((name for name, asked in LOADED.items() if asked.search(text)), "")
 
@@ -105,9 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A worker that is free takes the next: one has faults, while the other loads weights and a Ray.
     """
     sizes = Counter(each.path for each in items if each.path.parent == FAULTS)
-    faults = [path for path, _ in sizes.most_common()]
-    order = [*faults[:1], *LOADED, *faults[1:], ""]
-    items.sort(key=lambda each: order.index(each.path if each.path in sizes else group(each.path)))
+    faults = [path for path, _ in sizes.most_common() if not group(path)]
+    order = ["nodes", "weights", *faults[:1], "ray", *faults[1:], ""]
+    items.sort(key=lambda each: order.index(each.path if each.path in faults else group(each.path)))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
