@@ -29,6 +29,7 @@ OPEN: Mapping[str, Any] = {
 }
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _PACKED = ("I32", "U8")
+_HUB_S = 10.0
 # What the name of a checkpoint says of its training, as its makers write it.
 _BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
 _TUNED = re.compile(r"(^|[-_.])(it|instruct|chat|sft|dpo)($|[-_.])", re.IGNORECASE)
@@ -153,7 +154,10 @@ def _config(source: _Source) -> Any:
 
     try:
         return AutoConfig.from_pretrained(
-            source.id, revision=source.revision, trust_remote_code=source.trust_remote_code
+            source.id,
+            revision=source.revision,
+            trust_remote_code=source.trust_remote_code,
+            local_files_only=source.revision is not None and not _hub_answers(source),
         )
     except Exception as error:
         why = reason(error)
@@ -163,6 +167,21 @@ def _config(source: _Source) -> Any:
             f"the config.json of model={source.id} cannot be read ({why}); check the id, the "
             f"network and HF_TOKEN, or {_GIVE}."
         ) from error
+
+
+def _hub_answers(source: _Source) -> bool:
+    """Whether the hub can be reached: its client would try half a minute to read a file of it."""
+    from httpx2 import TransportError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().model_info(source.id, revision=source.revision, timeout=_HUB_S)
+    except (TransportError, ConnectionError):
+        return False
+    except HfHubHTTPError:
+        return True  # what it refuses is told when the file is asked for
+    return True
 
 
 def _architecture(source: _Source, config: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import huggingface_hub
 import pytest
 import torch
@@ -62,6 +63,19 @@ def test_hub_model_in_the_cache_is_read_without_a_network(
     (kept / "refs/main").write_text(commit)
     model = load(["model=org/tiny"]).model
     assert 0 < model.billions_of_parameters < 0.001
+
+
+def test_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def unreachable(_api: object, name: str, **_: object) -> None:
+        asked.append(name)
+        raise httpx2.ConnectError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    with pytest.raises(InputError, match=naming("model=nosuch/thing", "network", "HF_TOKEN")):
+        load(["model=nosuch/thing"])
+    assert asked == ["nosuch/thing"]
 
 
 def test_encoder_is_asked_with_masks(make: Make) -> None:
@@ -185,6 +199,12 @@ def test_code_of_the_model_is_not_run_unasked(make: Make) -> None:
 def test_folder_without_config_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=naming("config.json", f"model={tmp_path}")):
         load([f"model={tmp_path}"])
+
+
+@pytest.mark.parametrize("name", ["./nosuch", "../nosuch/thing", "/nosuch", "~/nosuch"])
+def test_folder_that_is_not_there_is_no_id_of_the_hub(name: str) -> None:
+    with pytest.raises(InputError, match=naming(f"model={name}", "folder")):
+        load([f"model={name}"])
 
 
 def test_name_that_is_nothing_says_what_it_could_be() -> None:
