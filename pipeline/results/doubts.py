@@ -1,6 +1,7 @@
-"""Doubts: what answers are like that no number should be read from, said in a sentence."""
+"""Doubts: what is missing of the answers, and which no number should be read from, in sentences."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -8,6 +9,7 @@ import polars as pl
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.tokens import THOUGHT
+from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
 
@@ -19,25 +21,51 @@ _LENGTH = 60
 
 
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
-    """A sentence for each thing that most answers of a setting have in common, and should not.
+    """A sentence for each setting of which prompts have no answer, with the reasons.
 
-    They are empty, or the same, or cut, or begin with a thought; with some of them.
+    And one for each thing that most of its answers have in common, and should not: they are empty,
+    or the same, or cut, or begin with a thought; with some of them.
     """
-    return [text for each in branches if _is_asked(each) for text in _of(each)]
+    return [
+        f"{branch}: {what}"
+        for branch in branches
+        for what in (*unanswered(_reasons(branch)), *(_of(branch) if _is_asked(branch) else ()))
+    ]
 
 
 def _is_asked(branch: PastBranch) -> bool:
     return METHODS[branch.method].ask.ability == GENERATE and branch.answers.is_complete()
 
 
+def _reasons(branch: PastBranch) -> pl.Series:
+    """Why prompts have no answer, one row per prompt."""
+    asked = [branch.artifacts[each] for each in ("admitted",) if each in branch.artifacts]
+    there = [each for each in (*asked, branch.answers) if each.is_complete()]
+    failed = [each for each in there if any(each.rows("errors").values())]
+    found = [rows["reason"] for each in failed for rows in each.each("errors", ["reason"])]
+    return pl.concat([empty("errors")["reason"], *found])
+
+
+def unanswered(reasons: pl.Series) -> Iterator[str]:
+    """How many prompts have no answer, by why.
+
+    >>> list(unanswered(pl.Series(["no_text", "content_filter", "no_text"])))
+    ['3 prompts have no answer: no_text 2, content_filter 1.']
+    """
+    if not reasons.is_empty():
+        listed = ", ".join(f"{why} {n:,}" for why, n in Counter(reasons).most_common())
+        verb = "has" if len(reasons) == 1 else "have"
+        yield f"{count(len(reasons), 'prompt')} {verb} no answer: {listed}."
+
+
 def _of(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
-    for what in found(pl.concat(answers)) if answers else ():
-        yield f"{branch}: {what}"
+    if answers:
+        yield from found(pl.concat(answers))
     thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
-    for what in cut(pl.concat(thoughts).explode()) if thoughts else ():
-        yield f"{branch}: {what}"
+    if thoughts:
+        yield from cut(pl.concat(thoughts).explode())
 
 
 def cut(ended: pl.Series) -> Iterator[str]:

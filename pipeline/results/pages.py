@@ -122,10 +122,6 @@ def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
         yield f"trust_remote_code is on for {', '.join(sorted(trusted))}: code from the hub ran."
     for model, mine in _served(branches).items():
         yield from differences(model, mine)
-    for branch in branches:
-        failed = _n_errors(branch)
-        if failed:
-            yield f"{branch.run}, {branch.setting}: {failed:,} prompts have no answer."
 
 
 def _served(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:

@@ -2,13 +2,15 @@
 
 import logging
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.protocol import Completion, Request
+from factsweep.operators.engines.protocol import Completion, Refused, Request
 from factsweep.pipeline import run as running
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.results.doubts import found
@@ -27,6 +29,14 @@ class Says(FakeEngine):
     def _complete(self, request: Request, _index: int) -> Completion:
         logprob = 0.0 if request.sampling.logprobs else None
         return Completion(self._text, 1, logprob, "stop")
+
+
+class Filtered(FakeEngine):
+    """Refuses every tenth prompt, as a server's filter would."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Any]:
+        for n, answer in enumerate(super().answers(requests)):
+            yield answer if n % 10 else Refused(answer.request_id, "content_filter", "no")
 
 
 def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:
@@ -53,6 +63,18 @@ def test_found_tells_that_most_answers_were_cut() -> None:
         said = list(found(pl.DataFrame({"text": texts, "finish_reason": ends})))
         assert len(said) == n_said
         assert all(re.search(naming("11 of 20", "decoding.max_tokens", "'a0'"), e) for e in said)
+
+
+def test_run_says_why_prompts_have_no_answer(
+    small_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = small_settings("decoding.samples.n_prompts=0", "decoding.max_failed_share=1")
+    with caplog.at_level(logging.WARNING):
+        running.measured(run, lambda plan: make_here(plan, Filtered()))
+    page = Path(run.results, run.name, "index.html").read_text()
+    logged = "\n".join(each.getMessage() for each in caplog.records)
+    for said in (page, logged):
+        assert re.search(naming("10 prompts", "content_filter 10"), said)
 
 
 def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
