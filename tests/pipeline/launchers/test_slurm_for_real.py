@@ -109,7 +109,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # eight minutes; the job below is a real one, too
 @pytest.mark.faults
 @pytest.mark.timeout(1500)
 def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
