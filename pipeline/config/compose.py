@@ -24,7 +24,6 @@ _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
 OWN_FACTS = "facts"
 _CSV = (".csv", ".tsv")
-_FOLDER = re.compile(r"~?/|\.\.?/")
 
 
 class _OwnFolder(SearchPathPlugin):
@@ -115,8 +114,6 @@ def _named(override: str) -> list[str]:
     place = Path(name.strip("'\"")).expanduser()
     if group == "model" and place.is_dir():
         return [f"model={ANY_MODEL}", f"model.id={_quoted(str(place.absolute()))}"]
-    if group == "model" and _FOLDER.match(name.strip("'\"")):
-        raise InputError(f"model={name}: there is no such folder; check its path.")
     if group == "model" and "/" in name:
         return [f"model={ANY_MODEL}", f"model.id={_quoted(name)}"]
     more = _MORE.get(group, "")

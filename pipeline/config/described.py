@@ -30,6 +30,7 @@ OPEN: Mapping[str, Any] = {
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _PACKED = ("I32", "U8")
 _HUB_S = 10.0
+_FOLDER = re.compile(r"~?/|\.\.?/")
 # What the name of a checkpoint says of its training, as its makers write it.
 _BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
 _TUNED = re.compile(r"(^|[-_.])(it|instruct|chat|sft|dpo)($|[-_.])", re.IGNORECASE)
@@ -88,6 +89,8 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         found["adapter"] = str(Path(found["adapter"]).absolute())
     if found["source"] == "endpoint":
         return _named(found)
+    if found["source"] is None and _FOLDER.match(found["id"]) and not Path(found["id"]).is_dir():
+        raise InputError(f"model={found['id']}: there is no such folder; check its path.")
     if found["source"] is None:
         found["source"] = "path" if Path(found["id"]).is_absolute() else "hub"
     found = _named(found)
