@@ -56,7 +56,7 @@ def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Rep
     title = f"Known in several languages, {how}"
     return Report(
         {f"languages-{name}": across_table(found), f"known-alone-{name}": alone_table(alone)},
-        {f"languages-{name}": knowledge_sharing_figure(shares, title)},
+        {f"languages-{name}": knowledge_sharing_figure(shares, how.replace(" ", "\n"))},
         {f"languages-{name}": title, f"known-alone-{name}": f"Known in one language alone, {how}"},
         {f"languages-{name}": found},
     )
