@@ -35,7 +35,7 @@ def test_every_benchmark_is_run_here_or_says_why_not() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("script", SMALL)
 def test_benchmark_runs_to_its_end(script: str) -> None:
     command = [sys.executable, str(FOLDER / script), *SMALL[script]]

@@ -14,7 +14,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from tests.command import factsweep
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 CORE = {
     *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
     *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate", "cut_share"),

@@ -141,7 +141,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_job_that_is_preempted_queues_again_and_goes_on(
     small: list[str],
     compute_here: Callable[..., Plan],

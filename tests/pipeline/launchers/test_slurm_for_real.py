@@ -167,7 +167,7 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_doctor_looks_at_the_nodes_of_a_job(
     slurm: Path,
     small: list[str],
