@@ -49,7 +49,7 @@ STAND_INS = {
 HOST = subprocess.run(
     ["hostname", "-I"], capture_output=True, text=True, check=True
 ).stdout.split()[0]
-LIMIT_S = 240
+LIMIT_S = 600
 
 
 def rendered(*overrides: str) -> str:
@@ -141,7 +141,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_job_that_is_preempted_queues_again_and_goes_on(
     small: list[str],
     compute_here: Callable[..., Plan],
