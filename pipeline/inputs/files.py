@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.datasets.json_texts import parsed
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError, InputError, reason
 
 _FIX = "fetch or copy it again"
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
@@ -134,8 +134,7 @@ def has_rows(path: Path) -> bool:
 
 def unreadable(path: Path, error: Exception) -> DamagedFileError:
     """The error of a file that a library cannot read."""
-    reason = str(error).splitlines()[0]
-    return DamagedFileError(f"{path} cannot be read ({reason}); {_FIX}.")
+    return DamagedFileError(f"{path} cannot be read ({reason(error)}); {_FIX}.")
 
 
 def _scan(path: Path) -> pl.LazyFrame:

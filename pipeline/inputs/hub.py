@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, reason
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -125,8 +125,7 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
             f"the hub limits how often it is asked, and did not give {name} in {_TRIES} tries; "
             "wait some minutes and run it again: finished files are kept."
         )
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"the hub did not give {name} at {revision} ({reason}); {fix}."
+    return f"the hub did not give {name} at {revision} ({reason(error)}); {fix}."
 
 
 def _asked(call: Callable[[], T], say: Say) -> T:

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.errors import DamagedFileError, reason
 from factsweep.operators.schemas import SCHEMAS, conform
 from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
@@ -171,7 +171,7 @@ def _said(text: bytes, where: str, name: str | None) -> dict[str, Any]:
 
 
 def _not_whole(error: Exception, where: str, name: str | None) -> DamagedFileError:
-    return DamagedFileError(f"{where} is not a whole Parquet file ({error}){REPAIR}", name)
+    return DamagedFileError(f"{where} is not a whole Parquet file ({reason(error)}){REPAIR}", name)
 
 
 def _data(content: bytes) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,9 +114,8 @@ class SentenceEncoder:
             raise self._unloadable(error) from error
 
     def _unloadable(self, error: Exception) -> InputError:
-        reason = str(error).strip().splitlines()[0]
         return InputError(
-            f"sentence encoder {self.model} cannot be loaded ({reason}); "
+            f"sentence encoder {self.model} cannot be loaded ({reason(error)}); "
             "give a folder with a config.json, or an id on the hub that can be reached."
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, reason
 
 
 def one_token(model: str) -> Callable[[str], bool]:
@@ -18,9 +18,8 @@ def one_token(model: str) -> Callable[[str], bool]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"--one-token {model}: its tokenizer cannot be loaded ({reason}); "
+            f"--one-token {model}: its tokenizer cannot be loaded ({reason(error)}); "
             "give a folder with a tokenizer, or an id on the hub that can be reached."
         ) from error
 
