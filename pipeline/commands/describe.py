@@ -14,9 +14,12 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         examples=[
             "factsweep describe myriadlama-mini",
             "factsweep describe ./mine --out tables",
+            "factsweep describe benchmark.path=facts.csv",
         ],
     )
-    describe.add_argument("name", help="an entry of data_catalog/, or a folder or file")
+    describe.add_argument(
+        "name", help="an entry of data_catalog/, or a folder or file; benchmark.path=… as for a run"
+    )
     describe.add_argument("--path", help="a local copy of the data: a folder or a file")
     describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
     describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
@@ -28,6 +31,7 @@ def _describe(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import describe
 
     options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
-    for line in describe(asked.name, asked.path, **options):
+    name = asked.name.removeprefix("benchmark.path=")
+    for line in describe(name, asked.path, **options):
         print(shown(line))
     return 0

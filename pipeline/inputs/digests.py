@@ -2,7 +2,9 @@
 
 The digest of a large file is kept beside it, or in the user's cache where its folder is not to be
 written: it is read once. What was kept counts only while the file is the same: its inode, its size,
-and the times at which it was last changed and written.
+and the times at which it was last changed and written. What a program writes through a map is dated
+once, until the system has put it on the disk: so the file is flushed before it is read. A file
+system in memory never dates it, and nothing of it is kept.
 """
 
 import hashlib
@@ -29,6 +31,7 @@ _EVERY_S = 0.25
 # Two changes within a tick of a file system's clock look like one; the coarsest (FAT) ticks so.
 _TICK_NS = 2_000_000_000
 _SUFFIX = ".sha256"
+_IN_MEMORY = ("tmpfs", "ramfs")
 
 Count = Callable[[int], None]
 
@@ -166,11 +169,13 @@ def _waiting(jobs: Mapping[str, Future[str]]) -> Iterator[None]:
 
 def _read(path: Path, count: Count) -> str:
     """The SHA-256 of a file, kept if it is large."""
-    before = _stat(path)
-    place = _place(path) if before.size >= _KEPT_FROM else None
+    _stat(path)  # which says why it cannot be read
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
+            is_flushed = _flush(file.fileno())
+            before = _stat(path)
+            place = _place(path) if before.size >= _KEPT_FROM and is_flushed else None
             block = memoryview(bytearray(_BLOCK))
             while n_read := file.readinto(block):
                 digest.update(block[:n_read])
@@ -182,6 +187,21 @@ def _read(path: Path, count: Count) -> str:
     if place is not None and before.last_ns + _TICK_NS <= place.now_ns:
         _keep(place.record, _Digest(digest.hexdigest(), before))
     return digest.hexdigest()
+
+
+def _flush(file: int) -> bool:
+    """Put all that was written to a file on its disk; whether each later change will be dated."""
+    with suppress(OSError):  # a file system that cannot
+        os.fsync(file)
+        device = os.fstat(file).st_dev
+        return _kinds().get(f"{os.major(device)}:{os.minor(device)}") not in _IN_MEMORY
+    return False
+
+
+def _kinds() -> dict[str, str]:
+    """The kind of each file system that is mounted, by its device (proc_pid_mountinfo(5))."""
+    lines = map(str.split, Path("/proc/self/mountinfo").read_text().splitlines())
+    return {line[2]: line[line.index("-") + 1] for line in lines}
 
 
 def _stat(path: Path) -> _State:

@@ -14,7 +14,7 @@ from factsweep.pipeline.estimates.answers import answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch
 from factsweep.pipeline.results import metrics, record, report
-from factsweep.pipeline.storage import findings
+from factsweep.pipeline.storage import findings, remembered
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import Finding
 from factsweep.pipeline.storage.lookup import folders, located
@@ -120,6 +120,7 @@ def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair
     found = [finding for each in artifacts for finding in findings.read(each)]
     complete = {each.folder: each for each in artifacts if _is_complete(each)}
     found += findings.misfits(complete, recorded, {})
+    found += remembered.unlike({each.folder: each for each in artifacts}, recorded)
     shards = sum(
         len(each) for artifact in complete.values() for each in artifact.manifest().tables.values()
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import polars as pl
 
@@ -137,13 +138,14 @@ def _log_to_mlflow(
             "MLflow is not installed; install it with: pip install 'factsweep[mlflow]'"
         ) from error
     if out is not None:
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow would rather have a data base
         mlflow.set_tracking_uri(Path(out).absolute().as_uri())
     elif "MLFLOW_TRACKING_URI" not in os.environ:
         raise InputError(
             "MLFLOW_TRACKING_URI is not set; set it to your MLflow server, such as "
             "http://127.0.0.1:5000, or name a folder with --out."
         )
+    if urlsplit(mlflow.get_tracking_uri()).scheme in ("", "file"):
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow would rather have a data base
     try:
         mlflow.set_experiment("factsweep")
         with mlflow.start_run(run_name=run, tags=mlflow_tags(record)) as active:

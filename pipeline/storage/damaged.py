@@ -3,7 +3,7 @@
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
 
-_NOTES = ("recipe.json", "cost.json", manifests.NAME)
+_NOTES = ("recipe.json", "cost.json", "anew.json", manifests.NAME)
 
 
 def set_aside(artifact: Artifact, name: str) -> str:

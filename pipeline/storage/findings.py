@@ -6,15 +6,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.schemas import KEYS
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
 from factsweep.pipeline.storage.lookup import recipe
-from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.manifest import ANSWERS, Pin
 from factsweep.pipeline.storage.sealed import REPAIR, unseal
 
-_ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves
 
 
@@ -88,10 +86,10 @@ def read(artifact: Artifact) -> Iterator[Finding]:
     """What is wrong with an artifact when every byte of it is read; of an open one, its recipe."""
     found = list(listed(artifact))
     yield from found
-    if not artifact.was_complete:
-        yield from _recipe(artifact)
-        return
     named = {each.name for each in found}
+    if not artifact.was_complete:
+        yield from (each for each in _recipe(artifact) if each.name not in named)
+        return
     yield from (each for each in _notes(artifact) if each.name not in named)
     for table, shards in artifact.manifest().tables.items():
         ids: list[pl.Series] = []
@@ -153,7 +151,7 @@ def _fits(artifact: Artifact, pin: Pin) -> bool:
 
 def _was_decoded_anew(artifact: Artifact, pin: Pin) -> bool:
     """Whether these are other answers of an engine, which need not give the same ones again."""
-    return artifact.stage in _ANSWERS and artifact.manifest().pin.made != pin.made
+    return artifact.stage in ANSWERS and artifact.manifest().pin.made != pin.made
 
 
 def _edited(artifact: Artifact, product: str) -> Finding:

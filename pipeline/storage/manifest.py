@@ -4,14 +4,18 @@ A manifest is sealed, names its artifact, and pins the manifests of all artifact
 so that a shard that was edited together with its manifest does not fit what was made of it.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.methods.ability import ABILITIES
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.sealed import REPAIR, digest, seal, unseal
 
 NAME = "manifest.json"
+# What an engine answers: computed again, it may be other answers. All else comes out the same.
+ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,12 @@ class Pin:
     """A manifest that something was made of: what it lists (`digest`), and when it was `made`.
 
     `made` is another one each time that an artifact is computed, though its content be the same.
+    `contents` are the digests of each shard's data, by table/shard, of answers alone.
     """
 
     digest: str
     made: str
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,12 @@ class Manifest:
             table: {shard: entry.content for shard, entry in shards.items()}
             for table, shards in self.tables.items()
         }
-        return Pin(digest({"artifact": self.artifact, "tables": data}), self.made)
+        each = {
+            f"{t}/{name}": content for t, shards in data.items() for name, content in shards.items()
+        }
+        is_answers = self.artifact.partition("/")[0] in ANSWERS
+        found = digest({"artifact": self.artifact, "tables": data})
+        return Pin(found, self.made, each if is_answers else {})
 
     def to_json(self) -> bytes:
         """The manifest as a sealed file."""

@@ -192,6 +192,59 @@ def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame)
     assert found.equals(numbers(plan))
 
 
+def test_answers_edited_where_the_manifest_is_lost_are_no_answers_decoded_anew(
+    plan: Plan, right: pl.DataFrame
+) -> None:
+    """The manifests of what was made of them, and run.json, remember what each shard held."""
+    path, matched = first_file(plan, "generations"), first_file(plan, "matched", "manifest.json")
+    for remembered in ("matched", "run.json"):
+        damage.edit_with_a_new_footer(path)
+        (path.parents[1] / "manifest.json").unlink()
+        if remembered == "run.json":
+            matched.unlink()
+        assert any(str(path) in each for each in verify(plan.run).problems), remembered
+        assert numbers(plan).equals(right), remembered
+    assert verify(plan.run).problems == []
+
+
+def test_answers_lost_with_the_manifest_are_decoded_anew_once(
+    plan: Plan, right: pl.DataFrame
+) -> None:
+    """What an engine answers otherwise in a run that is cut off is not answered again."""
+    path = first_file(plan, "generations")
+    kept, answers = path.read_bytes(), plan.branches[0].answers
+    (path.parents[1] / "manifest.json").unlink()
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        measured(plan.run, _cut_off)
+    path.write_bytes(kept)
+    damage.edit_with_a_new_footer(path)
+    again = path.read_bytes()
+    assert not numbers(plan).equals(right)
+    assert path.read_bytes() == again
+    assert not answers.store.exists(f"{answers.folder}/anew.json")
+
+
+def _cut_off(_plan: Plan) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_folder_that_is_a_link_out_of_the_store_is_named_and_computed_anew(
+    plan: Plan, right: pl.DataFrame, tmp_path: Path, depth: int
+) -> None:
+    """Of an artifact or of a table: what it leads to may be something else tomorrow."""
+    folder = first_file(plan, "generations").parents[3 - depth]
+    shutil.move(folder, tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    kept = damage.files(tmp_path / "elsewhere")
+    assert any(str(folder) in each for each in verify(plan.run).problems)
+    assert numbers(plan).equals(right)
+    assert not folder.is_symlink()
+    assert damage.files(tmp_path / "elsewhere") == kept
+    assert verify(plan.run).problems == []
+
+
 def test_status_and_why_name_what_is_damaged(
     plan: Plan, two_runs: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ ends the run with one sentence; what is wrong with a prompt alone makes it a row
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -25,7 +26,7 @@ from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Replies
-from factsweep.operators.engines.endpoint.watched_http import Faults, watched
+from factsweep.operators.engines.endpoint.watched_http import BILLED, Faults, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.engines.protocol import (
@@ -188,6 +189,17 @@ class EndpointEngine:
             raise fatal[0]
 
     async def _answer(self, request: AnyRequest) -> Any:
+        """What is said of a request, with the tokens of all replies to it."""
+        billed = Counter[str]()
+        BILLED.set(billed)
+        found = await self._said_of(request)
+        return replace(
+            found,
+            n_prompt_tokens=found.n_prompt_tokens + billed["prompt_tokens"],
+            n_output_tokens=(found.n_output_tokens or 0) + billed["completion_tokens"],
+        )
+
+    async def _said_of(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
         from openai import OpenAIError
 
         began = time.monotonic()

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -19,6 +20,8 @@ NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402
 _TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+# The tokens of replies without an answer, which are billed, of the request that is being asked.
+BILLED: ContextVar[Counter[str]] = ContextVar("billed")
 
 
 class Faults:
@@ -65,6 +68,7 @@ def watched(limit: Limit, faults: Faults, timeout_s: float) -> Any:
             elif status == 200:
                 if not _is_whole(response.content):
                     faults.add("failed")
+                    _note_billed(response.content)
                     raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
                 if now - sent > timeout_s / 2:  # fewer at once, before they come too late
                     limit.refused(now, sent=sent)
@@ -96,6 +100,14 @@ def _is_whole(content: bytes) -> bool:
         return False
     choices = found["choices"]
     return bool(choices) and all(isinstance(each, dict) for each in choices)
+
+
+def _note_billed(content: bytes) -> None:
+    """Count what a reply without an answer cost, as far as it says."""
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
+        usage = json.loads(content)["usage"]
+        tokens = {name: usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")}
+        BILLED.get().update({name: max(0, int(n)) for name, n in tokens.items()})
 
 
 def waits_s(headers: Mapping[str, str]) -> float:

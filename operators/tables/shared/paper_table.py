@@ -5,7 +5,7 @@ row of a table fixes a part of the place, a column another part; their cell show
 there. What neither fixes is null, except for the benchmark, which is the one that is asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -105,7 +105,8 @@ def fill(
     named = {
         column: column.format(benchmark=names.get(benchmark, benchmark)) for column in wide.columns
     }
-    return Filled(wide.rename(named), _missing(cells), cells["measured"].count())
+    missing = _missing(_asked(cells, table, set(metrics["model"].drop_nulls())))
+    return Filled(wide.rename(named), missing, cells["measured"].count())
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
@@ -218,6 +219,13 @@ def _text(source: str) -> pl.Expr:
         ),
         return_dtype=pl.String,
     )
+
+
+def _asked(cells: pl.DataFrame, table: Table, models: Set[str]) -> pl.DataFrame:
+    """The cells whose numbers were to be measured: of other models, none of a paper's models."""
+    if any(row.get("model") in models for row in table.rows):
+        return cells
+    return cells.filter(pl.col("model").is_null() | pl.col("model").is_in(list(models)))
 
 
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage import findings
+from factsweep.pipeline.storage import findings, remembered
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import Finding
 from factsweep.pipeline.storage.manifest import Pin
@@ -30,6 +30,9 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
             _set_aside(finding, renewed)
     for finding in misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
+    for finding in remembered.unlike(artifacts, recorded):
+        _set_aside(finding, renewed)
+    remembered.note_lost(artifacts, recorded)
     return plan.is_complete()
 
 
@@ -52,7 +55,7 @@ def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
         DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
     """
     for step in plan.steps:
-        if damage.name is not None and damage.name.startswith(f"{step.artifact.folder}/"):
+        if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
             _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)
             return
     raise damage

@@ -1,5 +1,6 @@
 """Files of a folder: written whole or not at all, checked for what they are, moved aside."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from uuid import uuid4
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.sealed import REPAIR
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @contextmanager
@@ -48,6 +51,13 @@ def linked(target: Path, content: bytes) -> bool:
             os.link(aside, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise InputError(
+                f"{target.parent} has no hard links ({error.strerror}), by which one of several "
+                "writers wins; choose a folder of another file system, or S3, with artifacts=…."
+            ) from error
     return True
 
 
@@ -56,9 +66,15 @@ def check_kind(top: Path, name: str) -> None:
 
     Raises:
         FileNotFoundError: there is none of that name.
-        DamagedFileError: it is no file.
+        DamagedFileError: it is no file, or lies behind a link out of the store.
     """
     path = top / name
+    if not _is_in(path.parent, top):
+        link = next(
+            each for each in path.relative_to(top).parents[-2::-1] if not _is_in(top / each, top)
+        )
+        what = "is a link out of the store where a folder should be"
+        raise DamagedFileError(f"{top / link} {what}{REPAIR}", str(link))
     found = path.lstat()
     if stat.S_ISREG(found.st_mode):
         return
@@ -66,8 +82,13 @@ def check_kind(top: Path, name: str) -> None:
         raise no_file(path, "a folder" if path.is_dir() else "something else", name)
     if not path.is_file():
         raise no_file(path, "a link to no file", name)
-    if not path.resolve().is_relative_to(top.resolve()):
+    if not _is_in(path, top):
         raise no_file(path, "a link out of the store", name)
+
+
+def _is_in(path: Path, top: Path) -> bool:
+    """Whether a path leads to a place below a folder, whatever links it goes by."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(top))
 
 
 def no_file(path: Path, found: str, name: str) -> DamagedFileError:

@@ -146,7 +146,7 @@ def test_describe_file_of_rows_and_other_layouts_are_known(
         # The entry names the relations; the counts are the same.
         assert by_path.split("\n## ")[0] == by_name.split("\n## ")[0]
     rows = folders.CATALOG / "mini/myriadlama-mini/rows.parquet"
-    assert main(["describe", str(rows)]) == 0
+    assert main(["describe", f"benchmark.path={rows}"]) == 0
     assert "| rows       | measured  | 17        | 170       |" in capsys.readouterr().out
 
 

@@ -1,6 +1,7 @@
 """Digests: every byte, name and length counts; what is kept counts while the file is the same."""
 
 import json
+import mmap
 import os
 import re
 from collections.abc import Callable
@@ -82,6 +83,29 @@ def test_digest_changed_file_with_its_old_time_is_read_anew(weights: Path) -> No
     poke(weights, SIZE // 2)
     os.utime(weights, ns=(LONG_AGO_NS, LONG_AGO_NS))
     assert digest(weights) != before
+
+
+def test_digest_written_through_a_map_while_it_is_unchanged_to_its_times_is_read_anew(
+    weights: Path,
+) -> None:
+    """A second write to a page that is not on the disk yet has no time of its own."""
+    with weights.open("r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
+        found = set()
+        for value in range(3):
+            pages[0] = value
+            found.add(digest(weights))
+    assert len(found) == 3
+
+
+def test_digest_of_a_file_in_memory_is_not_kept(
+    weights: Path, n_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = weights.stat().st_dev
+    at = f"{os.major(device)}:{os.minor(device)}"
+    monkeypatch.setattr(digests, "_kinds", lambda: {at: "tmpfs"})
+    digest(weights)
+    digest(weights)
+    assert n_read() == 2
 
 
 def test_digest_other_file_of_same_size_and_time_is_read_anew(weights: Path) -> None:

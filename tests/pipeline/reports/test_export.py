@@ -159,7 +159,7 @@ def test_export_mlflow_its_client_reads_the_run_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow's default is a database
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
     run_id = export(name, str(results), "mlflow", None).rpartition(" ")[2]
     client = mlflow.MlflowClient()

@@ -94,7 +94,7 @@ def test_fill_each_cell_is_the_number_of_its_place(ours: Any, theirs: Any) -> No
             assert row[str(number)] == expected[row["source"]]
 
 
-@given(numbers)
+@given(numbers.filter(len))
 def test_fill_every_dash_of_a_measured_row_has_a_reason(ours: Any) -> None:
     rows = metrics(*({**place, "value": value} for place, value in ours))
     filled = fill(TABLE, rows, benchmark="facts")
@@ -124,6 +124,13 @@ def test_fill_reasons_tell_no_run_from_no_number() -> None:
         ("4-template", "undefined"),
     }
     assert set(missing.filter(model="b")["reason"]) == {"no run"}
+
+
+def test_fill_papers_models_are_missing_only_beside_one_of_them() -> None:
+    another = fill(TABLE, metrics({"model": "z"}), benchmark="facts").missing
+    assert set(another["model"]) == {"z"}
+    both = fill(TABLE, metrics({"model": "z"}, {}), benchmark="facts").missing
+    assert set(both["model"]) == {"a", "b", "z"}
 
 
 def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> None:

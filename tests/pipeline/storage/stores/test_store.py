@@ -1,6 +1,7 @@
 """Stores: a folder and a URL do the same, and a file exists whole or not at all."""
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -259,6 +260,37 @@ def test_get_link_within_the_store_is_read(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").symlink_to("one")
     assert Store(str(tmp_path)).get("two") == b"1"
+
+
+@pytest.mark.parametrize("link", ["a", "a/b"])
+def test_get_behind_a_link_out_of_the_store_names_the_link(tmp_path: Path, link: str) -> None:
+    (tmp_path / "elsewhere/b").mkdir(parents=True)
+    (tmp_path / "elsewhere/b/one").write_text("1")
+    store = Store(str(tmp_path / "store"))
+    (tmp_path / "store" / link).parent.mkdir(parents=True)
+    (tmp_path / "store" / link).symlink_to(tmp_path / "elsewhere" / link[2:])
+    for name in ("one", "none"):
+        with pytest.raises(DamagedFileError, match=naming(f"store/{link}", "link")) as error:
+            store.get(f"a/b/{name}")
+        assert error.value.name == link
+    (tmp_path / "store/c").symlink_to("d")
+    store.put("d/one", b"1")
+    assert store.get("c/one") == b"1"
+
+
+def test_put_new_without_hard_links_asks_for_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    with pytest.raises(
+        InputError, match=naming(str(tmp_path), "hard links", "artifacts=")
+    ) as error:
+        Store(str(tmp_path)).put_new("one", b"1")
+    assert "room" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_put_where_a_folder_lies_is_refused(tmp_path: Path) -> None:
