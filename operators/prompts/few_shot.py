@@ -36,6 +36,9 @@ class FewShot:
     With `as_` (in conf/: `as`) turns, each example is a turn of the user and one of the assistant,
     and the question the last turn of the user; `system` is the system's turn, if it is given. With
     chat the whole text is one turn of the user.
+
+    With `leading_blank` each question begins with a blank, as those do that the authors' predict.py
+    reads: what follows a comma in their file of templates.
     """
 
     shots: Annotated[int, Field(ge=0, le=MOST_SHOTS)]
@@ -43,6 +46,7 @@ class FewShot:
     split: Literal["train", "dev", "test"] = "test"
     as_: As = None
     system: System = None
+    leading_blank: bool = False
 
     def __post_init__(self) -> None:
         """Without shots there is no scope, and an empty system prompt is none."""
@@ -63,7 +67,8 @@ class FewShot:
         chosen = {"split": self.split, "scope": self.scope}
         defaults = {"split": "test", "scope": "prompt"}
         differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        named = {**differing, **parts(self.as_, self.system)}
+        blank = {"leading_blank": "true"} if self.leading_blank else {}
+        named = {**differing, **blank, **parts(self.as_, self.system)}
         return ",".join(f"{name}={value}" for name, value in named.items()) or None
 
 
@@ -80,10 +85,10 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     ranks = _calibration_ranks(facts, setting, seed)
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
-        asked = _questions(mine, setting.split)
+        asked = _questions(mine, setting.split, setting)
         if asked.is_empty():
             continue
-        shown = _questions(mine, "train").with_columns(line=_line(setting))
+        shown = _questions(mine, "train", setting).with_columns(line=_line(setting))
         _check_enough(shown.height, setting, relation_id)
         rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
         yield Expansion(
@@ -93,11 +98,11 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
         )
 
 
-def _questions(facts: Facts, split: str) -> pl.DataFrame:
+def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     """The queries of a split, by id: pair_id, template_id, prompt_id, query, answers."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
     questions = facts.templates.sort("template_id").head(1)
-    asked = pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
+    asked = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
     queries = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
     number = pl.col("template_id").str.split(".").list.last()
     return queries.join(questions, on="relation_id", maintain_order="left").select(

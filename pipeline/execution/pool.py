@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.purse import TallyPurse, paid
+from factsweep.pipeline.execution.tally import Begun
 from factsweep.pipeline.execution.work import begin, finish, leased, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -210,8 +212,7 @@ class Decoder:
         with ExitStack() as on_duty:
             on_duty.enter_context(self._watchdog.on_guard(run.cluster.stall_s))
             on_duty.enter_context(leaving.at_work())
-            if self._begin(item, n_left):
-                raise StoppedError
+            item = self._begun(item, n_left)
             self._prove(item, loaded, tokenizer)
             self._lives("asked", _shard(item))
             self._note(item, "begins")
@@ -299,11 +300,18 @@ class Decoder:
         for ids in item.question.task.token_ids(tokenizer, text):
             self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
-    def _begin(self, item: Work, n_left: int) -> bool:
+    def _begun(self, item: Work, n_left: int) -> Work:
+        """Tell that the shard is begun; returns it with what is answered again of it.
+
+        Raises:
+            StoppedError: somebody asked to stop.
+        """
         self._watchdog.beat()
         work = (self._name, _shard(item), _answers(item, n_left))
-        asked = ray.get(self._tally.begin.remote(*work))
-        return bool(asked) or self._is_asked()
+        begun: Begun = ray.get(self._tally.begin.remote(*work))
+        if begun.stop or self._is_asked():
+            raise StoppedError
+        return replace(item, again=begun.again)
 
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()

@@ -140,6 +140,8 @@ def _done(counts: Counts) -> Iterator[str]:
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
     if counts.get("errors"):
         yield _plural(counts["errors"], "error")
+    if counts.get("again"):
+        yield f"{_plural(counts['again'], 'answer')} given twice"
     for why in FAULTS:
         if counts.get(why):
             yield f"{_plural(counts[why], 'call')} {why.replace('_', ' ')}"

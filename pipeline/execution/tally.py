@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.pipeline.config.settings import Cluster
@@ -12,6 +12,13 @@ from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.faults.lives import Lives
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
+
+
+class Begun(NamedTuple):
+    """Whether an engine is to stop, and how many answers of its shard were lost with another."""
+
+    stop: bool
+    again: int
 
 
 class Tally:
@@ -69,14 +76,15 @@ class Tally:
         self._left = dict(left)
         self._counts.update(all_shards=len(left), all_answers=sum(left.values()))
 
-    def begin(self, engine: str, shard: str, left: int) -> bool:
-        """An engine takes a shard that lacks so many answers; returns whether to stop.
+    def begin(self, engine: str, shard: str, left: int) -> Begun:
+        """An engine takes a shard that lacks so many answers.
 
         Where another engine died of it, what that one had not published is left to do again.
         """
+        again = max(0, left - self._left.get(shard, left))
         self._at[shard] = engine
         self._left[shard] = left
-        return self.add({}, engine)
+        return Begun(self.add({"again": again}, engine), again)
 
     def add(
         self, counts: Mapping[str, float], engine: str | None = None, shard: str | None = None

@@ -118,12 +118,11 @@ def _estimates(store: Store) -> list[str]:
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:
     found = [finding for each in artifacts for finding in findings.read(each)]
-    complete = {each.folder: each for each in artifacts if _is_complete(each)}
-    found += findings.misfits(complete, recorded, {})
-    found += remembered.unlike({each.folder: each for each in artifacts}, recorded)
-    shards = sum(
-        len(each) for artifact in complete.values() for each in artifact.manifest().tables.values()
-    )
+    by_folder = {each.folder: each for each in artifacts}
+    found += findings.misfits(by_folder, recorded, {})
+    found += remembered.unlike(by_folder, recorded)
+    tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
+    shards = sum(len(table) for of_each in tables for table in of_each)
     return Verified(shards, [_sentence(each, repair=repair) for each in found])
 
 

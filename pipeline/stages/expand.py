@@ -85,6 +85,8 @@ def _fields(setting: Asked) -> dict[str, Any]:
     found: dict[str, Any] = asdict(setting)  # type: ignore[call-overload]
     if found.get("words") == asdict(ENGLISH):  # which was the only language
         del found["words"]
+    if found.get("leading_blank") is False:  # which no question had
+        del found["leading_blank"]
     asked, system = found.pop("as_", None), found.pop("system", None)
     if asked != "turns":
         return found

@@ -123,26 +123,27 @@ def misfits(
     recorded: Mapping[str, Pin],
     renewed: Mapping[str, int],
 ) -> Iterator[Finding]:
-    """Those of some complete artifacts that are not what others, or a run's results, were made of.
+    """Those of the complete artifacts that are not what others, or a run's results, were made of.
 
     One that was edited together with its manifest is to be computed anew. Where an engine decoded
     it anew since, or it is in `renewed`, it stands, and what was made of the earlier one is stale.
     """
+    complete = {folder: each for folder, each in artifacts.items() if each.was_complete}
     for folder, pin in recorded.items():
-        found = artifacts.get(folder)
+        found = complete.get(folder)
         stands = found is None or _fits(found, pin) or _was_decoded_anew(found, pin)
         if found is not None and not stands and folder not in renewed:
             yield _edited(found, "the run's results")
-    for folder, artifact in artifacts.items():
+    for folder, artifact in complete.items():
         for source, pin in artifact.manifest().inputs.items():
-            if source not in artifacts or _fits(artifacts[source], pin):
+            if source not in complete or _fits(complete[source], pin):
                 continue
-            if source in renewed or _was_decoded_anew(artifacts[source], pin):
+            if source in renewed or _was_decoded_anew(complete[source], pin):
                 where = artifact.store.where(source)
                 sentence = f"{artifact.store.where(folder)} was made of an earlier {where}"
                 yield Finding(artifact, f"{sentence}{REPAIR}", None)
             else:
-                yield _edited(artifacts[source], artifact.store.where(folder))
+                yield _edited(complete[source], artifact.store.where(folder))
 
 
 def _fits(artifact: Artifact, pin: Pin) -> bool:

@@ -7,8 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import entropy
 from transformers import FillMaskPipeline
 
 from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
@@ -73,9 +75,9 @@ def branch(done: Plan) -> Branch:
     return branch
 
 
-def texts(branch: Branch) -> pl.DataFrame:
-    shards = branch.prompts.shards("prompts")
-    return pl.concat([with_text(branch.prompts, "prompts", shard) for shard in shards])
+def texts(branch: Branch, table: str = "prompts") -> pl.DataFrame:
+    shards = branch.prompts.shards(table)
+    return pl.concat([with_text(branch.prompts, table, shard) for shard in shards])
 
 
 def value(metrics: pl.DataFrame, metric: str, variant: str | None = None) -> float:
@@ -131,14 +133,33 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
     assert metrics["n_failed"].sum() == 0  # and are left out, not failed
 
 
-def test_encoder_bias_level_is_between_none_and_one(branch: Branch) -> None:
+def test_encoder_bias_level_is_that_of_the_fill_mask_pipeline(
+    branch: Branch, tiny_bert: Any
+) -> None:
+    """1 − H / log(candidates) by scipy, of probabilities that transformers' own pipeline gives."""
+    tokens = candidates(label_tokens(facts.load(branch.facts), tiny_bert.tokenizer))
+    ids = dict(tokens.group_by("relation_id").agg("token_id").iter_rows())
+    peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
+    shares: dict[tuple[str, str], list[Any]] = {}
+    asked = texts(branch, "content_free")
+    assert branch.further[0].read_all("priors")["prompt_id"].equals(asked["prompt_id"])
+    for row in asked.iter_rows(named=True):
+        relation = row["template_id"].partition(".")[0]
+        scores = {each["token"]: each["score"] for each in peer(row["text"], top_k=10**9)}
+        found = np.array([scores[each] for each in ids.get(relation, [])])
+        if len(found) > 1:
+            shares.setdefault((relation, row["template_id"]), []).append(found / found.sum())
+    templates = {at: np.mean(each, axis=0) for at, each in shares.items()}
+    relations = [
+        np.mean([each for at, each in templates.items() if at[0] == relation], axis=0)
+        for relation in sorted({relation for relation, _ in templates})
+    ]
     metrics = branch.metrics.read_all("metrics")
-    assert 0 < value(metrics, "bias_level") < 1
-    assert 0 < value(metrics, "bias_level", "prompts=multi") < 1
-    asked = branch.prompts.read_all("content_free")
-    assert (
-        branch.further[0].read_all("priors")["prompt_id"].to_list() == asked["prompt_id"].to_list()
-    )
+    for variant, distributions in ((None, templates.values()), ("prompts=multi", relations)):
+        levels = [1 - entropy(each) / np.log(len(each)) for each in distributions]
+        found = value(metrics, "bias_level", variant)
+        assert found == pytest.approx(np.mean(levels), rel=1e-3)
+        assert 0 < found < 1
 
 
 class Dying(MaskedLM):

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
@@ -28,7 +28,7 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
     for found in plan.store.each(_listed, artifacts.values()):
         for finding in found:
             _set_aside(finding, renewed)
-    for finding in misfits(artifacts, recorded, renewed):
+    for finding in findings.misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
     for finding in remembered.unlike(artifacts, recorded):
         _set_aside(finding, renewed)
@@ -38,14 +38,6 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
 
 def _listed(artifact: Artifact) -> list[Finding]:
     return list(findings.listed(artifact))
-
-
-def misfits(
-    artifacts: Mapping[str, Artifact], recorded: Mapping[str, Pin], renewed: Mapping[str, int]
-) -> Iterator[Finding]:
-    """The complete ones of a run's artifacts that do not fit each other or its earlier results."""
-    complete = {folder: each for folder, each in artifacts.items() if each.was_complete}
-    return findings.misfits(complete, recorded, renewed)
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:

@@ -25,7 +25,7 @@ from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Answered
 from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, refused, todo
-from factsweep.pipeline.stages.asking.work import Hardware, Work
+from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.shard import Counts, numbers
 
 _REPORT_EVERY_S = 0.5
@@ -71,7 +71,7 @@ def answer(
     shard = None
     if not is_published(work):
         try:
-            tally, feed = _Tally(report, work.hardware, engine), Feed(engine, work, purse)
+            tally, feed = _Tally(report, work, engine), Feed(engine, work, purse)
             shard = _answered(work, rows, feed, tokenizer, tally)
         except FileNotFoundError:
             if not is_published(work):  # else another engine has, and clears its chunks away
@@ -334,11 +334,12 @@ def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 class _Tally:
     """Counts what is answered: reported now and then, and kept with the chunk."""
 
-    def __init__(self, report: Report, hardware: Hardware, engine: Clocked) -> None:
+    def __init__(self, report: Report, work: Work, engine: Clocked) -> None:
         self._report = report
-        self._hardware = hardware
+        self._hardware = work.hardware
         self._engine = engine
-        self._pending, self._taken = Counter[str](), Counter[str]()
+        again = {"answers_given_twice": work.again} if work.again else {}
+        self._pending, self._taken = Counter[str](), Counter[str](again)
         self._reported = -math.inf  # the first is told at once
 
     def count(self, counts: Mapping[str, float]) -> bool:

@@ -33,7 +33,7 @@ class Work:
     """A shard to decode: what an engine is handed, in place of the rows themselves.
 
     `chosen` names the prompts of it that are asked, those in a `block` of a budget, after which it
-    stays open; null: all are.
+    stays open; null: all are. `again` counts its answers that were lost with an engine.
     """
 
     artifact: Artifact
@@ -49,6 +49,7 @@ class Work:
     hardware: Hardware
     chosen: Artifact | None = None
     block: int | None = None
+    again: int = 0
 
     @property
     def table(self) -> str:

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,6 +136,24 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
     within = WITHIN.get(model.config.model_type, 1e-9)
     check(found, plain(model, cloze, labels), within=within)
     assert [each.entity_id for each in found.distractors] == list(request.distractors)
+
+
+@given(labels=LABELS, cloze=CLOZES)
+def test_preferences_that_end_with_the_text_are_its_cross_entropy(
+    llama: Any, labels: Labels, cloze: list[int]
+) -> None:
+    """`ending=eos`, the paper's: the loss of transformers over each label and the end behind it."""
+    end = IDS["eos_token_id"]
+    request = replace(asked(cloze, Trie.of(labels), "given", 99), ending=(end,))
+    (found,) = CandidatesLM(llama, None).preferences([request])
+    for mine in (found.answer, *found.distractors):
+        nats = []
+        for path in {path for name, path in labels if name.entity_id == mine.entity_id}:
+            ids = torch.tensor([[*cloze, *path, end]])
+            counted = torch.where(torch.arange(ids.shape[1]) < len(cloze), -100, ids)
+            with torch.inference_mode():
+                nats.append(-float(llama(ids, labels=counted).loss) * (len(path) + 1))
+        assert mine.logprob == pytest.approx(float(torch.tensor(nats).logsumexp(0)), abs=1e-3)
 
 
 def drawn(seed: int) -> Labels:

@@ -65,6 +65,14 @@ def test_expand_prompt_is_examples_and_the_bare_question(shots: int, scope: str)
         assert question == f"What languages does {name} speak?"
 
 
+def test_expand_leading_blank_begins_each_question_and_changes_nothing_else() -> None:
+    paper = texts(facts(), FewShot(3))["text"]
+    authors = texts(facts(), FewShot(3, leading_blank=True))["text"]
+    assert authors.to_list() == [
+        "\n".join(f" {line}" for line in text.split("\n")) for text in paper
+    ]
+
+
 def test_expand_five_shots_of_five_show_each_once() -> None:
     shown = texts(facts(), FewShot(5))["demonstrations"]
     assert all(sorted(each) == [f"P1412.train.000{i}" for i in range(5)] for each in shown[:3])
@@ -156,6 +164,7 @@ def test_expand_dev_queries_are_asked_on_demand() -> None:
         (FewShot(10, "shared"), "10-shot", "scope=shared"),
         (FewShot(0, "shared"), "0-shot", None),
         (FewShot(1, split="dev"), "1-shot", "split=dev"),
+        (FewShot(1, "shared", leading_blank=True), "1-shot", "scope=shared,leading_blank=true"),
     ],
 )
 def test_few_shot_is_named_as_in_tables(setting: FewShot, name: str, variant: str | None) -> None:

@@ -68,7 +68,8 @@ def test_tally_engine_whose_shard_went_to_another_is_not_at_work(wait: Wait, tal
 def test_tally_answers_lost_with_an_engine_are_left_once_more(tally: Tally) -> None:
     tally.add({"answers": 70, "prompts": 70}, "first", "one")
     assert counted(tally, "answers") == 70
-    tally.begin("second", "one", 50)  # half of them had been published
+    assert tally.begin("second", "one", 50).again == 20  # half of them had been published
+    assert counted(tally, "again") == 20
     assert counted(tally, "answers") == 50
     tally.add({"answers": 50, "prompts": 50}, "second", "one")
     tally.end("second", "one")
@@ -96,7 +97,7 @@ def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
     assert not tally.add({"answers": 1}, "first", "one")
     tally.stop()
     assert tally.add({}, "first")
-    assert tally.begin("second", "two", 100)
+    assert tally.begin("second", "two", 100).stop
 
 
 def test_tally_restarted_takes_reports_of_engines_it_never_met() -> None:

@@ -107,6 +107,14 @@ def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
     assert sum(kept) > 8
 
 
+def test_decode_answers_that_are_given_twice_are_in_the_shards_costs(prepared: Plan) -> None:
+    item = replace(first(prepared), rows_per_chunk=3, again=7)
+    answer(prepared, item, FakeEngine())
+    counts = item.artifact.footer(item.table, item.shard).counts
+    assert counts["answers_given_twice"] == 7
+    assert counts["answers"] == item.artifact.footer(item.table, item.shard).rows
+
+
 def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) -> None:
     item = replace(first(prepared), rows_per_chunk=3)
     with pytest.raises(RuntimeError):
