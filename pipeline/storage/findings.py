@@ -65,16 +65,16 @@ def _files(artifact: Artifact) -> Iterator[Finding]:
         for table, shards in artifact.manifest().tables.items()
         for shard, entry in shards.items()
     }
+    for file in sizes:  # first: what lies behind a link is not to be touched
+        top, _, below = file.partition("/")
+        known = file in expected or top in _OPEN or file.rpartition("/")[2].startswith(".")
+        if not known and (below or ".json" not in top):
+            yield _finding(artifact, file, "is no file of this artifact")
     for file, size in expected.items():
         if file not in sizes:
             yield _finding(artifact, file, "is gone, or no file")
         elif sizes[file] != size:
             yield _finding(artifact, file, f"has {sizes[file]:,} bytes, not {size:,}")
-    for file in sizes:
-        top, _, below = file.partition("/")
-        known = file in expected or top in _OPEN or file.rpartition("/")[2].startswith(".")
-        if not known and (below or ".json" not in top):
-            yield _finding(artifact, file, "is no file of this artifact")
 
 
 def _finding(artifact: Artifact, file: str, what: str) -> Finding:

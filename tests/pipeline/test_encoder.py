@@ -145,7 +145,9 @@ def test_encoder_bias_level_is_that_of_the_fill_mask_pipeline(
     assert branch.further[0].read_all("priors")["prompt_id"].equals(asked["prompt_id"])
     for row in asked.iter_rows(named=True):
         relation = row["template_id"].partition(".")[0]
-        scores = {each["token"]: each["score"] for each in peer(row["text"], top_k=10**9)}
+        scores = {
+            each["token"]: each["score"] for each in peer(row["text"], top_k=len(peer.tokenizer))
+        }
         found = np.array([scores[each] for each in ids.get(relation, [])])
         if len(found) > 1:
             shares.setdefault((relation, row["template_id"]), []).append(found / found.sum())

@@ -244,8 +244,7 @@ def test_endpoint_passing_trouble_is_tried_again(trouble: Said) -> None:
 def test_endpoint_tokens_of_replies_without_an_answer_are_counted() -> None:
     """They are billed, whether the prompt is answered in the end or not."""
     empty = {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 2}}
-    odd = [{"choices": [], "usage": each} for each in ("much", None, {"prompt_tokens": "x"}, [1])]
-    left: list[Any] = [*odd, empty, empty]
+    left: list[Any] = [empty, empty]
     (answer,) = asked(lambda a: (200, left.pop()) if left else well(a))
     assert (answer.n_prompt_tokens, answer.n_output_tokens) == (3 + 60, 3 + 4)
     left = [empty]
@@ -254,6 +253,13 @@ def test_endpoint_tokens_of_replies_without_an_answer_are_counted() -> None:
     assert (answer.reason, answer.n_prompt_tokens, answer.n_output_tokens) == (
         *("content_filter", 30, 2),
     )
+
+
+@pytest.mark.parametrize("usage", ["much", None, {"prompt_tokens": "x"}, [1], {}])
+def test_endpoint_reply_that_counts_no_tokens_adds_none(usage: Any) -> None:
+    left = [{"choices": [], "usage": usage}]
+    (answer,) = asked(lambda a: (200, left.pop()) if left else well(a))
+    assert (answer.n_prompt_tokens, answer.n_output_tokens) == (3, 3)
 
 
 def test_endpoint_hanging_server_is_asked_again() -> None:
