@@ -6,7 +6,8 @@ What is answered is thrown away: nothing of it is published, and no artifact is 
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -72,14 +73,21 @@ def calibrate(run: Run) -> Iterator[str]:
 
 def measured(run: Run, limit_s: float) -> pl.DataFrame:
     """The rates of each setting and stage of a plan, measured in this process."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan = planned(replace(run, artifacts=folder))
-        for step in plan.branches[0].sources():
-            step.run()
+    with prepared(run) as plan:
         asked = list(jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
         spent = [_spent(plan, job, engine, tokenizer, limit_s / len(asked)) for job in asked]
     return pl.DataFrame([row for row in spent if row["answers"]], schema=SPENT)
+
+
+@contextmanager
+def prepared(run: Run) -> Iterator[Plan]:
+    """The plan of a run whose facts are there, in a folder that is gone at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = planned(replace(run, artifacts=folder))
+        for step in plan.branches[0].sources():
+            step.run()
+        yield plan
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
@@ -112,7 +120,7 @@ def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> 
 
 def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:
     """What was answered in the time, as a row of what was spent."""
-    held, sums = cluster.hardware(plan.run), Counter[str]()
+    sums = Counter[str]()
     began = time.monotonic()
     # As a run does it, a shard at a time: an engine is never handed more at once than there.
     each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
@@ -120,7 +128,12 @@ def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) ->
         sums.update(answered.counts)
         if time.monotonic() - began > limit_s:
             break
-    seconds = time.monotonic() - began
+    return row(plan, job, sums, time.monotonic() - began)
+
+
+def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    """A row of what was spent (`operators.cost.SPENT`) on answers of a job, by what they count."""
+    held = cluster.hardware(plan.run)
     return {
         "fingerprint": uuid4().hex[:16],
         "stage": job.stage,

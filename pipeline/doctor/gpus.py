@@ -40,7 +40,7 @@ def checks(run: Run) -> Iterator[Finding]:
         yield _taken(found)
         if run.model.tensor_parallel > 1 < len(found):
             yield _links(run.model.tensor_parallel)
-        yield _room(run, found)
+        yield room(run, found)
         yield _nvcc()
 
 
@@ -138,7 +138,7 @@ def _links(n: int) -> Finding:
     return Finding.of(_GROUP, "links", f"{told} between {n} GPUs", warns=fix if slow else "")
 
 
-def _room(run: Run, found: Sequence[Gpu]) -> Finding:
+def room(run: Run, found: Sequence[Gpu]) -> Finding:
     """Whether the weights fit the memory of the GPUs of one engine, with a fifth for the rest."""
     model = run.model
     gpus = model.tensor_parallel * model.pipeline_parallel

@@ -1,91 +1,174 @@
 """The engine as the sweep would start it: how long that takes, how fast and alike it answers."""
 
+import re
 import resource
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import DecodingError
+from factsweep.pipeline.config.home import home
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.costs import calibration
-from factsweep.pipeline.doctor import allreduce, gpus
+from factsweep.pipeline.costs import calibration, rates
+from factsweep.pipeline.doctor import agreement, allreduce, gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
-from factsweep.pipeline.execution.plan import planned, settled
+from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.asking.question import Task
+from factsweep.pipeline.storage.stores.store import Store
 
 _GROUP = "load"
 _PROMPTS = 200
 _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
+# What vLLM prints of its start: its weights, what it compiles, its graphs, its cache.
+_PHASE = re.compile(
+    r"(Loading weights|torch\.compile|Graph capturing|init engine)\b"
+    r".*?(?:took|finished in) ([\d.]+) (?:s|secs|seconds)\b"
+)
 
 
 class Turn(NamedTuple):
-    """The answers of a turn by prompt, and what they took."""
+    """The answers of a turn by prompt, what they count, and what they took: s, and to the first."""
 
     rows: Mapping[str, Mapping[str, Any]]
+    counts: Mapping[str, float]
     seconds: float
-    prompt_tokens: float
-    cached_tokens: float
+    first_s: float
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The answers that are texts."""
+        return {key: row["text"] for key, row in self.rows.items() if "text" in row}
+
+
+class Phases(NamedTuple):
+    """What a start takes in seconds: until weights are found whole, then until they are loaded.
+
+    `said` is what the engine says of the second.
+    """
+
+    checked_s: float
+    loaded_s: float
+    said: Mapping[str, float]
+
+
+class Looked(NamedTuple):
+    """What an engine was found to do, its first answers, and its rate, as what was spent."""
+
+    findings: list[Finding]
+    texts: Mapping[str, str]
+    spent: pl.DataFrame
 
 
 def checks(run: Run) -> Iterator[Finding]:
     """Load the engine where the sweep would, ask some of its prompts, and ask them again.
 
     With model.engine.load_format=dummy no weights are needed: the answers are then noise, and the
-    times are those of the real model.
+    times are those of the real model. With real weights the rate is kept, for `plan`, and answers
+    are compared with those of one GPU and of a CPU.
     """
-    import ray
-
     run = settled(run)
     with cluster.started(run):
-        look = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(looked_at)
-        yield from ray.get(look.remote(run))
+        looked: Looked = _where_an_engine_goes(run, partial(looked_at, run))
+        yield from looked.findings
+        if run.model.arguments.get("load_format") != "dummy":
+            rates.keep(Store(str(home())), looked.spent, "doctor --load")
+            yield from agreement.checks(run, looked.texts, _texts)
 
 
-def looked_at(run: Run) -> list[Finding]:
-    """The findings of an engine that is loaded in this process.
+def _where_an_engine_goes(run: Run, look: Callable[[], Any]) -> Any:
+    import ray
+
+    task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(_called)
+    return ray.get(task.remote(look))
+
+
+def _called(look: Callable[[], Any]) -> Any:
+    return look()
+
+
+def _texts(run: Run) -> Mapping[str, str]:
+    """The answers of another configuration; none if its weights do not fit its GPUs."""
+    found: Mapping[str, str] = _where_an_engine_goes(run, partial(_texts_here, run))
+    return found
+
+
+def _texts_here(run: Run) -> Mapping[str, str]:
+    there, _ = gpus.seen()
+    if there and gpus.room(run, there).state == "fails":
+        return {}
+    return looked_at(run).texts
+
+
+def looked_at(run: Run) -> Looked:
+    """What is found of an engine that is loaded in this process.
 
     Raises:
         DecodingError: it answers nothing.
     """
     together = list(allreduce.checks(run))  # before the engine takes the GPUs
-    with tempfile.TemporaryDirectory() as folder:
-        plan = planned(replace(run, artifacts=folder))
-        for step in plan.branches[0].sources():
-            step.run()
+    with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)
-        began = time.monotonic()
-        engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
-        took = time.monotonic() - began
+        engine, tokenizer, phases = _loaded(run, plan.weights)
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
-    return [*together, *_told(run, took, first, second)]
+    spent = [calibration.row(plan, job, first.counts, first.seconds)]
+    told = [_start(run, phases, first), *_told(first, second)]
+    return Looked([*together, *told], first.texts, pl.DataFrame(spent, schema=SPENT))
+
+
+def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
+    """The engine, its tokenizer, and what its start took; what it prints is read from its log."""
+    printed = Path("/proc/self/fd/1")
+    before = printed.stat().st_size if printed.is_file() else 0
+    began = time.monotonic()
+    models.verify(weights)
+    checked = time.monotonic()
+    engine, tokenizer = engines.load(run, weights), models.tokenizer(weights)
+    loaded = time.monotonic()
+    text = ""
+    if printed.is_file():
+        text = printed.read_bytes()[before:].decode(errors="replace")
+    said = {name: float(seconds) for name, seconds in _PHASE.findall(text)}
+    return engine, tokenizer, Phases(checked - began, loaded - checked, said)
 
 
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
-    began, found, tokens = time.monotonic(), {}, [0.0, 0.0]
+    began, first_s = time.monotonic(), 0.0
+    found, counts = {}, Counter[str]()
     for answered in task.answered(rows, engine, tokenizer):
-        for place, name in enumerate(("prompt_tokens", "cached_tokens")):
-            tokens[place] += answered.counts[name]
+        first_s = first_s or time.monotonic() - began
+        counts.update(answered.counts)
         if answered.error is None:
             found[answered.row["prompt_id"]] = answered.row
-    return Turn(found, time.monotonic() - began, *tokens)
+    return Turn(found, counts, time.monotonic() - began, first_s)
 
 
-def _told(run: Run, took: float, first: Turn, second: Turn) -> Iterator[Finding]:
-    limit = run.cluster.start_s
+def _start(run: Run, phases: Phases, first: Turn) -> Finding:
+    limit, took = run.cluster.start_s, phases.checked_s + phases.loaded_s
+    said = ", ".join(f"{name} {seconds:,.1f}" for name, seconds in phases.said.items())
+    told = (
+        f"{took:,.0f} s: weights found whole {phases.checked_s:,.1f}, engine loaded "
+        f"{phases.loaded_s:,.1f} ({said or 'its log tells no phases'}), then first answer "
+        f"{first.first_s:,.1f}"
+    )
     slow = f"a sweep waits cluster.start_s={limit:g} s for its first engine; raise it"
-    yield Finding.of(_GROUP, "start", f"{took:,.0f} s", warns=slow if took > limit / 2 else "")
-    cached = first.cached_tokens / max(1.0, first.prompt_tokens)
+    return Finding.of(_GROUP, "start", told, warns=slow if took > limit / 2 else "")
+
+
+def _told(first: Turn, second: Turn) -> Iterator[Finding]:
+    cached = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
     rate = len(first.rows) / first.seconds
     yield Finding.of(
         _GROUP, "rate", f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached"
@@ -95,7 +178,7 @@ def _told(run: Run, took: float, first: Turn, second: Turn) -> Iterator[Finding]
     fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"
     told = f"{flips:.1%} of the answers differ when asked again"
     yield Finding.of(_GROUP, "asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
-    shown = [repr(row["text"]) for row in islice(first.rows.values(), 3) if "text" in row]
+    shown = [repr(text) for text in islice(first.texts.values(), 3)]
     if shown:
         yield Finding.of(_GROUP, "first answers", ", ".join(shown))
     used = sum(each.used_mib for each in gpus.seen()[0])

@@ -1,4 +1,4 @@
-"""Where artifacts and results go: whether files there are created once, listed, and dropped."""
+"""Where artifacts and results go: whether files there are created once, listed and dropped."""
 
 import shutil
 import statistics
@@ -80,6 +80,7 @@ def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:
     yield _created_once(group, store, folder)
     yield _listed(group, store, folder)
     yield _clock(group, store, folder, began)
+    yield _dropped(group, store, f"{written}-0")
 
 
 def _many(group: str, store: Store, folder: str, alone_ms: float) -> Finding:
@@ -117,6 +118,17 @@ def _listed(group: str, store: Store, folder: str) -> Finding:
     fix = "what is written is not seen at once; runs would decode it again"
     told = "at once" if wanted <= found else f"{len(wanted - found)} files are missing"
     return Finding.of(group, "files are listed", told, fails=fix if wanted - found else "")
+
+
+def _dropped(group: str, store: Store, name: str) -> Finding:
+    """Who may write may not be one who may drop: leases and chunks would stay for ever."""
+    try:
+        store.drop(name)
+        said = "it is still there" if store.exists(name) else ""
+    except (FactsweepError, OSError) as error:
+        said = reason(error)
+    fix = "give the role the right to delete below it (s3:DeleteObject)"
+    return Finding.of(group, "files are dropped", said or "yes", fails=fix if said else "")
 
 
 def _clock(group: str, store: Store, folder: str, began: float) -> Finding:

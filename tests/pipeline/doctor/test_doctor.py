@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -12,12 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
+import httpx
 import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor import (
+    agreement,
     allreduce,
     examination,
     gpus,
@@ -29,6 +33,8 @@ from factsweep.pipeline.doctor import (
 )
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
+from tests.messages import naming
+from tests.s3_server import bucket, serving
 
 ROOT = Path(__file__).parents[3]
 Settings = Callable[..., Run]
@@ -115,7 +121,9 @@ def test_gpus_are_judged_by_what_their_driver_says(
         nvidia_smi(tmp_path, says)
         assert expected in state(gpus.checks(run), check), (says, check)
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
-    assert "fails: nvidia-smi fails: Failed to initialize NVML" in state(gpus.checks(small), "GPUs")
+    assert re.search(
+        naming("nvidia-smi", "Failed to initialize NVML"), state(gpus.checks(small), "GPUs")
+    )
     assert state(gpus.checks(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
     monkeypatch.setattr(gpus, "cuda", lambda: None)
     nvidia_smi(tmp_path, h100())
@@ -301,13 +309,72 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings()
-    found = load.looked_at(run)
+    looked = load.looked_at(run)
+    found = looked.findings
     assert "holds: 0.0% of the answers differ" in state(found, "asked twice")
     assert "70 prompts" in state(found, "rate")
     assert state(found, "start").startswith("holds")
+    assert len(looked.texts) == 70
+    assert looked.spent["answers"].to_list() == [70]
     fake = load.engines.load
-    monkeypatch.setattr(load.engines, "load", lambda *_: Changing(fake(*_)))
-    assert "warns: 100.0% of the answers differ" in state(load.looked_at(run), "asked twice")
+
+    def talking(*given: Any) -> Changing:
+        os.write(
+            1, b"INFO Loading weights took 3.25 seconds\nINFO Graph capturing finished in 4 secs, "
+        )
+        os.write(1, b"took 0.5 GiB\n(EngineCore) init engine (profile, warmup model) took 20.5 s\n")
+        return Changing(fake(*given))
+
+    monkeypatch.setattr(load.engines, "load", talking)
+    found = load.looked_at(run).findings
+    assert "warns: 100.0% of the answers differ" in state(found, "asked twice")
+    said = naming("Loading weights 3.2", "Graph capturing 4.0", "init engine 20.5")
+    assert re.search(said, state(found, "start"))
+
+
+def test_answers_are_compared_with_those_of_one_gpu_and_of_a_cpu(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {f"p{n}": "Paris" for n in range(20)}
+    few, many = ({**texts, **{f"p{n}": "Rome" for n in range(others)}} for others in (5, 6))
+    two, one = (small_settings(f"model.tensor_parallel={n}") for n in (2, 1))
+    large = small_settings("model.billions_of_parameters=7")
+    asked = list[int]()
+    worlds: list[tuple[Run, Any, dict[str, str]]] = [
+        (two, few, {"one GPU": "holds: 15 of 20", "float32 on CPU": "holds: 15 of 20"}),
+        (two, many, {"one GPU": "warns: 14 of 20", "float32 on CPU": "warns: 14 of 20"}),
+        (two, {}, {"one GPU": "holds: the weights do not fit", "float32 on CPU": "holds: 0 of 0"}),
+        (one, few, {"float32 on CPU": "holds"}),
+        (large, few, {}),
+    ]
+    for run, others, expected in worlds:
+        monkeypatch.setattr(agreement, "_on_cpu", lambda _, others=others: others)
+
+        def answered(given: Run, others: Any = others) -> Any:
+            asked.append(given.model.tensor_parallel)
+            return others
+
+        found = list(agreement.checks(run, texts, answered))
+        assert {each.check for each in found} == expected.keys()
+        for check, said in expected.items():
+            assert state(found, check).startswith(said)
+    assert asked == [1, 1, 1]
+
+
+@pytest.mark.slow  # loads two models
+@pytest.mark.engine
+def test_engine_of_a_real_model_answers_as_transformers_does_and_its_rate_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    given = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
+    assert main(["doctor", *given, "--load"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"holds +float32 on CPU: (19|20) of 20 ", out)
+    assert re.search(r"holds +start: .*(Loading weights|init engine) \d", out)
+    (kept,) = (tmp_path / "home/rates").iterdir()
+    assert "doctor --load" in kept.read_text()
 
 
 def test_all_reduce_that_hangs_fails_or_adds_up_wrongly_is_named(
@@ -372,7 +439,51 @@ def test_every_check_has_a_row_in_the_documentation(
     with stores.marked(run) as seen:
         found = {each.check for each in examination.examined(run)}
         found |= {each.check for each in examination.of_node(run, True, seen)}
-    found |= {each.check for each in load.looked_at(run)}
+    found |= {each.check for each in load.looked_at(run).findings}
+    given = small_settings("model.tensor_parallel=2")
+    monkeypatch.setattr(agreement, "_on_cpu", lambda _: {})
+    found |= {each.check for each in agreement.checks(given, {"p": "Paris"}, lambda _: {})}
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [each for each in found if f"\n| {each} |" not in rows] == []
     assert len(found) >= 20
+
+
+@pytest.mark.slow  # a server of its own, which asks each caller for his rights
+def test_role_of_one_prefix_holds_there_and_one_that_may_not_delete_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "log") as server:
+        bucket(server.url, monkeypatch)
+        iam = boto3.client("iam")
+        iam.create_user(UserName="sweeper")
+        key = iam.create_access_key(UserName="sweeper")["AccessKey"]
+        may = {
+            "own": ("GetObject", "PutObject", "DeleteObject"),
+            "kept": ("GetObject", "PutObject"),
+        }
+        rights = [
+            *((f"sweeps/{prefix}/*", action) for prefix in may for action in may[prefix]),
+            ("sweeps", "ListBucket"),
+        ]
+        statements = [
+            {"Effect": "Allow", "Action": f"s3:{action}", "Resource": f"arn:aws:s3:::{where}"}
+            for where, action in rights
+        ]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        iam.put_user_policy(UserName="sweeper", PolicyName="rights", PolicyDocument=policy)
+        ask_rights = {"Content-Type": "text/plain"}
+        httpx.post(f"{server.url}/moto-api/reset-auth", content="0", headers=ask_rights)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        failing = {
+            prefix: {
+                each.check: each.found
+                for each in stores.of_store("artifacts", Store(f"s3://sweeps/{prefix}"))
+                if each.state == "fails"
+            }
+            for prefix in (*may, "others")
+        }
+    assert failing["own"] == {}
+    assert failing["kept"].keys() == {"files are dropped"}
+    assert failing["others"].keys() == {"written and read"}
+    assert "s3://sweeps/others" in failing["others"]["written and read"]
