@@ -1,6 +1,5 @@
 """Where artifacts and results go: whether files there are created once, listed and dropped."""
 
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -58,8 +57,8 @@ def of_store(name: str, store: Store) -> Iterator[Finding]:
         yield Finding.of(group, "written and read", reason(error), fails=fix)
     finally:
         _drop(store, folder)
-    if "://" not in place and Path(place).is_dir():
-        yield _room(group, Path(place))
+    if (free := store.free()) is not None:
+        yield _room(group, free / 1e9)
 
 
 def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:
@@ -139,10 +138,10 @@ def _clock(group: str, store: Store, folder: str, began: float) -> Finding:
     return Finding.of(group, "clock", f"{apart:,.0f} s apart", warns=fix if far else "")
 
 
-def _room(group: str, folder: Path) -> Finding:
-    free = shutil.disk_usage(folder).free / 1e9
+def _room(group: str, free_gb: float) -> Finding:
     fix = "answers and weights need more; `factsweep plan` says how much a run writes"
-    return Finding.of(group, "free", f"{free:,.0f} GB", fails=fix if free < _LEAST_GB else "")
+    few = free_gb < _LEAST_GB
+    return Finding.of(group, "free", f"{free_gb:,.0f} GB", fails=fix if few else "")
 
 
 def _ms(call: Callable[[], object]) -> float:

@@ -1,5 +1,6 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,13 @@ class Store:
     @cached_property
     def _bucket(self) -> Bucket | None:
         return Bucket(self.root) if self.root.startswith("s3://") else None
+
+    def free(self) -> int | None:
+        """The bytes that are free on the disk of a folder, which may still be to be made."""
+        if self._local is None:
+            return None
+        there = next(each for each in (self._local, *self._local.parents) if each.is_dir())
+        return shutil.disk_usage(there).free
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.root,)  # connections stay in the process that opened them

@@ -19,6 +19,7 @@ from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -187,6 +188,19 @@ def test_lines_rate_measured_is_that_of_the_same_model(
     )
     assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in same
     assert f"of another in {finished.run.model.dtype} were never measured on fake engine" in other
+
+
+def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
+    finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates.publish(finished)
+    for free, few in {10**12: False, 100: True}.items():
+        monkeypatch.setattr(Store, "free", lambda _, free=free: free)
+        said = next(e for e in lines(*forecast(small_settings("seed=1"))) if e.startswith("disk"))
+        assert ("artifacts=" in said) == few
+        assert "GB to write" in said
+    monkeypatch.setattr(Store, "free", lambda _: None)
+    assert not any(e.startswith("disk") for e in lines(*forecast(small_settings("seed=1"))))
 
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:

@@ -248,7 +248,7 @@ def test_store_that_would_lose_or_double_work_is_named(
             assert state(found, "written and read").startswith("holds")
     monkeypatch.setattr(stores.time, "time", lambda: 0.0)
     assert "warns" in state(stores.of_store("results", Store(str(tmp_path))), "clock")
-    monkeypatch.setattr(stores.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    monkeypatch.setattr(Store, "free", lambda _: 10**9)
     assert "fails: 1 GB" in state(stores.of_store("results", Store(str(tmp_path))), "free")
 
 
