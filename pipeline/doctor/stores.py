@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from factsweep.operators.errors import FactsweepError, reason
+from factsweep.operators.wording import count
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
@@ -115,7 +116,7 @@ def _listed(group: str, store: Store, folder: str) -> Finding:
     found = {Path(each).name for each in store.names(folder)}
     wanted = {f"written-{i}" for i in range(_TURNS)}
     fix = "what is written is not seen at once; runs would decode it again"
-    told = "at once" if wanted <= found else f"{len(wanted - found)} files are missing"
+    told = "at once" if wanted <= found else f"{count(len(wanted - found), 'file')} missing"
     return Finding.of(group, "files are listed", told, fails=fix if wanted - found else "")
 
 

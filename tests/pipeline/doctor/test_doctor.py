@@ -17,6 +17,8 @@ import boto3
 import httpx
 import pytest
 
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.settings import Run
@@ -125,8 +127,12 @@ def test_gpus_are_judged_by_what_their_driver_says(
         naming("nvidia-smi", "Failed to initialize NVML"), state(gpus.checks(small), "GPUs")
     )
     assert state(gpus.checks(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
-    monkeypatch.setattr(gpus, "cuda", lambda: None)
     nvidia_smi(tmp_path, h100())
+    monkeypatch.setattr(gpus.shutil, "which", lambda _: None)
+    assert "left out" in state(gpus.checks(small), "nvcc")
+    monkeypatch.setattr(gpus.shutil, "which", lambda _: "/cuda/bin/nvcc")
+    assert "/cuda/bin/nvcc" in state(gpus.checks(small), "nvcc")
+    monkeypatch.setattr(gpus, "cuda", lambda: None)
     assert "make setup DEVICE=cuda" in state(gpus.checks(small), "driver")
 
 
@@ -233,7 +239,7 @@ def test_store_that_would_lose_or_double_work_is_named(
         (Store, "written and read", "holds"),
         (Store, "files are listed", "holds"),
         (Overwriting, "a file is created once", "fails: 8 of 8 clients did"),
-        (Forgetful, "files are listed", "fails: 1 files are missing"),
+        (Forgetful, "files are listed", "fails: 1 file missing"),
         (Refusing, "written and read", "Access Denied"),
     ]
     for kind, check, expected in worlds:
@@ -265,6 +271,21 @@ def test_model_and_engine_are_judged_as_a_run_would(
     found = list(model.checks(small_settings(f"model.id={gone}", f"benchmark.path={gone}.parquet")))
     assert state(found, "weights").startswith("fails")
     assert state(found, "data").startswith("fails")
+    given = ["decoding.engine=vllm", "matching.pipeline=en_nowhere"]
+    none = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
+    monkeypatch.setitem(ENGINES, "vllm", none)  # type: ignore[arg-type]
+    found = list(model.checks(small_settings(*given)))
+    assert re.search(naming("fails", "pip install"), state(found, "engine"))
+    assert re.search(naming("fails", "spacy download en_nowhere"), state(found, "words"))
+
+
+def test_node_with_another_folder_in_place_of_the_drivers_is_named(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    run, other = (small_settings(f"artifacts={tmp_path}/{name}") for name in ("a", "b"))
+    with stores.marked(run) as seen:
+        assert stores.shared(run, seen).state == "holds"
+        assert re.search(naming("fails", other.artifacts), str(stores.shared(other, seen)))
 
 
 def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
