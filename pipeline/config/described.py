@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need
+from factsweep.pipeline.config.quantised import bits
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
@@ -131,7 +132,7 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     encoder = found["architecture"] == "encoder"
     stored = None
     if found["billions_of_parameters"] is None:
-        stored = _stored(source, _bits(config))
+        stored = _stored(source, bits(getattr(config, "quantization_config", None) or {}))
         found["billions_of_parameters"] = stored.billions
     per_token = 0.0 if encoder else _cached_per_token(text)
     if found["max_model_len"] is None:
@@ -215,22 +216,6 @@ def headers(name: str, revision: str | None) -> Any:
     if folder is not None:
         return get_local_safetensors_metadata(folder)
     return get_safetensors_metadata(name, revision=revision)
-
-
-def _bits(config: Any) -> int | None:
-    """The bits of a quantised parameter, as AWQ, GPTQ, bitsandbytes or compressed-tensors say it.
-
-    Where groups of layers have several, these are the fewest.
-    """
-    said = getattr(config, "quantization_config", None) or {}
-    if "config_groups" in said:
-        weights = [group.get("weights") or {} for group in said["config_groups"].values()]
-        bits = [int(each["num_bits"]) for each in weights if "num_bits" in each]
-        return min(bits, default=None)
-    if said.get("load_in_4bit"):
-        return 4
-    found = said.get("bits") or said.get("w_bit")
-    return int(found) if found else None
 
 
 def _stored(source: _Source, bits: int | None) -> _Stored:

@@ -15,6 +15,7 @@ from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.operators.wording import count
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import Model, Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.hours import paid_for
@@ -271,9 +272,11 @@ def _model_line(run: Run) -> str:
         return _endpoint_line(run.model)
     model, gpus = run.model, gpus_per_engine(run)
     held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
+    scheme = quantised.scheme(model)
+    weights = f"parameters{f' ({scheme})' if scheme else ''}"
     return (
         f"model           {model.architecture}, {model.billions_of_parameters or 0:g} billion "
-        f"parameters, at most {model.max_model_len:,} tokens, {held} "
+        f"{weights}, at most {model.max_model_len:,} tokens, {held} "
         f"(model.tensor_parallel={model.tensor_parallel})"
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.settings import Run
 from factsweep.pipeline.doctor.finding import Finding
@@ -38,7 +39,9 @@ def checks(run: Run) -> Iterator[Finding]:
 def _weights(run: Run) -> str:
     found = models.resolve(models.settled(run.model, run.cluster.device))
     offline = ", from the cache: the hub does not answer" if found.offline else ""
-    return f"{run.model.id} at {found.revision[:12]}{offline}"
+    quantised.check(run.model)
+    scheme = quantised.scheme(run.model)
+    return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{offline}"
 
 
 def _cache(run: Run) -> Finding:

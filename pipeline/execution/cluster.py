@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from factsweep.operators.engines.endpoint.prices import Prices
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import Cluster, Model, Run
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.work import Hardware
@@ -211,6 +212,7 @@ def _check_engine(run: Run) -> None:
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
         )
     check_build(run)
+    quantised.check(run.model)
 
 
 def check_build(run: Run) -> None:

@@ -18,6 +18,7 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.redact import redacted
 from factsweep.operators.wording import few
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.checkout import commit
@@ -60,6 +61,7 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
+        "model_quantised": quantised.scheme(plan.run.model),
         "artifacts": _artifacts(plan),
         "manifests": _manifests(plan),
         "versions": _versions(),

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.asking.question import room
 from tests.messages import naming
@@ -218,15 +219,25 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
     """Parameters are counted, however many of them a stored number holds; none are loaded here."""
     whole = load([f"model={make('llama')}"]).model.billions_of_parameters
     groups = {"group_0": {"weights": {"num_bits": 4}}}
-    cases: list[tuple[dict[str, Any], torch.dtype, int]] = [
-        ({"quant_method": "awq", "bits": 4}, torch.int32, 8),
-        ({"quant_method": "gptq", "bits": 2}, torch.int32, 16),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, torch.uint8, 2),
-        ({"quant_method": "compressed-tensors", "config_groups": groups}, torch.int32, 8),
-        ({"quant_method": "compressed-tensors", "config_groups": {}}, torch.int8, 1),
-        ({"quant_method": "fp8"}, torch.float8_e4m3fn, 1),
+    cases: list[tuple[dict[str, Any], torch.dtype, int, str]] = [
+        ({"quant_method": "awq", "bits": 4}, torch.int32, 8, "awq, 4 bits"),
+        ({"quant_method": "gptq", "bits": 2}, torch.int32, 16, "gptq, 2 bits"),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True},
+            *(torch.uint8, 2, "bitsandbytes, 4 bits"),
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": groups},
+            *(torch.int32, 8, "compressed-tensors, 4 bits"),
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {}},
+            *(torch.int8, 1, "compressed-tensors"),
+        ),
+        ({"quant_method": "fp8"}, torch.float8_e4m3fn, 1, "fp8, 8 bits"),
     ]
-    for number, (said, kind, held) in enumerate(cases):
+    assert quantised.scheme(load([f"model={make('llama')}"]).model) is None
+    for number, (said, kind, held, scheme) in enumerate(cases):
         folder = shutil.copytree(make("llama"), tmp_path / str(number))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
@@ -236,4 +247,11 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
                 stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
         save_file(stored, folder / "model.safetensors", {"format": "pt"})
         with subtests.test(**said):
-            assert load([f"model={folder}"]).model.billions_of_parameters == whole
+            run = load([f"model={folder}"])
+            assert run.model.billions_of_parameters == whole
+            assert quantised.scheme(run.model) == scheme
+            if said["quant_method"] == "bitsandbytes":  # which is not installed here
+                with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
+                    quantised.check(run.model)
+            else:
+                quantised.check(run.model)

@@ -1,5 +1,6 @@
 """plan: what is forecast is what a run then does."""
 
+import json
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -201,6 +202,16 @@ def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
         assert "GB to write" in said
     monkeypatch.setattr(Store, "free", lambda _: None)
     assert not any(e.startswith("disk") for e in lines(*forecast(small_settings("seed=1"))))
+
+
+def test_lines_name_how_weights_are_quantised(small_settings: Settings, tmp_path: Path) -> None:
+    run = small_settings()
+    assert "bits" not in "\n".join(lines(*forecast(run)))
+    folder = shutil.copytree(run.model.id, tmp_path / "quantised")
+    config = json.loads((folder / "config.json").read_text())
+    said = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    assert "(awq, 4 bits)" in "\n".join(lines(*forecast(small_settings(f"model.id={folder}"))))
 
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
