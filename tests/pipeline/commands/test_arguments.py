@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from factsweep.pipeline.cli import main
+from tests.messages import naming
 
 ROOT = Path(__file__).parents[3]
 READERS = (
@@ -96,7 +98,7 @@ def test_compare_takes_a_key_as_its_messages_have_it(
 ) -> None:
     where = f"results={tmp_path}"
     said = refused(capsys, "compare", "a", "b", "comparison.alpha=2", where)
-    assert said.startswith("factsweep: comparison.alpha=2; it must be a number, more than 0")
+    assert re.search(naming("comparison.alpha=2", "more than 0"), said)
     assert "has no run a" in refused(capsys, "compare", "a", "b", "comparison.alpha=0.1", where)
 
 
@@ -173,3 +175,16 @@ def test_make_without_a_model_says_so_before_anything_is_installed(target: str) 
     assert done.returncode == 2
     assert "MODEL is missing; one of:" in done.stderr
     assert "setup" not in done.stderr
+
+
+def test_model_show_is_yaml_and_a_prompt_as_the_model_reads_it(
+    small: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder,) = (each.partition("=")[2] for each in small if each.startswith("model.id="))
+    of_model = {"architecture": "decoder", "billions_of_parameters": 1, "max_model_len": 512}
+    given = [*(f"model.{name}={value}" for name, value in of_model.items()), "prompt=zero-shot"]
+    given.append("model.instruction_tuned=false")
+    assert main(["model", "show", folder, *given]) == 0
+    out = capsys.readouterr().out
+    assert yaml.safe_load(out)["max_model_len"] == 512
+    assert re.search(r"\n# zero-shot, \d+ tokens: 'Predict the \[MASK\]", out)
