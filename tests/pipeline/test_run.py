@@ -1,6 +1,7 @@
 """run: the whole pipeline in Ray with the fake engine, and nothing done twice."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -159,7 +160,7 @@ def test_stop_of_a_run_whose_ray_is_gone_is_said(
     ray.kill(tally)
     with caplog.at_level("WARNING"):
         running._stop([], tally)
-    assert "Ray ended before its engines did (ActorDiedError" in caplog.text
+    assert "ActorDiedError" in caplog.text
     assert caplog.text.rstrip().endswith("; what they published is kept.")
 
 
@@ -193,7 +194,7 @@ def test_start_nodes_of_an_autoscaler_are_waited_for(
     now_s[0] = 61
     with caplog.at_level("WARNING"):
         pods.check({"all_shards": 3})
-    assert "no worker has come for 60 seconds: the cluster has 0; it waits on." in caplog.text
+    assert re.search(naming("60 seconds", "has 0"), caplog.text)
     with pytest.raises(DecodingError, match=r"the cluster has 0\. Free some"):
         nodes.check({"all_shards": 3})
     now_s[0], loading[:] = 122, [Loading(3.0, "n1", "/engine.err")]  # it has come, late

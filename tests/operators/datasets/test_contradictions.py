@@ -86,4 +86,4 @@ def test_groups_of_one_subject_with_other_objects_are_counted() -> None:
 
 def test_sentences_say_what_is_done() -> None:
     (line,) = sentences({"pairs": 3, "contradicting_pairs": 1200, "merged_subjects": 0})
-    assert line.startswith("1,200 contradicting pairs: rows of one pair name other subjects")
+    assert "1,200 contradicting pairs" in line

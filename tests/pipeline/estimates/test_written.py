@@ -76,8 +76,8 @@ def test_compare_estimate_with_full_marks_it_and_its_interval(
 ) -> None:
     code, text = said(results, "compare", "part", "full", capsys=capsys)
     assert code == 0
-    assert "part is an estimate from 58.33% of the prompts" in text
-    assert "Differences are those of full runs on these facts." in text
+    assert re.search(naming("part", "58.33% of the prompts"), text)
+    assert "full runs" in text
     (raw,) = (results / "compare").rglob("comparison.parquet")
     found = pl.read_parquet(raw).row(by_predicate=pl.col("metric") == "acc_at_1", named=True)
     part = pl.read_parquet(results / "part" / "estimates.parquet")
@@ -113,7 +113,7 @@ def test_compare_gate_judges_an_estimate_by_its_interval(
     gate = ("compare", "part", "full", "--gate")
     code, text = said(results, *gate, "smallest_difference=0.001", capsys=capsys)
     assert code == 4
-    assert "not enough evidence: acc_at_1 of all prompts of these facts" in text
+    assert re.search(naming("not enough evidence", "acc_at_1"), text)
     assert said(results, *gate, "smallest_difference=0.9", capsys=capsys)[0] == 0
     code, text = said(results, "compare", "all", "full", "--gate", capsys=capsys)
     assert code == 0
@@ -175,7 +175,7 @@ def test_report_keeps_estimates_apart_from_full_numbers(
     assert code == 0
     apart = results / "report" / "estimates"
     page = (apart / "index.html").read_text()
-    assert "Estimates from 58.33% to 100.00% of the prompts: no number here is that of a" in page
+    assert "58.33% to 100.00% of the prompts" in page
     assert "58.33%" in (apart / "tables" / "estimates.md").read_text()
     others = [
         path for path in (results / "report").glob("*/tables/*.md") if apart not in path.parents

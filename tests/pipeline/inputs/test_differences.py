@@ -1,5 +1,6 @@
 """Differences between the files of a data set and its entry of the catalog."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,5 +83,5 @@ def test_differences_rows_that_contradict_each_other_are_counted(
     rows.with_columns(other).write_parquet(tmp_path / "rows.parquet")
     entry = replace(MINI, counts={}, checksum=None)
     pairs, subjects = differences(entry, str(tmp_path))
-    assert pairs.startswith("contradicting_pairs: expected 0, found 1 (1 more); rows of one pair")
-    assert subjects.startswith("subjects_of_two_labels: expected 0, found 1 (1 more); one subject")
+    assert re.search(naming("contradicting_pairs", "0", "1 more"), pairs)
+    assert re.search(naming("subjects_of_two_labels", "0", "1 more"), subjects)

@@ -386,7 +386,7 @@ def test_artifacts_says_what_another_version_made(
     monkeypatch.setitem(versions._STAGES, "generations", 99)
     assert main(["artifacts", f"artifacts={plan.run.artifacts}"]) == 0
     out = capsys.readouterr().out
-    assert "(stage generations 3 → 99): today's runs make them anew; they took" in out
+    assert "stage generations 3 → 99" in out
 
 
 def test_plan_says_why_answers_are_decoded_anew(
@@ -400,7 +400,7 @@ def test_plan_says_why_answers_are_decoded_anew(
         )
         said = "\n".join(lines(*forecast(small_settings())))
     (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
-    assert why.startswith("  decoded anew because: software.engine: fake 1 → fake 2; ")
+    assert "software.engine: fake 1 → fake 2" in why
     said = "\n".join(lines(*forecast(small_settings("decoding.stop=[x]"))))
     assert "stop: " in said
 

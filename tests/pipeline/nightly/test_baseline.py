@@ -77,7 +77,7 @@ def test_baseline_command_accepts_and_shows(
 ) -> None:
     where = [f"results={results}"]
     assert main(["baseline", "show", "demo", *where]) == 2
-    assert "accept one with: factsweep baseline accept demo RUN" in capsys.readouterr().err
+    assert "factsweep baseline accept demo RUN" in capsys.readouterr().err
     assert main(["baseline", "accept", "demo", RUN, *where]) == 0
     assert main(["baseline", "show", "demo", *where]) == 0
     assert RUN in capsys.readouterr().out.splitlines()[-1]

@@ -83,7 +83,7 @@ def test_protocol_more_deaths_and_leases_in_all_orders_never_overwrite(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.slow
+@pytest.mark.chaos  # five minutes
 def test_protocol_three_writers_in_many_orders_never_overwrite() -> None:
     def all_ended(world: explorer.World, outcomes: list[str | None]) -> None:
         ended(dict(world.files), tuple(map(str, outcomes)))

@@ -1,5 +1,6 @@
 """Effects: runs that differ in one thing are compared, and no others."""
 
+import re
 from itertools import combinations
 
 import polars as pl
@@ -9,6 +10,7 @@ from factsweep.operators.metrics.comparing.paired_terms import paired_terms
 from factsweep.operators.tables.belief.effects import EFFECTS, effects, effects_table, pairs
 from factsweep.operators.tables.shared.answers import Answers
 from factsweep.operators.tables.shared.asking import Asking
+from tests.messages import naming
 
 BASE = Asking("m", "zero-shot", None)
 SHOWN = Asking("m", "4-random", None)
@@ -79,7 +81,7 @@ def test_effects_are_the_second_less_the_first() -> None:
     )
     assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.75)
     assert row["ci_low"] <= row["difference"] == 0.5 <= row["ci_high"]
-    assert row["paired"].startswith("4 prompts of 2 facts, paired by fact, template and name")
+    assert re.search(naming("4 prompts of 2 facts", "template and name"), row["paired"])
     assert effects_table(found).row(0, named=True)["difference"] == "+.5000"
 
 
@@ -101,7 +103,7 @@ def test_effects_of_other_templates_are_those_of_facts() -> None:
     found = effects({SHOWN: loaded(every), MANUAL: loaded(manual)}, n_rounds=20)
     row = found.row(0, named=True)
     assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.5)
-    assert row["paired"].startswith("2 facts, paired by fact, with 4 prompts in the first and 2 in")
+    assert re.search(naming("2 facts", "4 prompts in the first", "2 in"), row["paired"])
 
 
 def test_effects_without_a_pair_is_empty() -> None:

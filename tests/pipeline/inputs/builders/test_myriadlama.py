@@ -7,6 +7,7 @@ import bz2
 import fcntl
 import gzip
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.differences import differences
 from tests.chat_server import ChatServer, completion, serving
+from tests.messages import naming
 
 KEY = "sk-secret-4711"
 NAMES = {
@@ -145,7 +147,7 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     error = capsys.readouterr().err
     kept = out.with_name("capitals.asked.jsonl")
     assert error.count("\n") == 1
-    assert f"its answers so far are in {kept}, and the same command resumes from there." in error
+    assert re.search(naming(kept, "resumes"), error)
     assert [path.name for path in out.parent.iterdir()] == [kept.name]
 
     first, model.fails_after = list(model.asked), None
