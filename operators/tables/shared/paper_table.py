@@ -223,7 +223,7 @@ def _text(source: str) -> pl.Expr:
 
 def _asked(cells: pl.DataFrame, table: Table, models: Set[str]) -> pl.DataFrame:
     """The cells whose numbers were to be measured: of other models, none of a paper's models."""
-    if any(row.get("model") in models for row in table.rows):
+    if not models or any(row.get("model") in models for row in table.rows):
         return cells
     return cells.filter(pl.col("model").is_null() | pl.col("model").is_in(list(models)))
 
