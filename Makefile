@@ -17,7 +17,7 @@ NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-# Two processes: what loads the same weights, or the same Ray, is in one, all that harms sweeps in one; the rest fill both.
+# Two processes: what loads the same weights, or the same Ray, is in one; the rest, by module, fill both.
 PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
 FAST := not slow and not faults and not browser and not chaos
 # A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
