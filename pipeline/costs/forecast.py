@@ -342,15 +342,17 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 def _tokens_left(plan: Plan, forecasts: list[Forecast]) -> tuple[int, int]:
     """Tokens of the prompts that are not answered, and the most that answers to them may have.
 
-    Where some are answered, those that are left count as long as all are in the mean.
+    Where some are answered, those that are left count as long as all are in the mean. Thoughts are
+    tokens of answers, which a server charges for.
     """
-    prompt, output = 0.0, 0
+    prompt, output, decoding = 0.0, 0, plan.run.decoding
+    most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
     for figures in forecasts:
         for question in {q.table: q for _, q in figures.branch.asked()}.values():
             n, left = figures.asked[question.table], figures.left[question.table]
             requests = left / question.task.answers_per_prompt
             prompt += requests * figures.asked_tokens[question.table] / max(1, n)
-            output += left * plan.run.decoding.max_tokens
+            output += left * most
     return round(prompt), output
 
 

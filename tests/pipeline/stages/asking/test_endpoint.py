@@ -15,6 +15,7 @@ from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.pipeline.config.settings import Run, Samples, load
+from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.purse import paid
@@ -206,6 +207,22 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
     assert more.spent == paid(plan) == 27 * n
     assert max(says.told.values()) == 1
+
+
+def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_thoughts(
+    run: Run,
+) -> None:
+    prompts = set()
+    for thinking, most in {None: 0, True: 500}.items():
+        model = replace(run.model, price_in=1.0, price_out=2.0, thinking=thinking)
+        decoding = replace(run.decoding, thinking_tokens=500)
+        plan, (figures,) = forecast(replace(run, model=model, decoding=decoding))
+        left = sum(figures.left[table] for table in figures.asked)
+        n = left * (run.decoding.max_tokens + most)
+        (line,) = (each for each in lines(plan, [figures]) if each.startswith("cost"))
+        assert re.search(naming(f"{n:,} of answers", f"{2e-6 * n:,.4f}"), line)
+        prompts.add(re.search(r"([\d,]+) tokens of prompts", line)[1])
+    assert len(prompts) == 1
 
 
 def test_endpoint_that_changes_while_it_answers_is_named(
