@@ -15,13 +15,13 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
-_LONGEST = 240  # characters of a text
+_LONGEST, _LONGEST_THOUGHT = 240, 2_000  # characters of a text
 _FEW = 400  # facts by which the size of all is guessed
 _MOST_LABELS = 6  # right answers, and names of a subject, that are shown
 
 # Prompts with their answers. `context` stands before the prompt as the model reads it; `samples`
 # are all sampled answers, each with how often it came, and `n_right` counts the right ones; null:
-# not sampled.
+# not sampled. `thought` went before the answer; null: the model does not think.
 EXAMPLES = pl.Schema(
     [
         ("pair_id", pl.String),
@@ -31,6 +31,7 @@ EXAMPLES = pl.Schema(
         ("right", pl.Boolean),
         ("samples", pl.List(pl.Struct({"text": pl.String, "n": pl.Int64}))),
         ("n_right", pl.Int64),
+        ("thought", pl.String),
     ]
 )
 
@@ -190,16 +191,18 @@ def _in_full(
     right: bool | None,
     samples: Sequence[Mapping[str, Any]] | None,
     n_right: int | None,
+    thought: str | None,
     *,
     contexts: dict[str, int],
 ) -> list[Any]:
-    """A prompt as the model read it: prompt, answer, right, context, samples, right ones.
+    """A prompt as the model read it: prompt, answer, right, context, samples, right ones, thought.
 
     Contexts are shared by many prompts, so each stands in the payload once, and here is its number.
     """
     place = contexts.setdefault(context or "", len(contexts))
     drawn = None if samples is None else [[each["text"], each["n"]] for each in samples]
-    return [prompt, answer, right, place, drawn, n_right]
+    found = [prompt, answer, right, place, drawn, n_right]
+    return found if thought is None else [*found, thought[:_LONGEST_THOUGHT]]
 
 
 def _first(

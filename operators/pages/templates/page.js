@@ -26,10 +26,11 @@ function mark(right) {
   return sign;
 }
 
-// A prompt as the model read it, with all its samples; both only of some facts.
-function inFull(facts, [prompt, , , context, samples, right]) {
+// A prompt as the model read it, with what it thought and all its samples; all only of some facts.
+function inFull(facts, [prompt, , , context, samples, right, thought]) {
   const more = element("details", "full", element("summary", "", samples ? "Full prompt and all samples" : "Full prompt"));
   more.append(element("pre", "", facts.contexts[context] + prompt));
+  if (thought !== undefined) more.append(element("p", "note", "Thought before the answer:"), element("pre", "thought", thought));
   if (!samples) return more;
   const n = samples.reduce((sum, [, times]) => sum + times, 0);
   more.append(element("p", "note", `${n.toLocaleString("en")} samples${right === null ? "" : `, ${right.toLocaleString("en")} right`}:`));

@@ -69,6 +69,7 @@ def asked(
             for k in range(n_samples)
         ),
         n_right=pl.lit(7, pl.Int64),
+        thought=pl.when(pl.col("i") == 0).then(pl.lit("Hm. " * 900)),
     )
     shares = ids.select(
         "pair_id",
@@ -89,10 +90,12 @@ def test_encoded_small_set_keeps_every_fact_and_text() -> None:
     ]
     share, n, replies, examples = content["facts"][0][3][0]
     assert (share, n, len(replies), len(examples)) == (0.01, 190, 5, 4)
-    _, _, _, context, samples, n_right = examples[0]
+    _, _, _, context, samples, n_right, thought = examples[0]
     assert content["contexts"][context] == "A relation of the 0th kind.\n"
     assert samples == [["sample 0 of 0", 50], ["sample 1 of 0", 49], ["sample 2 of 0", 48]]
     assert n_right == 7
+    assert thought == ("Hm. " * 900)[:2_000]
+    assert len(content["facts"][1][3][0][3][0]) == 6  # of this prompt nothing was thought
     assert "the prompts as the model read them, with all samples" in list(limits(found))
 
 

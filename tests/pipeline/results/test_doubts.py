@@ -1,5 +1,8 @@
 """Answers from which no number should be read: said by the run, on its page and in reports."""
 
+import base64
+import gzip
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -88,3 +91,18 @@ def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
     assert any(said in each.getMessage() for each in caplog.records)
     assert said in Path(run.results, run.name, "index.html").read_text()
     assert any(said in line for line in report([run.name], run.results, f"{run.results}/report"))
+
+
+def test_page_of_a_model_that_thinks_shows_each_thought_beside_its_prompt(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    template = tmp_path / "opens.jinja"
+    template.write_text("{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}")
+    run = small_settings(f"model.chat_template={template}", "model.thinking=on")
+    running.measured(run, make_here)
+    page = Path(run.results, run.name, "index.html").read_text()
+    (payload,) = re.findall(r'id="payload">([^<]+)<', page)
+    facts = json.loads(gzip.decompress(base64.b64decode(payload)))["facts"]
+    examples = [each for fact in facts for asked in fact[3] if asked for each in asked[3]]
+    assert all(re.fullmatch(r"\d+ is a number", each[6]) for each in examples)
+    assert len(examples) > 20
