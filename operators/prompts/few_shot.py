@@ -64,11 +64,11 @@ class FewShot:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        chosen = {"split": self.split, "scope": self.scope}
-        defaults = {"split": "test", "scope": "prompt"}
+        blank = str(self.leading_blank).lower()
+        chosen = {"split": self.split, "scope": self.scope, "leading_blank": blank}
+        defaults = {"split": "test", "scope": "prompt", "leading_blank": "false"}
         differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        blank = {"leading_blank": "true"} if self.leading_blank else {}
-        named = {**differing, **blank, **parts(self.as_, self.system)}
+        named = {**differing, **parts(self.as_, self.system)}
         return ",".join(f"{name}={value}" for name, value in named.items()) or None
 
 

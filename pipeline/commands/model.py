@@ -72,8 +72,7 @@ def _prompts(run: "Run") -> Iterator[str]:
             )
             expand = branch.step(branch.prompts).stage
             assert isinstance(expand, Expand), "prompts are expanded"
-            expanded = run.method.ask.expand(expand.source(), branch.setting, seed=run.seed)
-            expansion = next(iter(expanded))
+            expansion = next(expand.expansions())
             text = question.asked(expansion.of(question.source))["text"][0]
             (ids,) = question.task.token_ids(tokenizer, [text])
             yield f"{branch.title}, {len(ids)} tokens: {visible(tokenizer, ids)!r}"

@@ -13,8 +13,8 @@ from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
 
-# Schemes whose kernels are a package of their own, which is in no lock file.
-_FURTHER = {"bitsandbytes": "bitsandbytes"}
+# A scheme whose kernels are a package of its own name, which is in no lock file.
+_FURTHER = "bitsandbytes"
 
 
 def bits(said: Mapping[str, Any]) -> int | None:
@@ -50,13 +50,11 @@ def check(model: Model) -> None:
     Raises:
         InputError: the kernels of the scheme are a package that is not installed.
     """
-    method = _said(model).get("quant_method")
-    package = _FURTHER.get(str(method))
-    if package is not None and find_spec(package) is None:
+    if _said(model).get("quant_method") == _FURTHER and find_spec(_FURTHER) is None:
         raise InputError(
-            f"model={model.id} is quantised by {method}, whose kernels are not installed; install "
-            f"them on every node with: pip install {package}, or take a copy in AWQ, GPTQ, FP8 or "
-            "compressed-tensors."
+            f"model={model.id} is quantised by {_FURTHER}, whose kernels are not installed; "
+            f"install them on every node with: pip install {_FURTHER}, or take a copy in AWQ, "
+            "GPTQ, FP8 or compressed-tensors."
         )
 
 

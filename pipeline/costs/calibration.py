@@ -96,13 +96,12 @@ def jobs(plan: Plan) -> Iterator[Job]:
     for branch in plan.branches:
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
-        facts = expand.source()
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates are read from beside the prompts
         # One question of each table: all blocks of samples are asked alike.
         questions = {question.table: question for _, question in branch.asked()}
         parts: dict[str, list[pl.DataFrame]] = {table: [] for table in questions}
-        for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
+        for expansion in expand.expansions():
             for table, question in questions.items():
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
                 texts = expansion.longest(rows)

@@ -364,18 +364,17 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield "time            nothing is left to do"
         return
     costs = rates.predicted(plan, left)
-    yield from _room_lines(plan, costs)
+    yield from _disk_line(plan, costs)
     yield markdown(_table(costs, gpus=place.gpus))
     yield _time_line(plan.run, costs, left)
 
 
-def _room_lines(plan: Plan, costs: pl.DataFrame) -> Iterator[str]:
+def _disk_line(plan: Plan, costs: pl.DataFrame) -> Iterator[str]:
     """What is written, beside what the disk of the artifacts has room for; of a folder alone."""
     free, needed = plan.store.free(), float(costs["bytes"].fill_null(0).sum())
     if free is not None and needed:
-        few = (
-            "; too little: free some, or give artifacts= on a larger disk" if needed > free else ""
-        )
+        fix = "; too little: free some, or give artifacts= on a larger disk"
+        few = fix if needed > free else ""
         yield f"disk            {needed / 1e9:,.2f} GB to write, {free / 1e9:,.0f} GB free{few}"
 
 

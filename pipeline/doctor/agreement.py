@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-import polars as pl
-
 from factsweep.pipeline.config.settings import Run
-from factsweep.pipeline.costs import calibration
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.asking.generate import Generate
 
 _GROUP = "load"
 _PROMPTS = 20  # which a CPU answers in float32 within minutes
@@ -18,10 +15,13 @@ _SMALL = 2.0  # billions of parameters
 _CORES = 8
 _MOST_OTHER = 0.25  # of the answers: more is not the rounding of another type alone
 
-Texts = Mapping[str, str]  # greedy answers by prompt_id
+Asked = Mapping[str, list[int]]  # the token ids of prompts by prompt_id
+Texts = Mapping[str, str]  # their greedy answers
 
 
-def checks(run: Run, texts: Texts, answered: Callable[[Run], Texts]) -> Iterator[Finding]:
+def checks(
+    run: Run, asked: Asked, texts: Texts, answered: Callable[[Run], Texts]
+) -> Iterator[Finding]:
     """Compare greedy answers with those of one GPU, where weights fit it, and those of a CPU.
 
     `answered` loads the engine of another configuration where the sweep would, and asks it the
@@ -35,7 +35,7 @@ def checks(run: Run, texts: Texts, answered: Callable[[Run], Texts]) -> Iterator
         yield _compared("one GPU", texts, found) if found else Finding.of(_GROUP, "one GPU", told)
     is_plain = model.architecture == "decoder" and not (model.thinking or model.adapter)
     if texts and is_plain and 0 < (model.billions_of_parameters or 0) <= _SMALL:
-        yield _compared("float32 on CPU", texts, _on_cpu(run))
+        yield _compared("float32 on CPU", texts, _on_cpu(run, asked))
 
 
 def _compared(check: str, texts: Texts, others: Texts) -> Finding:
@@ -48,28 +48,24 @@ def _compared(check: str, texts: Texts, others: Texts) -> Finding:
     )
 
 
-def _on_cpu(run: Run) -> Texts:
+def _on_cpu(run: Run, asked: Asked) -> Texts:
     """The answers by transformers in float32, on the cores of a node and none of its GPUs."""
     import ray
 
     cores = min(_CORES, max(int(node["Resources"].get("CPU", 1)) for node in ray.nodes()))
-    found: Texts = ray.get(ray.remote(num_cpus=cores, max_retries=0)(in_float32).remote(run))
+    answer = ray.remote(num_cpus=cores, max_retries=0)(in_float32)
+    found: Texts = ray.get(answer.remote(run, dict(islice(asked.items(), _PROMPTS))))
     return found
 
 
-def in_float32(run: Run) -> Texts:
-    """Greedy answers to the first prompts of a run, token by token, by transformers."""
-    with calibration.prepared(run) as plan:
-        job = next(calibration.jobs(plan))
-        rows = pl.concat(job.parts).head(_PROMPTS)
-        if not isinstance(job.task, Generate):
-            return {}
-        model, tokenizer = _loaded(plan.weights), models.tokenizer(plan.weights)
-    asked = job.task.token_ids(tokenizer, rows["text"].to_list())
+def in_float32(run: Run, asked: Asked) -> Texts:
+    """Greedy answers to prompts, token by token, by transformers."""
+    weights = models.resolve(run.model)
+    model, tokenizer = _loaded(weights), models.tokenizer(weights)
     told = {"max_new_tokens": run.decoding.max_tokens, "do_sample": False}
     return {
         prompt_id: _until(run.decoding.stop, _continued(model, tokenizer, ids, told))
-        for prompt_id, ids in zip(rows["prompt_id"], asked, strict=True)
+        for prompt_id, ids in asked.items()
     }
 
 

@@ -5,7 +5,6 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,9 +61,13 @@ class Phases(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What an engine was found to do, its first answers, and its rate, as what was spent."""
+    """What an engine was found to do, what it was asked and said, and its rate, as what was spent.
+
+    `asked` has the token ids of the prompts, `texts` the answers that are texts, by prompt_id.
+    """
 
     findings: list[Finding]
+    asked: Mapping[str, list[int]]
     texts: Mapping[str, str]
     spent: pl.DataFrame
 
@@ -78,27 +81,23 @@ def checks(run: Run) -> Iterator[Finding]:
     """
     run = settled(run)
     with cluster.started(run):
-        looked: Looked = _where_an_engine_goes(run, partial(looked_at, run))
+        looked: Looked = _where_an_engine_goes(run, looked_at)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
             rates.keep(Store(str(home())), looked.spent, "doctor --load")
-            yield from agreement.checks(run, looked.texts, _texts)
+            yield from agreement.checks(run, looked.asked, looked.texts, _texts)
 
 
-def _where_an_engine_goes(run: Run, look: Callable[[], Any]) -> Any:
+def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
     import ray
 
-    task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(_called)
-    return ray.get(task.remote(look))
-
-
-def _called(look: Callable[[], Any]) -> Any:
-    return look()
+    task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
+    return ray.get(task.remote(run))
 
 
 def _texts(run: Run) -> Mapping[str, str]:
     """The answers of another configuration; none if its weights do not fit its GPUs."""
-    found: Mapping[str, str] = _where_an_engine_goes(run, partial(_texts_here, run))
+    found: Mapping[str, str] = _where_an_engine_goes(run, _texts_here)
     return found
 
 
@@ -121,11 +120,13 @@ def looked_at(run: Run) -> Looked:
         rows = pl.concat(job.parts).head(_PROMPTS)
         engine, tokenizer, phases = _loaded(run, plan.weights)
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
+    ids = job.task.token_ids(tokenizer, rows["text"].to_list())
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
     spent = [calibration.row(plan, job, first.counts, first.seconds)]
     told = [_start(run, phases, first), *_told(first, second)]
-    return Looked([*together, *told], first.texts, pl.DataFrame(spent, schema=SPENT))
+    asked = dict(zip(rows["prompt_id"], ids, strict=True))
+    return Looked([*together, *told], asked, first.texts, pl.DataFrame(spent, schema=SPENT))
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:

@@ -11,8 +11,8 @@ from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Work
-from factsweep.pipeline.storage import remembered
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import ANEW
 from factsweep.pipeline.storage.lease import Lease
 
 
@@ -85,7 +85,7 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
         made_of=(branch.prompts, branch.admitted),
         of={question.table: shards},
     )
-    artifact.drop(remembered.NOTE)
+    artifact.drop(ANEW)
 
 
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:

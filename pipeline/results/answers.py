@@ -1,13 +1,17 @@
 """Answers with what was asked: one row per prompt, with its fact, its text and the answer."""
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.schemas import empty
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
+from factsweep.pipeline.storage.artifact import Artifact
 
 _ANSWER = {"text": "answer", "token": "answer"}  # as a decoder and an encoder give it
 
@@ -34,10 +38,8 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     others = {*asked["same_as"].drop_nulls().str.split(".").list.first()}
     where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
     given = pl.concat([said.read(said.stage, shard) for shard in where])
-    if thought := set(where) & {*said.published("thoughts")}:
-        thoughts = pl.concat([said.read("thoughts", shard) for shard in sorted(thought)])
-        first = thoughts.select("prompt_id", thought=pl.col("texts").list.first())
-        given = given.join(first, on="prompt_id", how="left", maintain_order="left")
+    if not set(where).isdisjoint(said.published("thoughts")):
+        given = given.join(thoughts(said, where), on="prompt_id", how="left", maintain_order="left")
     own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
     asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
     rows = (
@@ -54,6 +56,13 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     )
     named = {"model": branch.model, "setting": branch.setting}
     return _judged(branch, rows).select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
+
+
+def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
+    """What was thought before each answer: prompt_id, thought; no rows where a model does not."""
+    there = set(shards).intersection(said.published("thoughts"))
+    rows = pl.concat([empty("thoughts"), *(said.read("thoughts", each) for each in sorted(there))])
+    return rows.select("prompt_id", thought=pl.col("texts").list.first())
 
 
 def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:

@@ -24,6 +24,7 @@ from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.prompts import turns
 from factsweep.operators.tables.shared.best_and_worst import best_and_worst
 from factsweep.operators.wording import count
+from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.served import differences
 from factsweep.pipeline.stages import facts as facts_stage
@@ -235,7 +236,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
         .join(_contexts(prompts, shard), on="context_id", how="left", maintain_order="left")
-        .join(_thoughts(said, shard), on="prompt_id", how="left", maintain_order="left")
+        .join(thoughts(said, [shard]), on="prompt_id", how="left", maintain_order="left")
         .select(*_PROMPT, "thought", answer=ability.column, prompt="query")
         for shard in shards
     ]
@@ -256,13 +257,6 @@ def _contexts(prompts: Artifact, shard: str) -> pl.DataFrame:
     return prompts.read("contexts", shard).select("context_id", context="text")
 
 
-def _thoughts(said: Artifact, shard: str) -> pl.DataFrame:
-    """What was thought before each answer: prompt_id, thought; no rows where a model does not."""
-    if shard not in said.shards("thoughts"):
-        return pl.DataFrame(schema={"prompt_id": pl.String, "thought": pl.String})
-    return said.read("thoughts", shard).select("prompt_id", thought=pl.col("texts").list.first())
-
-
 def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     """The sampled prompts of a relation with all their samples, the most frequent first.
 
@@ -278,7 +272,7 @@ def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
         .join(_counted(blocks, relation), on="prompt_id", maintain_order="left")
         .join(_contexts(prompts, relation), on="context_id", how="left", maintain_order="left")
         .join(said, on="prompt_id", how="left", maintain_order="left")
-        .join(_thoughts(again, relation), on="prompt_id", how="left", maintain_order="left")
+        .join(thoughts(again, [relation]), on="prompt_id", how="left", maintain_order="left")
         .select(*_PROMPT, "answer", "samples", "thought", prompt="query")
     )
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked
@@ -53,9 +52,10 @@ class Expand:
             inputs["knowledge_base"] = self.base.fingerprint
         return Recipe("prompts", VERSION, fields, inputs)
 
-    def source(self) -> Facts:
-        """The published facts, with their knowledge base if they have one."""
-        return knowledge_base.with_facts(self.facts, self.base)
+    def expansions(self) -> Iterator[Expansion]:
+        """The published facts, with their knowledge base if they have one, as prompts."""
+        facts = knowledge_base.with_facts(self.facts, self.base)
+        return METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""
@@ -65,12 +65,10 @@ class Expand:
         size = artifact.settled("rows_per_shard", self.rows_per_shard)
         fewest = size if artifact.published("prompts") else sharding.FEWEST
         fewest = artifact.settled("fewest_rows", fewest)
-        facts = self.source()
-        expansions = METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
         # While shards are packed and the store is waited for, the next relation is written.
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
-            for each in expansions:
+            for each in self.expansions():
                 _all(published)  # at most two relations are held in memory
                 published = [
                     publishers.submit(publish) for publish in _shards(artifact, each, size, fewest)

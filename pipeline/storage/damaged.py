@@ -3,7 +3,8 @@
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
 
-_NOTES = ("recipe.json", "cost.json", "anew.json", manifests.NAME)
+ANEW = "anew.json"  # what is answered anew (remembered.py)
+_NOTES = ("recipe.json", "cost.json", ANEW, manifests.NAME)
 
 
 def set_aside(artifact: Artifact, name: str) -> str:

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.damaged import ANEW
 from factsweep.pipeline.storage.findings import Finding
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
-
-NOTE = "anew.json"
 
 Artifacts = Mapping[str, Artifact]
 
@@ -42,8 +41,8 @@ def note_lost(artifacts: Artifacts, recorded: Mapping[str, Pin]) -> None:
         noted = _noted(artifact)
         lost = pinned.keys() - {"/".join(each) for each in _there(artifact, pinned)}
         if lost - noted:
-            name = f"{artifact.folder}/{NOTE}"
-            artifact.put(NOTE, seal({"shards": sorted(lost | noted)}, name))
+            name = f"{artifact.folder}/{ANEW}"
+            artifact.put(ANEW, seal({"shards": sorted(lost | noted)}, name))
 
 
 def _open(
@@ -70,7 +69,7 @@ def _there(artifact: Artifact, pinned: Mapping[str, set[str]]) -> Iterator[tuple
 
 
 def _noted(artifact: Artifact) -> set[str]:
-    name = f"{artifact.folder}/{NOTE}"
+    name = f"{artifact.folder}/{ANEW}"
     try:
         return set(unseal(artifact.store.get(name), name, artifact.store.where(name))["shards"])
     except FileNotFoundError:

@@ -369,13 +369,13 @@ def test_answers_are_compared_with_those_of_one_gpu_and_of_a_cpu(
         (large, few, {}),
     ]
     for run, others, expected in worlds:
-        monkeypatch.setattr(agreement, "_on_cpu", lambda _, others=others: others)
+        monkeypatch.setattr(agreement, "_on_cpu", lambda *_, others=others: others)
 
         def answered(given: Run, others: Any = others) -> Any:
             asked.append(given.model.tensor_parallel)
             return others
 
-        found = list(agreement.checks(run, texts, answered))
+        found = list(agreement.checks(run, {}, texts, answered))
         assert {each.check for each in found} == expected.keys()
         for check, said in expected.items():
             assert state(found, check).startswith(said)
@@ -462,8 +462,8 @@ def test_every_check_has_a_row_in_the_documentation(
         found |= {each.check for each in examination.of_node(run, True, seen)}
     found |= {each.check for each in load.looked_at(run).findings}
     given = small_settings("model.tensor_parallel=2")
-    monkeypatch.setattr(agreement, "_on_cpu", lambda _: {})
-    found |= {each.check for each in agreement.checks(given, {"p": "Paris"}, lambda _: {})}
+    monkeypatch.setattr(agreement, "_on_cpu", lambda *_: {})
+    found |= {each.check for each in agreement.checks(given, {}, {"p": "Paris"}, lambda _: {})}
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [each for each in found if f"\n| {each} |" not in rows] == []
     assert len(found) >= 20
