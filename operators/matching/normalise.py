@@ -1,6 +1,8 @@
 """Texts to lists of lemmas."""
 
 import hashlib
+import importlib
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -175,9 +177,24 @@ def _content(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _blank(language: str) -> "Language":
-    import spacy
+def _spacy() -> Any:
+    """spaCy, without torch where it is not loaded yet.
 
+    Words are told apart by rules and tables alone, and spaCy would load torch if it is there: two
+    seconds and 180 MB for each process that matches answers.
+    """
+    absent = "torch" not in sys.modules and "spacy" not in sys.modules
+    if absent:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        return importlib.import_module("spacy")
+    finally:
+        if absent:
+            del sys.modules["torch"]
+
+
+def _blank(language: str) -> "Language":
+    spacy = _spacy()
     # By its rules: the segmenters of some languages are programs of their own.
     nlp = spacy.blank("en") if language == "en" else spacy.blank(language, config=_BY_RULES)
     if language != "en" and not has_lemmas(language):
@@ -194,7 +211,7 @@ def _blank(language: str) -> "Language":
 
 
 def _installed(pipeline: str) -> "Language":
-    import spacy
+    import spacy  # with torch: a pipeline may be a transformer
 
     try:
         return spacy.load(pipeline)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from factsweep.operators.engines.endpoint.prices import Prices
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
+from factsweep.operators.prices import Prices
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import Cluster, Model, Run
 from factsweep.pipeline.machine import processor

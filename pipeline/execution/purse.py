@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from factsweep.operators.engines.endpoint.prices import Purse
+from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.stages.asking import remaining
 

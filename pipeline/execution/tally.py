@@ -1,15 +1,19 @@
-"""What all engines of a run have done so far: a Ray actor that they report to."""
+"""What all engines of a run have done so far: a Ray actor that they report to.
+
+Its process loads this module, and little else: a run waits for it.
+"""
 
 import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.engines.endpoint.prices import Purse
-from factsweep.pipeline.config.settings import Cluster
-from factsweep.pipeline.execution.cluster import beside_driver
+from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.faults.lives import Lives
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.config.cluster import Cluster
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
 
@@ -146,12 +150,14 @@ class Tally:
         return sum(now - seen <= limits[name] for name, seen in self._seen.items())
 
 
-def tally_actor(cluster: Cluster) -> Any:
+def tally_actor(cluster: "Cluster") -> Any:
     """A Tally beside the driver, that all workers of the cluster can reach.
 
     One that dies is restarted: the counts begin again, the work does not.
     """
     import ray
+
+    from factsweep.pipeline.execution.cluster import beside_driver
 
     beside = {"scheduling_strategy": beside_driver()}
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally)

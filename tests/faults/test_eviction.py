@@ -124,6 +124,7 @@ def test_node_whose_hook_runs_publishes_before_it_is_killed(
         check(sweep, calm_on_nodes, IN_FLIGHT)
 
 
+@pytest.mark.chaos
 def test_node_that_is_killed_loses_what_is_younger_than_a_chunk(
     head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
 from tests.s3_server import bucket, serving
 
-KILLS = int(os.environ.get("FACTSWEEP_KILLS", "6"))  # `make chaos KILLS=500`
+KILLS = int(os.environ.get("FACTSWEEP_KILLS", "3"))  # `make chaos KILLS=500`
 HOUR_S = 3600.0
 LIMIT_S = 600.0
 IN_HAND = 2  # engines that die with a driver or a node

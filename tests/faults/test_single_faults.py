@@ -100,24 +100,19 @@ def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     assert said.startswith("factsweep: Ray itself failed during the run (")
 
 
-def test_polite_stop_loses_nothing(calm: Sweep, tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
-    sweep.until(lambda: len(sweep.answered()) >= CHUNK)
-    assert sweep.process is not None
-    sweep.process.send_signal(signal.SIGTERM)
-    assert sweep.finish().returncode == 130
-    assert sweep.finish().returncode == 0
-    assert sorted(sweep.answered()) == sorted(calm.answered())
-
-
-def test_second_driver_is_told_who_holds_the_artifact(tmp_path: Path) -> None:
-    first = Sweep(tmp_path, SMALL, seconds_per_answer=0.05).start()
-    first.until(first.answered)
+def test_second_driver_is_told_who_holds_the_artifact_and_a_polite_stop_of_the_first_loses_nothing(
+    calm: Sweep, tmp_path: Path
+) -> None:
+    first = Sweep(tmp_path, SMALL, seconds_per_answer=0.2).start()
+    first.until(lambda: len(first.answered()) >= CHUNK)
     second = Sweep(tmp_path, SMALL).finish()
     assert second.returncode == 2
     assert first.process is not None
     assert f"process {first.process.pid}" in second.stderr
+    first.process.send_signal(signal.SIGTERM)
+    assert first.finish().returncode == 130
     assert first.finish().returncode == 0
+    assert sorted(first.answered()) == sorted(calm.answered())
 
 
 @pytest.fixture

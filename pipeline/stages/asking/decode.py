@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.operators.errors import DecodingError, FactsweepError, InputError, StoppedError
+from factsweep.operators.prices import Purse
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from factsweep.operators.engines.endpoint.prices import Prices, Purse
 from factsweep.operators.engines.protocol import ScoreRequest
+from factsweep.operators.prices import Prices, Purse
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.work import Work
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from factsweep.operators.engines.endpoint.prices import Prices
+from factsweep.operators.prices import Prices
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.storage.artifact import Artifact

@@ -389,6 +389,7 @@ def test_engine_of_a_real_model_answers_as_transformers_does_and_its_rate_is_kep
 ) -> None:
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(load, "_PROMPTS", 40)
     given = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
     assert main(["doctor", *given, "--load"]) == 0
     out = capsys.readouterr().out

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
-from factsweep.operators.engines.endpoint.prices import Purse
 from factsweep.operators.errors import InputError, StoppedError
+from factsweep.operators.prices import Purse
 from factsweep.pipeline.config.settings import Run, Samples, load
 from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution import engine as engines

@@ -113,5 +113,6 @@ def test_decode_killed_at_any_step_is_finished_by_the_next(item: Work, finished:
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
+@pytest.mark.chaos
 def test_decode_paused_at_any_two_steps_is_answered_once(item: Work, finished: Plan) -> None:
     assert explored(item, finished, kills=0, switches=2) > 1000
