@@ -42,7 +42,7 @@ from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline import run
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import catalog, models

@@ -27,7 +27,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.pipeline import run
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import models

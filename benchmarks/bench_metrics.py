@@ -35,7 +35,7 @@ from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, planned
 from factsweep.pipeline.execution.tasks import Tasks
 from factsweep.pipeline.execution.work import finish

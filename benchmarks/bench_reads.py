@@ -22,7 +22,7 @@ from bench_expand import alone, make_rows, show
 from bench_metrics import make_matched, publish
 
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.storage.artifact import Artifact

@@ -21,7 +21,7 @@ from bench_expand import alone, make_rows, show
 
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import status as listing
 from factsweep.pipeline.execution.plan import Branch, planned
 from factsweep.pipeline.execution.work import work

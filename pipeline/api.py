@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.results import results
 from factsweep.pipeline.results.results import Results
 

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, reason
 from factsweep.operators.methods.method import Method
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution import cluster, dag, progress

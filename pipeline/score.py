@@ -9,7 +9,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import FILL
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.storage import lease

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from factsweep.pipeline.commands.arguments import Parser
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.config.settings import Run
+    from factsweep.pipeline.config.run import Run
 
 _TEXT = "print a model as YAML, and a prompt as the model reads it"
 

@@ -12,7 +12,7 @@ from factsweep.pipeline.commands.arguments import Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.config.settings import Run
+    from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
 _EXAMPLES = {

@@ -15,28 +15,14 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.checks import check_run
 from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.compose import choices, composed
-from factsweep.pipeline.config.decoding import Decoding, Samples
+from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.described import OPEN, described
 from factsweep.pipeline.config.measuring import Matching
-from factsweep.pipeline.config.model import Model, Replicas
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
-
-__all__ = [
-    "Benchmark",
-    "Cluster",
-    "Config",
-    "Decoding",
-    "Matching",
-    "Model",
-    "Replicas",
-    "Run",
-    "Samples",
-    "choices",
-    "load",
-]
 
 _TEXTS = ("chat_template_text", "prefill")
 MASKED = "prompt=masked"  # how an encoder is asked

@@ -16,7 +16,8 @@ from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.operators.wording import count
 from factsweep.pipeline.config import quantised
-from factsweep.pipeline.config.settings import Model, Run
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.execution import cluster

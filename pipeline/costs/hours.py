@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.budget import budget
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.execution.asked import check
 from factsweep.pipeline.execution.plan import Plan, planned

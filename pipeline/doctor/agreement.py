@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.inputs import models
 

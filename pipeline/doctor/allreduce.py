@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import processor
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.redact import redactor
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster

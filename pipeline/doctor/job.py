@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from factsweep.pipeline.config.launch import Slurm
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 
 _GROUP = "cluster"

@@ -10,7 +10,7 @@ from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.cluster import check_build
 from factsweep.pipeline.inputs import catalog, models

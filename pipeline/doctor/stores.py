@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 

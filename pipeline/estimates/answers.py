@@ -14,7 +14,7 @@ from factsweep.operators.errors import DecodingError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Beside, Matcher, Part
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match

@@ -9,7 +9,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution import asked
 from factsweep.pipeline.execution.plan import planned

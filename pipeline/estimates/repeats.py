@@ -14,7 +14,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Beside
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.results import past

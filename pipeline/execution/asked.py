@@ -6,7 +6,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.budget import Budget, budget
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, Step, planned
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.stages.asking import remaining

@@ -18,7 +18,9 @@ from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prices import Prices
 from factsweep.pipeline.config import quantised
-from factsweep.pipeline.config.settings import Cluster, Model, Run
+from factsweep.pipeline.config.cluster import Cluster
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.work import Hardware
 
@@ -166,6 +168,11 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
                 runtime_env={"env_vars": variables},
             )
         except ConnectionError as error:
+            if "AuthenticationError" in str(error.__cause__):
+                raise InputError(
+                    f"the Ray at cluster.address={run.cluster.address} asks for a token; set "
+                    "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to that of its head."
+                ) from error
             raise InputError(
                 f"no Ray answers at cluster.address={run.cluster.address}; start one there "
                 "(`ray start --head`) or leave the address out."

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.engines.kind import Endpoint, Start
-from factsweep.pipeline.config.settings import Model, Run
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import check_build, device
 from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights

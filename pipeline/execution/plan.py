@@ -15,7 +15,7 @@ from pathlib import Path
 
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import Asked
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import device
 from factsweep.pipeline.execution.made_of import check_inputs, check_planned
 from factsweep.pipeline.execution.timing import timed

@@ -21,7 +21,7 @@ import ray
 
 from factsweep.operators.errors import DecodingError, FactsweepError, StoppedError
 from factsweep.operators.prompts.tokens import visible
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.cluster import placement
 from factsweep.pipeline.execution.faults import cause, leaving

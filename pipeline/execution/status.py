@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import progress
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Step

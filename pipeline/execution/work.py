@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import hardware
 from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Branch, Plan

@@ -7,7 +7,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config.described import headers
-from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs import digests, hub
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

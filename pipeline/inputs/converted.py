@@ -12,7 +12,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.home import home
-from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine.software import versions
 

@@ -11,8 +11,8 @@ from typing import Any
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.config.settings import Model
 from factsweep.pipeline.inputs import adapters, converted, digests, hub, hub_cache, remote_code
 from factsweep.pipeline.machine import dtype, processor
 

@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.home import home
-from factsweep.pipeline.config.settings import Benchmark, Model, load
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.inputs import catalog, hub, hub_cache, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import InputError, refusing
-from factsweep.pipeline.config.settings import Model
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs import hub
 
 _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processor_config.json, …

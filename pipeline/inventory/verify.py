@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.answers import answers

@@ -9,7 +9,7 @@ import yaml
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.launch import KubeRay, Pod
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.execution.faults import leaving
 from factsweep.pipeline.launchers import order, tool

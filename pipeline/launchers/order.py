@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import composed
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.inputs import models
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.launch import RayJob
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.launchers import order
 
 

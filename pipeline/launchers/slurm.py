@@ -7,7 +7,7 @@ from pathlib import Path
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.launch import Slurm
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.launchers import order, tool
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import page, pulse
 from factsweep.pipeline.live.pulse import State

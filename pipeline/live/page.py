@@ -19,7 +19,7 @@ from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.pages import page
 from factsweep.operators.pages.page import Progress
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live.measuring import Measures, Measuring, SoFar

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.sealed import seal, unseal

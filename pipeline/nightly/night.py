@@ -22,7 +22,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.launch import Cpus
 from factsweep.pipeline.config.limits import Share, Text
 from factsweep.pipeline.config.recipe import NoNumber
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.config.suggestion import suggestion

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.tables.runs.estimates import headlines
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.execution.progress import Pace, line

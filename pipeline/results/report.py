@@ -29,7 +29,7 @@ from factsweep.operators.tables.runs.cost import cost_table
 from factsweep.operators.tables.shared.answers import Answers
 from factsweep.operators.tables.shared.asking import Asking
 from factsweep.operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import place
 from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan

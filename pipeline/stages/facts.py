@@ -8,7 +8,7 @@ from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.datasets.unseen import treated
 from factsweep.operators.methods import METHODS
-from factsweep.pipeline.config.settings import Benchmark
+from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
 from factsweep.pipeline.storage.artifact import Artifact

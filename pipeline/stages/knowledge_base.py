@@ -17,7 +17,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from factsweep.pipeline.config.settings import Benchmark
+from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
 from factsweep.pipeline.inputs.files import scan

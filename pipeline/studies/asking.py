@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates.estimate import estimate
 from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.results import past, record

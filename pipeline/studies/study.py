@@ -15,7 +15,8 @@ from factsweep.operators.tables.runs.study import PLACE
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.limits import Text
 from factsweep.pipeline.config.recipe import NoNumber
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import Expanded, expanded
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build

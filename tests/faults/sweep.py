@@ -33,10 +33,10 @@ OVERRIDES = (
     "cluster.device=cpu",
     "decoding.canary_prompts=0",
     "cluster.rows_per_shard=200",
-    "model.replicas.min=2",
-    "model.replicas.max=2",
+    "model.replicas.max=1",
     "run_name=sweep",
 )
+TWO_ENGINES = ("model.replicas.min=2", "model.replicas.max=2")
 LOCAL = ("cluster.num_cpus=4",)
 # The model of a server, since it has no tokenizer that each process would take seconds to load.
 SMALL = (
@@ -52,6 +52,7 @@ ON_GPUS = (
     "cluster.device=cuda",
     "cluster.rows_per_shard=100",
     "model.tensor_parallel=4",
+    *TWO_ENGINES,
 )
 CHUNK = 32
 STARTED: list["Sweep"] = []  # by the test that runs; a failed one leaves drivers behind

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
+from tests.faults.sweep import CHUNK, SMALL, TWO_ENGINES, Sweep, kill
 from tests.s3_server import bucket, serving
 
 KILLS = int(os.environ.get("FACTSWEEP_KILLS", "3"))  # `make chaos KILLS=500`
@@ -24,6 +24,7 @@ LIMIT_S = 600.0
 IN_HAND = 2  # engines that die with a driver or a node
 OVERRIDES = (
     *SMALL,
+    *TWO_ENGINES,
     "benchmark.relations=[P36,P30,P37]",
     "cluster.rows_per_shard=100",
 )

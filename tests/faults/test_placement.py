@@ -17,7 +17,8 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.doctor import examination
 from factsweep.pipeline.execution.tally import tally_actor
 from tests.faults.sweep import ON_GPUS, SMALL, Sweep

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.sweep import CHUNK, Sweep, kill
+from tests.faults.sweep import CHUNK, TWO_ENGINES, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 IN_FLIGHT = 2 * CHUNK  # of each engine: what is not in a chunk yet, and what it is handed ahead
 OVERRIDES = (
+    *TWO_ENGINES,
     "benchmark=distractors-mini",
     "benchmark.relations=[P37,P30,P1376]",
     "benchmark.names_per_subject=null",

@@ -17,14 +17,17 @@ from tests.messages import naming
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-def test_prompt_that_kills_engines_becomes_an_error_row(calm: Sweep, tmp_path: Path) -> None:
+def test_prompt_that_kills_engines_becomes_an_error_row(
+    calm: Sweep, running_ray: str, tmp_path: Path
+) -> None:
     """With too many of them the run fails, and there are results nevertheless."""
     poison = calm.answered()[37]
     none, half = (f"decoding.max_failed_share={share}" for share in (0.0, 0.5))
-    done = Sweep(tmp_path, (*SMALL, none, "cluster.max_deaths=2"), poison=poison).finish()
+    given = (*SMALL, running_ray, "cluster.max_deaths=2")
+    done = Sweep(tmp_path, (*given, none), poison=poison).finish()
     assert done.returncode == 1
     assert "1 of" in done.stderr
-    done = Sweep(tmp_path, (*SMALL, half, "cluster.max_deaths=2"), poison=poison).finish()
+    done = Sweep(tmp_path, (*given, half), poison=poison).finish()
     assert done.returncode == 0, done.stderr
     errors = pl.concat(map(pl.read_parquet, tmp_path.glob("artifacts/generations/*/errors/*")))
     assert errors.select("prompt_id", "reason").rows() == [(poison, "engine_died")]
@@ -33,9 +36,9 @@ def test_prompt_that_kills_engines_becomes_an_error_row(calm: Sweep, tmp_path: P
     assert (row["n"], row["n_failed"]) == (len(calm.answered()) - 1, 1)
 
 
-def test_engine_that_hangs_is_ended(calm: Sweep, tmp_path: Path) -> None:
+def test_engine_that_hangs_is_ended(calm: Sweep, running_ray: str, tmp_path: Path) -> None:
     wishes = ("cluster.stall_s=2", "cluster.max_deaths=1", "decoding.max_failed_share=0.5")
-    sweep = Sweep(tmp_path, (*SMALL, *wishes), hang=calm.answered()[5])
+    sweep = Sweep(tmp_path, (*SMALL, running_ray, *wishes), hang=calm.answered()[5])
     assert sweep.finish().returncode == 0
     assert len(set(sweep.answered())) == len(calm.answered())
 
@@ -101,9 +104,9 @@ def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
 
 
 def test_second_driver_is_told_who_holds_the_artifact_and_a_polite_stop_of_the_first_loses_nothing(
-    calm: Sweep, tmp_path: Path
+    calm: Sweep, running_ray: str, tmp_path: Path
 ) -> None:
-    first = Sweep(tmp_path, SMALL, seconds_per_answer=0.2).start()
+    first = Sweep(tmp_path, (*SMALL, running_ray), seconds_per_answer=0.2).start()
     first.until(lambda: len(first.answered()) >= CHUNK)
     second = Sweep(tmp_path, SMALL).finish()
     assert second.returncode == 2
@@ -127,9 +130,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_full_disk_ends_the_run_and_room_lets_it_go_on(calm: Sweep, small_disk: Path) -> None:
+def test_full_disk_ends_the_run_and_room_lets_it_go_on(
+    calm: Sweep, running_ray: str, small_disk: Path
+) -> None:
     ballast = small_disk / "ballast"
-    sweep = Sweep(small_disk, SMALL, seconds_per_answer=0.01).start()
+    sweep = Sweep(small_disk, (*SMALL, running_ray), seconds_per_answer=0.01).start()
     sweep.until(sweep.chunks)
     with pytest.raises(OSError, match=naming("space", "left")):
         ballast.write_bytes(bytes(2**20))
@@ -142,15 +147,17 @@ def test_full_disk_ends_the_run_and_room_lets_it_go_on(calm: Sweep, small_disk: 
     assert len(sweep.answered()) <= len(calm.answered()) + 2 * CHUNK + 2
 
 
-def test_damaged_shard_is_set_aside_and_done_again(calm: Sweep, tmp_path: Path) -> None:
+def test_damaged_shard_is_set_aside_and_done_again(
+    calm: Sweep, running_ray: str, tmp_path: Path
+) -> None:
     shutil.copytree(calm.folder, tmp_path, dirs_exist_ok=True)
-    sweep = Sweep(tmp_path, SMALL)
+    sweep = Sweep(tmp_path, (*SMALL, running_ray))
     before = sweep.tables()
     assert list(before.values()) == list(calm.tables().values())
     shard = next(tmp_path.glob("artifacts/generations/*/generations/P36.0000.parquet"))
     shard.write_bytes(shard.read_bytes()[:200])
     assert sweep.verify().returncode == 2
-    done = Sweep(tmp_path, (*SMALL, "--repair")).verify()
+    done = Sweep(tmp_path, (*SMALL, running_ray, "--repair")).verify()
     assert "P36.0000" in done.stderr
     assert sweep.finish().returncode == 0
     assert sweep.tables() == before

@@ -22,7 +22,8 @@ from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.engines.protocol import Engine
 from factsweep.operators.methods.method import Report, Result
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.timing import timed

@@ -12,7 +12,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline import cli as module
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders, settings
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.machine.checkout import commit

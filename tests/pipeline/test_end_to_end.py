@@ -38,7 +38,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, smollm2: Weights) -> Finished
         "sweep=demo",
         "model.dtype=float32",  # in which answers do not depend on what else is in a batch
         "benchmark.relations=[P30,P36]",
-        "benchmark.pairs_per_relation=4",
+        "benchmark.pairs_per_relation=5",
         "decoding.samples.n_prompts=4",
         "decoding.samples.n_answers=8",
         "metrics.n_draws=1000",
@@ -93,7 +93,7 @@ def test_run_shared_prefixes_come_from_the_cache(done: Finished) -> None:
 
 def test_run_flip_rate_is_that_of_the_prompts_decoded_twice(metrics: pl.DataFrame) -> None:
     rows = metrics.filter(metric="flip_rate")
-    assert rows["n"].to_list() == [8] * 2  # one prompt per pair
+    assert rows["n"].to_list() == [10] * 2  # one prompt per pair
     assert rows["value"].is_between(0, 0.2).all()
 
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.run import run
 from factsweep.pipeline.stages import facts

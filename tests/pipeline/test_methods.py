@@ -8,7 +8,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.matching.answer_set import END, SEPARATOR
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
 from factsweep.pipeline.score import score

@@ -18,7 +18,8 @@ from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inputs import models

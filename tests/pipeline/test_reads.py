@@ -19,7 +19,8 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
 from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.run import measured

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline import run as running
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.plan import Plan, planned

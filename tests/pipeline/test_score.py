@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.score import score

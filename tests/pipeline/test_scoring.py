@@ -14,7 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
 from factsweep.operators.engines.transformers.likelihood import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inventory.verify import verify

@@ -7,8 +7,9 @@ from typing import Any
 
 from factsweep.operators.methods.ability import FILL, PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
+from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.config.settings import Decoding, Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages.asking import fill, generate, likelihood, prefer

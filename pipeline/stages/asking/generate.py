@@ -19,7 +19,7 @@ from factsweep.operators.engines.protocol import (
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.tokens import encode
 from factsweep.operators.prompts.turns import turns
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
 
 # In counts: what a server said that it is, and what it did without.

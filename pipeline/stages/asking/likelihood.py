@@ -9,7 +9,7 @@ import polars as pl
 from factsweep.operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
 from factsweep.operators.engines.score_requests import score_requests
 from factsweep.operators.prompts.tokens import encode
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.generate import SERVED, refused
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
 

@@ -20,7 +20,7 @@ from factsweep.operators.prompts.clozes import Retrieval
 from factsweep.operators.prompts.endings import Ending, ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name, Trie
 from factsweep.operators.prompts.tokens import encode
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.chance import Chance
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, room
 from factsweep.pipeline.stages.expand import sets_of

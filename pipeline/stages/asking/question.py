@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from factsweep.operators.prompts.expansion import Source
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 
 _CLOSING = 16  # tokens, at most, that close a thought
 

@@ -3,7 +3,8 @@
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.cluster import hardware
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import models

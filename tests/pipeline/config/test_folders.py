@@ -7,7 +7,8 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.config.compose import choices
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.launchers import LAUNCHERS, order
 from factsweep.pipeline.nightly import night

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.calibration import calibrate, measured
 from tests.messages import naming
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.execution.asked import sampled

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.execution.cluster import hardware
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan, planned

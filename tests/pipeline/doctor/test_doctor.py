@@ -21,7 +21,7 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import (
     agreement,
     allreduce,

@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.errors import InputError
 from factsweep.pipeline import api
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.execution.asked import sampled

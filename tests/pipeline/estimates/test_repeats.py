@@ -14,7 +14,8 @@ from factsweep.operators.engines.protocol import Answer, Completion
 from factsweep.operators.errors import InputError
 from factsweep.operators.estimates import repeats
 from factsweep.operators.seeds import key
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate, written
 from factsweep.pipeline.estimates.repeats import others
 from factsweep.pipeline.execution.plan import planned

@@ -11,7 +11,8 @@ import pytest
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution.plan import Plan

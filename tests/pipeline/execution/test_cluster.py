@@ -12,7 +12,8 @@ import ray
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engine_of_run
 from factsweep.pipeline.inputs import models

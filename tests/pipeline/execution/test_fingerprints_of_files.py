@@ -13,7 +13,8 @@ from factsweep.operators.datasets.kamel import files_from_facts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.matching import normalise
 from factsweep.operators.methods import METHODS
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan, planned, settled
 from factsweep.pipeline.execution.work import work

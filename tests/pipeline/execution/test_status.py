@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.status import status

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.execution.faults.repair import settle
 from factsweep.pipeline.execution.made_of import check_inputs

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import converted
 
 MODEL = replace(load([]).model, id="own-weights", gguf_file="model.gguf", dtype="float32")

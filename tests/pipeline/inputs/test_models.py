@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights, location, resolve
 from tests.messages import naming

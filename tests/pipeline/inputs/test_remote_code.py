@@ -8,7 +8,8 @@ import huggingface_hub.constants
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Model, load
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs.models import resolve
 from tests.messages import naming
 

@@ -11,7 +11,8 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory import outdated as versions

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory.verify import verify, verify_store

@@ -13,7 +13,8 @@ import yaml
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.config.compose import choices
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.launchers import LAUNCHERS, order
 from tests.messages import naming

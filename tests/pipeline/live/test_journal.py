@@ -13,7 +13,7 @@ import ray
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline import run as running
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import journal
 from factsweep.pipeline.machine import logs

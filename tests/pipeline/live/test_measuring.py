@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.live import measuring
 from factsweep.pipeline.live.measuring import Measuring

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import models

@@ -41,6 +41,7 @@ def test_command_library_that_crashes_at_exit_changes_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.chaos  # each session of tests ends so, and CI looks at its exit code
 @pytest.mark.timeout(300 * TIMES)
 def test_tests_that_load_every_library_exit_with_0() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LOADING]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import secrets
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report

@@ -17,7 +17,9 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, choices, load
+from factsweep.pipeline.config.compose import choices
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.nightly import night as nightly
 from factsweep.pipeline.reports.compare import compared, settings

@@ -14,7 +14,7 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Request
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.nightly import night as nightly

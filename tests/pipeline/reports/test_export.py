@@ -12,7 +12,8 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.operators.tables.formats.mlflow import mlflow_metrics
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.reports.export import FORMATS, export
 from factsweep.pipeline.results import report

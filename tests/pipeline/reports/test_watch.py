@@ -10,7 +10,7 @@ import pytest
 
 from factsweep.operators.errors import DecodingError, StoppedError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.live import pulse
 from factsweep.pipeline.machine import meter as meters

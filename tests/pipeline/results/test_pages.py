@@ -17,7 +17,8 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
 

@@ -16,7 +16,8 @@ import factsweep
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.results.prompts import write
 from factsweep.pipeline.score import score

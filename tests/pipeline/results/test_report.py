@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report

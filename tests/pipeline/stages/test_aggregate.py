@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.schemas import SCHEMAS
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from tests.pipeline.here import complete, overwrite
 

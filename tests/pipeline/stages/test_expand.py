@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import expand as expanded
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import expand, facts, sharding
 from factsweep.pipeline.storage.artifact import Artifact

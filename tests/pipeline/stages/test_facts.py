@@ -10,7 +10,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.settings import Benchmark, Run
+from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import report

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 import pytest
 
-from factsweep.pipeline.config.settings import Run
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.damaged import set_aside

@@ -8,9 +8,9 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import choices, composed
 from factsweep.pipeline.config.folders import files
-from factsweep.pipeline.config.settings import choices, load
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog

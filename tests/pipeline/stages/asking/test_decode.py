@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request, Thinking
 from factsweep.operators.errors import ArtifactHeldError, InputError
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import tokenizer

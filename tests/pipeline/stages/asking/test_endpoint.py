@@ -14,7 +14,9 @@ import pytest
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.operators.prices import Purse
-from factsweep.pipeline.config.settings import Run, Samples, load
+from factsweep.pipeline.config.decoding import Samples
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast, lines
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Plan, planned

@@ -19,7 +19,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER
 from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.asking.decode import decode

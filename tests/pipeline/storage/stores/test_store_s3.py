@@ -16,7 +16,8 @@ from botocore.exceptions import ClientError
 
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline import run as runner
-from factsweep.pipeline.config.settings import Run, load
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
 from factsweep.pipeline.storage import lease
