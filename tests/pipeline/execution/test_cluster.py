@@ -139,17 +139,24 @@ def test_started_ray_that_starts_too_slowly_is_tried_twice(
     assert len(tries) == 2
 
 
-def test_started_no_ray_at_the_address_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**options: object) -> None:
-        raise ConnectionError(options["address"])
+def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for cause, named in {
+        "Failed to connect to GCS": ("cluster.address=127.0.0.1:1", "ray start --head"),
+        "… ray.exceptions.AuthenticationError: …": (
+            "cluster.address=127.0.0.1:1",
+            "RAY_AUTH_TOKEN",
+        ),
+    }.items():
 
-    monkeypatch.setattr(ray, "init", init)
-    run = load(["cluster.address=127.0.0.1:1"])
-    with (
-        pytest.raises(InputError, match=naming("cluster.address=127.0.0.1:1")),
-        cluster.started(run),
-    ):
-        pytest.fail("Ray was started")
+        def init(cause: str = cause, **options: object) -> None:
+            raise ConnectionError(options["address"]) from RuntimeError(cause)
+
+        monkeypatch.setattr(ray, "init", init)
+        run = load(["cluster.address=127.0.0.1:1"])
+        with pytest.raises(InputError, match=naming(*named)), cluster.started(run):
+            pytest.fail("Ray was started")
 
 
 def test_started_too_few_gpus_says_how_many_are_missing(small_settings: Settings) -> None:
