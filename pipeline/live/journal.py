@@ -77,9 +77,15 @@ def cut(run: Run, error: FactsweepError) -> None:
 
 
 def _end(run: Run, state: State, why: str | None = None) -> None:
-    """Write how the run ended into its pulse, if this process has begun it."""
+    """Write how the run ended into its pulse, if this process has begun it.
+
+    One that was stopped with all answered, say, is done by whoever finds nothing missing.
+    """
     last = pulse.read(run)
-    if last is not None and last.state in ("waiting", "running") and last.pid == os.getpid():
+    if last is None:
+        return
+    is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
+    if is_own or (state == "done" and last.state != "done"):
         with suppress(InputError):  # the disk is full, say: the error itself says so
             pulse.write(run, state, why=why and hidden(why))
             page.ended(run, state, why and hidden(why))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from factsweep.operators.errors import DecodingError, FactsweepError, reason
+from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 
@@ -33,16 +33,16 @@ def of_task(error: BaseException) -> BaseException:
 
 
 def of_ray(error: BaseException) -> DecodingError:
-    """What an error of Ray's own comes to."""
+    """What an error of Ray's own comes to; whose process it was, and how it ended, are told."""
     return DecodingError(
-        f"Ray itself failed during the run ({reason(error)}); what is published is kept, "
+        f"Ray itself failed during the run ({_short(_whole(error))}); what is published is kept, "
         "so look for the cause in the logs of its last session, and run again."
     )
 
 
 def of_error(error: BaseException, log: Path) -> str:
     """Why an engine raised an error; read from its log where the error points to it."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = _whole(error)
     return of_log(log) if _ELSEWHERE.search(text) else _short(text)
 
 
@@ -98,6 +98,11 @@ def _lines(path: Path) -> list[str]:
         file.seek(max(0, path.stat().st_size - _READ_BYTES))
         text = file.read().decode(errors="replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _whole(error: BaseException) -> str:
+    """All that an error says, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ from factsweep.pipeline import run as running
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.live import journal
+from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.run import measured, run
 from factsweep.pipeline.storage.stores.store import Store
@@ -52,6 +52,21 @@ def test_journal_finished_run_again_begins_nothing(small_settings: Settings) -> 
         measured(settings, make_here)
     written = (folder(settings) / "run.log").read_text()
     assert written.count(" begins: ") == written.count(" done; ") == 1
+
+
+def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings()
+    measured(settings, make_here)
+    progress = folder(settings).parent / "progress.html"
+    progress.write_text("the run was stopped")
+    pulse.write(settings, "stopped", {"answers": 7.0})
+    measured(settings, make_here)
+    found = pulse.read(settings)
+    assert found is not None
+    assert (found.state, found.counts) == ("done", {"answers": 7.0})
+    assert 'content="0; url=index.html"' in progress.read_text()
 
 
 def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
