@@ -56,7 +56,8 @@ def forecast_of(asked: Run) -> Planned:
     Raises:
         InputError: something that was given is wrong.
     """
-    from factsweep.pipeline.costs.forecast import forecast, lines
+    from factsweep.pipeline.costs.forecast import forecast
+    from factsweep.pipeline.costs.lines import lines
 
     planned, forecasts = forecast(asked)
     work = [

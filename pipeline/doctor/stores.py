@@ -12,6 +12,8 @@ from uuid import uuid4
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.forecast import forecast, work_left
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -22,9 +24,32 @@ _LEAST_GB = 5.0
 
 
 def checks(run: Run) -> Iterator[Finding]:
-    """The store of artifacts and the folder of results."""
-    for name, place in (("artifacts", run.artifacts), ("results", run.results)):
+    """The folder of results and the store of artifacts."""
+    for name, place in (("results", run.results), ("artifacts", run.artifacts)):
         yield from of_store(name, Store(place))
+
+
+def room_for(run: Run) -> Iterator[Finding]:
+    """Whether the disk of the artifacts has room for what the run will write; of a folder alone.
+
+    No prompt is tokenised: what answers take is known per prompt.
+    """
+    store = Store(run.artifacts)
+    if (free := store.free()) is None:
+        return
+    group, check = f"artifacts: {_place(store)}", "room for the run"
+    try:
+        plan, forecasts = forecast(run, tokens=False)
+    except FactsweepError as error:
+        fix = "repair what fails, and ask again"
+        yield Finding.of(group, check, f"not known, since there is no plan: {error}", warns=fix)
+        return
+    costs = rates.predicted(plan, work_left(plan, forecasts))
+    needed = float(costs["bytes"].fill_null(0).sum())
+    n = sum(sum(each.prompts.values()) for each in forecasts)
+    told = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
+    fix = "free some, or give artifacts= on a larger disk"
+    yield Finding.of(group, check, told, fails=fix if needed > free else "")
 
 
 @contextmanager
@@ -49,8 +74,7 @@ def shared(run: Run, seen: str) -> Finding:
 
 def of_store(name: str, store: Store) -> Iterator[Finding]:
     """One of them; what is written there is dropped again."""
-    place = store.where() if "://" in store.root else str(Path(store.root).absolute())
-    group, folder = f"{name}: {place}", f".doctor-{uuid4().hex}"
+    group, folder = f"{name}: {_place(store)}", f".doctor-{uuid4().hex}"
     try:
         yield from _looked_at(group, store, folder)
     except (FactsweepError, OSError) as error:
@@ -60,6 +84,10 @@ def of_store(name: str, store: Store) -> Iterator[Finding]:
         _drop(store, folder)
     if (free := store.free()) is not None:
         yield _room(group, free / 1e9)
+
+
+def _place(store: Store) -> str:
+    return store.where() if "://" in store.root else str(Path(store.root).absolute())
 
 
 def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:

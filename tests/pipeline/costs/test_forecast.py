@@ -11,7 +11,8 @@ import pytest
 
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
-from factsweep.pipeline.costs.forecast import Forecast, forecast, lines
+from factsweep.pipeline.costs.forecast import Forecast, forecast
+from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import models

@@ -22,6 +22,7 @@ from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import (
     agreement,
     allreduce,
@@ -34,6 +35,7 @@ from factsweep.pipeline.doctor import (
     stores,
 )
 from factsweep.pipeline.doctor.finding import Finding
+from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 from tests.s3_server import bucket, serving
@@ -256,6 +258,21 @@ def test_store_that_would_lose_or_double_work_is_named(
     assert "warns" in state(stores.of_store("results", Store(str(tmp_path))), "clock")
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
     assert "fails: 1 GB" in state(stores.of_store("results", Store(str(tmp_path))), "free")
+
+
+def test_disk_without_room_for_what_the_run_will_write_is_named(
+    finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates.publish(finished)
+    more, check = small_settings("seed=1"), "room for the run"
+    for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
+        monkeypatch.setattr(Store, "free", lambda _, free=free: free)
+        assert state(stores.room_for(more), check).startswith(expected)
+    assert "holds" in state(stores.room_for(finished.run), check)  # nothing is left to write
+    unknown = small_settings(f"benchmark.path={more.artifacts}/nowhere.parquet")
+    assert re.search(naming("warns", "nowhere.parquet"), state(stores.room_for(unknown), check))
+    monkeypatch.setattr(Store, "free", lambda _: None)
+    assert not list(stores.room_for(more))  # a bucket
 
 
 def test_model_and_engine_are_judged_as_a_run_would(

@@ -17,7 +17,8 @@ from factsweep.operators.prices import Purse
 from factsweep.pipeline.config.decoding import Samples
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.costs.forecast import forecast, lines
+from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.purse import paid

@@ -1,0 +1,196 @@
+"""plan: what a run would compute, in words."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
+from factsweep.operators.wording import count
+from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.forecast import Forecast, work_left
+from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.execution.plan import Plan, warnings
+from factsweep.pipeline.execution.progress import clock
+from factsweep.pipeline.execution.purse import paid
+
+
+def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """The plan in words and figures."""
+    run = plan.run
+    model = f"{run.model.name} ({plan.weights.revision})"
+    computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
+    yield f"{run.name}: {model} on {run.benchmark.name}{computed}"
+    yield _model_line(run)
+    yield from (f"warning: {each}" for each in warnings(plan))
+    if run.budget is not None:
+        yield from _budget_lines(run, forecasts)
+    for figures in forecasts:
+        yield ""
+        yield from _setting_lines(figures)
+    yield ""
+    yield from _price_lines(plan, forecasts)
+    yield from _cost_lines(plan, forecasts)
+
+
+def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
+    """What a budget is of each setting; all figures of the plan are those of its prompts."""
+    for figures in forecasts:
+        n = sum(figures.prompts.values())
+        yield (
+            f"budget          {run.budget}: {n:,} of {count(figures.whole, 'prompt')} of "
+            f"{figures.branch.title}"
+        )
+        if n < 2 * figures.pairs:
+            yield (
+                f"                too few to ask each of {figures.pairs:,} facts twice: only some "
+                "facts are asked, and the fluctuation cannot be estimated"
+            )
+    if run.target is not None:
+        yield f"                and then more, until {run.target}: the plan is of the first look"
+
+
+def _model_line(run: Run) -> str:
+    """What the model is, and what one engine of it holds."""
+    if run.model.endpoint is not None:
+        return _endpoint_line(run.model)
+    model, gpus = run.model, gpus_per_engine(run)
+    held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
+    scheme = quantised.scheme(model)
+    weights = f"parameters{f' ({scheme})' if scheme else ''}"
+    return (
+        f"model           {model.architecture}, {model.billions_of_parameters or 0:g} billion "
+        f"{weights}, at most {model.max_model_len:,} tokens, {held} "
+        f"(model.tensor_parallel={model.tensor_parallel})"
+    )
+
+
+def _endpoint_line(model: Model) -> str:
+    """What is asked, where, and what is known of it beforehand."""
+    way = "in a chat" if model.chat_template else "as raw text"
+    return (
+        f"model           {model.id} at {model.endpoint}, asked {way}, at most "
+        f"{model.max_model_len:,} tokens, {_counted(model)}"
+    )
+
+
+def _counted(model: Model) -> str:
+    """How the tokens of a server's prompts are known beforehand."""
+    return f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
+
+
+def _setting_lines(figures: Forecast) -> Iterator[str]:
+    n = sum(figures.prompts.values())
+    tokens = max(1, figures.tokens)
+    yield figures.branch.title
+    by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
+    yield f"  prompts         {n:,} ({by_relation})"
+    yield f"  first prompt    {figures.first!r}"
+    yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
+    yield f"  too long        {len(figures.too_long):,}"
+    yield f"  prompt tokens   {figures.tokens:,}"
+    if figures.name_tokens:
+        yield f"  name tokens     at most {figures.name_tokens:,} behind the prompts"
+    shared = figures.shared_tokens / tokens
+    yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
+    if figures.branch.chosen is not None:
+        yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
+    yield f"  shards          {figures.shards:,}"
+    for stage, n in figures.asked.items():
+        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
+    if why := figures.anew:
+        yield f"  decoded anew because: {'; '.join(why)}"
+
+
+def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """What a server will charge: tokens of prompts as counted, of answers the most there may be."""
+    run, model = plan.run, plan.run.model
+    if run.engine.name != "endpoint":
+        return
+    prices = cluster.prices(model)
+    if prices is None:
+        yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
+        return
+    prompt, output = _tokens_left(plan, forecasts)
+    cost = [prices.of(prompt, 0), prices.of(0, output)]
+    yield (
+        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
+        f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
+    )
+    spent = paid(plan)
+    if run.max_cost is not None:
+        enough = "is enough" if spent + sum(cost) <= run.max_cost else "may end the run before"
+        yield f"                {spent:,.4f} is spent; max_cost={run.max_cost:g} {enough}"
+
+
+def _tokens_left(plan: Plan, forecasts: list[Forecast]) -> tuple[int, int]:
+    """Tokens of the prompts that are not answered, and the most that answers to them may have.
+
+    Where some are answered, those that are left count as long as all are in the mean. Thoughts are
+    tokens of answers, which a server charges for.
+    """
+    prompt, output, decoding = 0.0, 0, plan.run.decoding
+    most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
+    for figures in forecasts:
+        for question in {q.table: q for _, q in figures.branch.asked()}.values():
+            n, left = figures.asked[question.table], figures.left[question.table]
+            requests = left / question.task.answers_per_prompt
+            prompt += requests * figures.asked_tokens[question.table] / max(1, n)
+            output += left * most
+    return round(prompt), output
+
+
+def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+    """What is left to do, by stage, and what it takes as far as rates are known."""
+    place = rates.place(plan.run)
+    work = work_left(plan, forecasts)
+    if work.is_empty():
+        yield "time            nothing is left to do"
+        return
+    costs = rates.predicted(plan, work)
+    yield from _disk_line(plan, costs)
+    yield markdown(_table(costs, gpus=place.gpus))
+    yield _time_line(plan.run, costs, work)
+
+
+def _disk_line(plan: Plan, costs: pl.DataFrame) -> Iterator[str]:
+    """What is written, beside what the disk of the artifacts has room for; of a folder alone."""
+    free, needed = plan.store.free(), float(costs["bytes"].fill_null(0).sum())
+    if free is not None and needed:
+        fix = "; too little: free some, or give artifacts= on a larger disk"
+        few = fix if needed > free else ""
+        yield f"disk            {needed / 1e9:,.2f} GB to write, {free / 1e9:,.0f} GB free{few}"
+
+
+def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
+    hours = {"GPU-hours": "gpu_hours"} if gpus else {}
+    hours |= {"core-hours": "core_hours"}
+    return costs.select(
+        "setting",
+        "stage",
+        COUNT.column(pl.col("answers")),
+        *(HOURS.column(pl.col(name)).alias(title) for title, name in hours.items()),
+        MEGABYTES.column(pl.col("bytes")).alias("MB"),
+        pl.col("basis").fill_null("unknown").alias("rate"),
+    )
+
+
+def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
+    engines = costs.join(work.drop_nulls("model"), on=["stage", "setting"], how="semi")
+    if engines.is_empty():
+        return "time            nothing is left to decode; what is left needs no engine"
+    known = engines.drop_nulls("seconds")
+    never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
+    fix = rates.unknown(run, never)
+    if known.is_empty() and never:
+        return f"time            unknown: {fix}"
+    gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
+    used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
+    replicas = run.model.replicas.max
+    wall = clock(float(known["seconds"].sum()) / replicas)
+    time = f"time            {wall} of decoding with {replicas} replicas, {used}"
+    return f"{time}, not counting what is unknown: {fix}" if never else time
