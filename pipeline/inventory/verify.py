@@ -4,22 +4,23 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
+from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.hours import paid_for
-from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.answers import answers
+from factsweep.pipeline.estimates import control, written
+from factsweep.pipeline.estimates.answers import Estimates, answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered
-from factsweep.pipeline.execution.plan import Branch
+from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.results import metrics, record, report
 from factsweep.pipeline.storage import findings, remembered
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.findings import Finding
 from factsweep.pipeline.storage.lookup import folders, located
 from factsweep.pipeline.storage.manifest import Pin
-from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.sealed import REPAIR, RERUN
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -34,7 +35,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     """Read every shard of a run, and its results as far as there are any.
 
     With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
-    the answers to its prompts are read, wherever they are.
+    the answers to its prompts are read, wherever they are, and estimated from anew.
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
@@ -49,6 +50,8 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
     unanswered = _unanswered(plan.branches)
     problems += [*found.problems, *missing, *parts, *unanswered]
+    if settings.budget is not None and not problems:
+        problems += _unlike_answers(plan)
     return Verified(found.shards, list(dict.fromkeys(problems)))
 
 
@@ -68,6 +71,26 @@ def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
         where = branch.answers.store.where(branch.answers.folder)
         of = f"{left:,} of {count(needed.height, 'prompt')} of the budget"
         yield f"{where}: {of} have neither answer nor error; run it again."
+
+
+def _unlike_answers(plan: Plan) -> Iterator[str]:
+    """Which estimates are not what the answers to the prompts of the budget give, computed anew.
+
+    Up to a target, each setting has a budget of its own: of these nothing is said.
+    """
+    store = report.folder(plan.run)
+    if plan.run.target is not None or not store.exists(record.ESTIMATE):
+        return
+    runs = control.named(plan)
+    anew = Estimates.joined(
+        control.estimated_setting(plan.run, branch, runs) for branch in plan.branches
+    )
+    there = written.read_from(store, plan.run.name).found
+    for file, ours, theirs in zip(record.ESTIMATED.values(), anew, there, strict=True):
+        try:
+            assert_frame_equal(ours, theirs)
+        except AssertionError:
+            yield f"{store.where(file)} is not what the answers give{RERUN}"
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:

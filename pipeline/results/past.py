@@ -203,13 +203,16 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
 
 
 def _check_names(branch: PastBranch) -> None:
-    """Refuse a run.json that names another model, benchmark or setting than was measured."""
+    """Refuse a run.json that names another model, benchmark, setting or seed than was measured."""
     fields = branch.metrics.recipe.fields
+    prompts = branch.artifacts["prompts"].recipe.fields
     title = " ".join(filter(None, (fields["setting"], fields["variant"])))
     for noun, shown, measured in (
         ("model", branch.model, fields["model"]),
         ("benchmark", branch.benchmark, fields["benchmark"]),
         ("setting", branch.setting, title),
+        ("seed", branch.seed, fields["seed"]),
+        ("method", branch.method, prompts["method"]),
     ):
         if shown != measured:
             raise DamagedFileError(

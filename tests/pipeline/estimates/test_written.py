@@ -1,5 +1,6 @@
 """Estimates beside full runs: each verb marks them with their share and interval, or refuses."""
 
+import hashlib
 import re
 import shutil
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.record import ESTIMATED, ESTIMATES
+from factsweep.pipeline.storage.shard import Place, encode
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import make_here, rewrite
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -70,6 +73,22 @@ def test_estimate_of_other_files_than_its_record_lists_is_damaged(results: Path,
     shutil.copy(results / "all" / name, results / "part" / name)
     with pytest.raises(DamagedFileError, match=naming(name, "estimate.json")):
         written.read(str(results), "part")
+
+
+def test_verify_names_estimates_that_the_answers_do_not_give(
+    results: Path, results_once: Path, small: list[str]
+) -> None:
+    places = [f"artifacts={results_once.parent}/artifacts", f"results={results}"]
+    run = load([*small, *FEW, *places, "run_name=part", "budget=60%"])
+    assert verify(run).problems == []
+    path = results / "part" / "estimates.parquet"
+    doubled = pl.read_parquet(path).with_columns(pl.col("value") * 2)
+    path.write_bytes(encode(doubled, Place("estimates", "", "estimates")))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    record = results / "part" / "estimate.json"
+    rewrite(record, lambda content: content["files"].update({path.name: digest}))
+    (problem,) = verify(run).problems
+    assert re.search(naming(str(path), "run again"), problem)
 
 
 def test_compare_estimate_with_full_marks_it_and_its_interval(

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -58,19 +59,33 @@ def test_values_out_of_range_are_refused_where_the_artifacts_are_gone(written: P
         factsweep.load(written).metrics  # noqa: B018
 
 
-@pytest.mark.parametrize("noun", ["model", "benchmark"])
 def test_a_name_that_was_not_measured_is_refused(
-    written: Path, finished: Plan, noun: str, capsys: pytest.CaptureFixture[str]
+    written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def rename(record: dict[str, Any]) -> None:
-        record["run"][noun]["name"] = "nonesuch"
+    before = (written / NAME).read_bytes()
+    for noun, change in {
+        "model": {"model": {"name": "nonesuch"}},
+        "benchmark": {"benchmark": {"name": "nonesuch"}},
+        "seed": {"seed": 4711},
+        "method": {"benchmark": {"method": "kamel"}},
+    }.items():
+        (written / NAME).write_bytes(before)
+        rewrite(written / NAME, lambda record, change=change: put(record["run"], change))
+        said = naming(NAME, noun, str(change).rpartition(": ")[2].strip("{}'"))
+        with pytest.raises(DamagedFileError, match=said):
+            factsweep.load(written).metrics  # noqa: B018
+        assert main(["report", finished.run.name, f"results={finished.run.results}"]) == 2
+        assert re.search(said, capsys.readouterr().err)
+        assert any(re.search(said, each) for each in verify(finished.run).problems)
 
-    rewrite(written / NAME, rename)
-    with pytest.raises(DamagedFileError, match=naming(NAME, noun, "nonesuch")):
-        factsweep.load(written).metrics  # noqa: B018
-    assert main(["report", finished.run.name, f"results={finished.run.results}"]) == 2
-    assert "nonesuch" in capsys.readouterr().err
-    assert any("nonesuch" in each for each in verify(finished.run).problems)
+
+def put(record: dict[str, Any], change: dict[str, Any]) -> None:
+    """Change some values of a record, at any depth."""
+    for name, value in change.items():
+        if isinstance(value, dict):
+            put(record[name], value)
+        else:
+            record[name] = value
 
 
 def test_results_of_another_run_are_named(
