@@ -32,6 +32,7 @@ from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.served import differences
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.stores import s3_client
 from factsweep.pipeline.storage.uses import Use
 
 _LOOK_EVERY_S = 0.5
@@ -172,6 +173,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
         beat, metrics = pulse.Beat(plan.run), Metrics(plan.run.name)
         counts: dict[str, float] = {}
+        refused = s3_client.REFUSED.times
         if live.where:
             bar.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
@@ -181,7 +183,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 tally.leave.remote(leaving.draining())
                 writer.check()
-                counts = _show(bar, beat, tally)
+                counts = _show(bar, beat, tally, refused)
                 start.check(counts)
                 live.look(counts)
                 for text in live.news():
@@ -227,9 +229,11 @@ def _read_there(node: str, log: str) -> Any:
     return read.remote(Path(log))
 
 
-def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any) -> dict[str, float]:
+def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any, refused: int) -> dict[str, float]:
+    """Show the counts; those of a store's refusals with the driver's own, beyond so many."""
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
+    counts["store_refused"] = counts.get("store_refused", 0) + s3_client.REFUSED.times - refused
     for note in notes:
         bar.say(note)
     bar.show(counts)

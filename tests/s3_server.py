@@ -28,9 +28,10 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(log: Path) -> Iterator[Server]:
-    """A server that notes its requests in `log`."""
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+def serving(log: Path, *module: str) -> Iterator[Server]:
+    """A server that notes its requests in `log`; another `module` may be run with its arguments."""
+    given = module or ("moto.server", "-H", "127.0.0.1", "-p", "0")
+    command = [sys.executable, "-m", *given]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
         try:
             end = time.monotonic() + _START_S

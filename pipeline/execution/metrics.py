@@ -32,6 +32,9 @@ SHOWN: Mapping[str, Shown] = {
     "output_tokens": Shown("factsweep_output_tokens", "Tokens of answers", True),
     "errors": Shown("factsweep_errors", "Prompts that became error rows", True),
     "faults": Shown("factsweep_faults", "Calls of an endpoint that are asked again", True),
+    "store_refused": Shown(
+        "factsweep_store_refused", "Requests that a store refused for a moment", True
+    ),
     "cached_share": Shown("factsweep_cached_share", "Share of prompt tokens from the cache", False),
     "engines": Shown("factsweep_engines", "Engines that are alive", False),
     "loading": Shown("factsweep_engines_loading", "Engines that load the model", False),

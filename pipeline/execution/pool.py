@@ -40,6 +40,7 @@ from factsweep.pipeline.stages.asking.answer import software
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.stores import s3_client
 
 _AT_ONCE = 2  # shards that an engine has: one that it answers, and one that waits or is published
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
@@ -161,6 +162,7 @@ class Decoder:
         self._stopping = False
         self._has_answered = False
         self._is_first = False
+        self._n_refused = 0  # by a store, told so far
         # What is finished is published before the process ends; so it is where the node goes.
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
@@ -316,7 +318,8 @@ class Decoder:
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
         engine, _ = self._loaded
-        done = {**counts, **engine.faults()}
+        refused, self._n_refused = self._n_refused, s3_client.REFUSED.times
+        done = {**counts, **engine.faults(), "store_refused": self._n_refused - refused}
         asked = bool(ray.get(self._tally.add.remote(done, self._name, _shard(item))))
         return asked or self._is_asked()
 

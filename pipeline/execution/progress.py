@@ -145,6 +145,8 @@ def _done(counts: Counts) -> Iterator[str]:
     for why in FAULTS:
         if counts.get(why):
             yield f"{_plural(counts[why], 'call')} {why.replace('_', ' ')}"
+    if counts.get("store_refused"):
+        yield f"{_plural(counts['store_refused'], 'request')} refused by the store"
 
 
 def _plural(n: float, name: str) -> str:

@@ -50,12 +50,19 @@ def undisturbed(factory: pytest.TempPathFactory, name: str, *overrides: str) -> 
         return sweep
 
 
-@pytest.fixture(scope="session")
-def running_ray() -> Iterator[str]:
+@pytest.fixture
+def running_ray(_running_ray: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """What has a sweep join a Ray that runs already: where it harms none, that takes half the time.
 
-    The Ray has one node, and is a process of its own: tests may have another in theirs.
+    The Ray has one node, and is a process of its own: tests may have another in theirs. It has no
+    token, and drivers must want none, as one of this process would have them (`RAY_AUTH_MODE`).
     """
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    return _running_ray
+
+
+@pytest.fixture(scope="session")
+def _running_ray() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets are short
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

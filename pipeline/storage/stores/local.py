@@ -61,6 +61,23 @@ def linked(target: Path, content: bytes) -> bool:
     return True
 
 
+def read(top: Path, name: str, last_bytes: int | None = None) -> bytes:
+    """The content of a file below a folder, or its end.
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+        DamagedFileError: what is there is no file, or a link out of the folder.
+    """
+    try:
+        check_kind(top, name)
+        with (top / name).open("rb") as file:
+            if last_bytes is not None:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - last_bytes))
+            return file.read()
+    except NotADirectoryError as error:
+        raise FileNotFoundError(name) from error
+
+
 def check_kind(top: Path, name: str) -> None:
     """Refuse what is no file, or a link that may show another content tomorrow.
 

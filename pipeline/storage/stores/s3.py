@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores.remote import Remote
 from factsweep.pipeline.storage.stores.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
@@ -28,7 +29,7 @@ _OPTIONS = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
-class Bucket:
+class Bucket(Remote):
     """The folder of a bucket that a URL names: s3://[key:secret@]bucket/folder.
 
     `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
@@ -38,7 +39,10 @@ class Bucket:
         InputError: the URL has another option.
     """
 
+    creates_once = drops_at_once = True
+
     def __init__(self, root: str) -> None:
+        super().__init__(root)
         url = urlsplit(root)
         self._name = url.netloc.rpartition("@")[2]
         self._folder = unquote(url.path).strip("/")
@@ -47,12 +51,17 @@ class Bucket:
         self._options = {name: each[-1] for name, each in parse_qs(url.query).items()}
         if unknown := sorted(self._options.keys() - set(_OPTIONS)):
             raise InputError(
-                f"s3://{self.path} has the option {unknown[0]}, which is none of "
+                f"s3://{self._path} has the option {unknown[0]}, which is none of "
                 f"{', '.join(_OPTIONS)}; leave it out."
             )
 
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        with _as_os_error():
+            return self.filesystem, self._path
+
     @property
-    def path(self) -> str:
+    def _path(self) -> str:
         """The folder as Arrow names it: the bucket, then the path in it."""
         return f"{self._name}/{self._folder}".rstrip("/")
 
@@ -67,7 +76,6 @@ class Bucket:
             region=self._options.get("region") or (None if endpoint else self._region()),
             scheme=self._options.get("scheme"),
             endpoint_override=endpoint,
-            allow_delayed_open=True,  # a file is one put, at its end
             connect_timeout=s3_client.CONNECT_S,
             request_timeout=s3_client.ANSWER_S,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=s3_client.ARROW_ATTEMPTS),
@@ -101,6 +109,11 @@ class Bucket:
                     raise
             return found
 
+    def put(self, name: str, content: bytes) -> None:
+        """Put a file: one request."""
+        with _as_os_error():
+            self._client.put_object(**self._place(name), Body=content)
+
     def create(self, name: str, content: bytes) -> bool:
         """Put a file unless there is one of that name; whether it was put."""
         from botocore.exceptions import ClientError
@@ -117,6 +130,7 @@ class Bucket:
                     pause_s = next(pauses, None)
                     if code != _AT_ONCE or pause_s is None:
                         raise
+                    s3_client.REFUSED.add()
                     time.sleep(pause_s)
                 else:
                     return True
@@ -175,6 +189,7 @@ class Bucket:
                 first = (fatal or errors)[0]
                 raise OSError(f"{first.get('Key')}: {first.get('Message')}")
             keys = [error["Key"] for error in errors]
+            s3_client.REFUSED.add()
             time.sleep(pause_s)
 
     def _place(self, name: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ ARROW_ATTEMPTS = 8
 BOTO_ATTEMPTS = 7
 # The other modes give a client a quota: after 35 retries, of all threads, it sends nothing again.
 _RETRIES = "legacy"
+_MOMENTARY = (429, 500, 502, 503, 504)
 CONNECT_S = 5.0
 ANSWER_S = 10.0
 _CONNECTIONS = 32  # kept open: more than a store uses at once (store.py)
@@ -75,11 +76,33 @@ def pauses_s() -> Iterator[float]:
         yield secrets.randbelow(1000) / 1000 * 2**attempt
 
 
+class Refused:
+    """How often servers refused for a moment, or did not answer, in all threads of a process."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._adding = Lock()
+
+    def note(self, response: Any = None, caught_exception: Any = None, **_: Any) -> None:
+        """Hear of an answer, HTTP's and parsed, as boto3 does before it asks again."""
+        status = 0 if response is None else response[0].status_code
+        if caught_exception is not None or status in _MOMENTARY:
+            self.add()
+
+    def add(self) -> None:
+        """Count one more."""
+        with self._adding:
+            self.times += 1
+
+
+REFUSED = Refused()
+
+
 def _make(caller: Caller) -> Any:
     from boto3.session import Session
     from botocore.config import Config
 
-    return Session().client(
+    made = Session().client(
         "s3",
         region_name=caller.region,
         endpoint_url=caller.endpoint,
@@ -92,6 +115,8 @@ def _make(caller: Caller) -> Any:
             retries={"mode": _RETRIES, "total_max_attempts": BOTO_ATTEMPTS},
         ),
     )
+    made.meta.events.register("needs-retry.s3", REFUSED.note)
+    return made
 
 
 class _Clients:

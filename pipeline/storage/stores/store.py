@@ -2,7 +2,7 @@
 
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,13 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import pyarrow as pa
-from pyarrow import fs
-
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import redactor
-from factsweep.pipeline.storage.stores.local import check_kind, linked, moved, no_file, written
-from factsweep.pipeline.storage.stores.s3 import Bucket
+from factsweep.pipeline.storage.stores import gcs, s3
+from factsweep.pipeline.storage.stores.local import linked, moved, no_file, read, written
+from factsweep.pipeline.storage.stores.remote import Entry, Remote
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,6 +23,7 @@ R = TypeVar("R")
 _AT_ONCE = 16  # requests to an object store
 _WRITERS = 2  # of a folder: one waits for the disk while the other packs
 _ASIDE = "damaged"  # the folder that keeps what was set aside
+_KINDS: Mapping[str, type[Remote]] = {"s3": s3.Bucket, "gs": gcs.Bucket}  # others: by Arrow
 
 
 class File(NamedTuple):
@@ -36,7 +35,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Store:
-    """Files under `root`: a path, or a URL that pyarrow knows (s3://, gs://)."""
+    """Files under `root`: a path, or a URL: s3://, gs://, or another that pyarrow knows."""
 
     root: str
 
@@ -46,19 +45,8 @@ class Store:
         return Path(path).absolute() if scheme in ("", "file") else None
 
     @cached_property
-    def _remote(self) -> tuple[fs.FileSystem, str]:
-        if self._bucket is not None:
-            with _asked(self.where(), "reached"):
-                return self._bucket.filesystem, self._bucket.path
-        try:
-            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.root)
-        except (ValueError, OSError) as error:
-            raise InputError(f"artifacts={self.where()} is no folder or URL: {error}.") from error
-        return found
-
-    @cached_property
-    def _bucket(self) -> Bucket | None:
-        return Bucket(self.root) if self.root.startswith("s3://") else None
+    def _remote(self) -> Remote:
+        return _KINDS.get(self.root.partition("://")[0], Remote)(self.root)
 
     def free(self) -> int | None:
         """The bytes that are free on the disk of a folder, which may still be to be made."""
@@ -78,7 +66,8 @@ class Store:
             DamagedFileError: a folder lies where the file should be.
         """
         if self._local is None:
-            self._put_remote(name, content)
+            with _asked(self.where(name), "written"):
+                self._remote.put(name, content)
             return
         target = self._local / name
         if target.is_dir():
@@ -86,30 +75,20 @@ class Store:
         with written(target, content) as aside:
             aside.replace(target)
 
-    def _put_remote(self, name: str, content: bytes) -> None:
-        filesystem, base = self._remote
-        path = f"{base}/{name}"
-        with _asked(self.where(name), "written"), filesystem.open_output_stream(path) as stream:
-            stream.write(content)
-
     def put_new(self, name: str, content: bytes) -> bool:
         """Publish a file unless there is one of that name; whether the file now is `content`.
 
-        Of several at once exactly one succeeds: locally by a link, on S3 by a conditional put. On
-        another object store (gs://) two in the same instant may both.
+        Of several at once exactly one succeeds: locally by a link, in a bucket by a conditional
+        put. On another object store two in the same instant may both.
 
         Raises:
             InputError: the file cannot be written.
         """
         if self._local is not None:
             created = linked(self._local / name, content)
-        elif self._bucket is not None:
-            with _asked(self.where(name), "written"):
-                created = self._bucket.create(name, content)
         else:
-            created = not self.exists(name)
-            if created:
-                self.put(name, content)
+            with _asked(self.where(name), "written"):
+                created = self._remote.create(name, content)
         # One that was sent twice, since the answer was lost, is there the second time.
         return created or self._is(name, content)
 
@@ -127,13 +106,7 @@ class Store:
             DamagedFileError: what is there is no file, or a link out of the store.
             InputError: it cannot be read.
         """
-        if self._bucket is not None:
-            return self._fetched(name)
-        with self.open(name) as file:
-            try:
-                return bytes(file.read())
-            except OSError as error:
-                raise _unreadable(self.where(name), error) from error
+        return self._read(name)
 
     def end(self, name: str, n_bytes: int) -> bytes:
         """The last bytes of a file, or all of it if it has no more.
@@ -143,19 +116,13 @@ class Store:
             DamagedFileError: what is there is no file, or a link out of the store.
             InputError: it cannot be read.
         """
-        if self._bucket is not None:
-            return self._fetched(name, n_bytes)
-        with self.open(name) as file:
-            try:
-                file.seek(max(0, file.size() - n_bytes))
-                return bytes(file.read())
-            except OSError as error:
-                raise _unreadable(self.where(name), error) from error
+        return self._read(name, n_bytes)
 
-    def _fetched(self, name: str, last_bytes: int | None = None) -> bytes:
-        assert self._bucket is not None
+    def _read(self, name: str, last_bytes: int | None = None) -> bytes:
         try:
-            return self._bucket.get(name, last_bytes)
+            if self._local is not None:
+                return read(self._local, name, last_bytes)
+            return self._remote.get(name, last_bytes)
         except FileNotFoundError as error:
             raise FileNotFoundError(self.where(name)) from error
         except OSError as error:
@@ -183,35 +150,12 @@ class Store:
         """How many threads publish much in the shortest time: an object store answers late."""
         return _WRITERS if self._local is not None else _AT_ONCE
 
-    def open(self, name: str) -> pa.NativeFile:
-        """A file to read parts of, as a Parquet footer is.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-            DamagedFileError: what is there is no file, or a link out of the store.
-            InputError: it cannot be read.
-        """
-        try:
-            if self._local is not None:
-                check_kind(self._local, name)
-                return pa.OSFile(str(self._local / name))
-            filesystem, base = self._remote
-            return filesystem.open_input_file(f"{base}/{name}")
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise FileNotFoundError(self.where(name)) from error
-        except OSError as error:
-            raise _unreadable(self.where(name), error) from error
-
     def exists(self, name: str) -> bool:
         """Whether a file is published."""
         if self._local is not None:
             return (self._local / name).is_file()
-        if self._bucket is not None:
-            with _asked(self.where(name), "read"):
-                return self._bucket.exists(name)
-        filesystem, base = self._remote
         with _asked(self.where(name), "read"):
-            return bool(filesystem.get_file_info(f"{base}/{name}").type == fs.FileType.File)
+            return self._remote.exists(name)
 
     def names(self, folder: str) -> list[str]:
         """What lies right under a folder and is named like a file, sorted; none if it is not there.
@@ -222,7 +166,7 @@ class Store:
             path = self._local / folder
             found = path.iterdir() if path.is_dir() else iter(())
             return sorted(p.name for p in found if p.name[0] != "." and (p.suffix or p.is_file()))
-        return [info.base_name for info in self._infos(folder) if info.is_file]
+        return [_last(e) for e in self._entries(folder) if e.bytes is not None]
 
     def folders(self, folder: str) -> list[str]:
         """The folders right under a folder but `damaged`, sorted; none if it is not there."""
@@ -230,8 +174,7 @@ class Store:
             path = self._local / folder
             found = [p.name for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
         else:
-            kind = fs.FileType.Directory
-            found = [info.base_name for info in self._infos(folder) if info.type == kind]
+            found = [_last(e) for e in self._entries(folder) if e.bytes is None]
         return sorted(name for name in found if name != _ASIDE)
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -249,17 +192,17 @@ class Store:
                     if not stat.S_ISDIR((each := path.lstat()).st_mode):
                         found[str(path.relative_to(top))] = File(each.st_size, each.st_mtime)
             return found
-        start = f"{self._remote[1]}/{folder}/"
-        infos = (info for info in self._infos(folder, recursive=True) if info.is_file)
-        # The store in memory keeps no times.
-        return {i.path.removeprefix(start): File(i.size, (i.mtime_ns or 0) / 1e9) for i in infos}
+        start = f"{folder}/" if folder else ""
+        entries = self._entries(folder, recursive=True)
+        return {
+            e.path.removeprefix(start): File(e.bytes, e.written)
+            for e in entries
+            if e.bytes is not None
+        }
 
-    def _infos(self, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
-        filesystem, base = self._remote
-        below = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=recursive)
+    def _entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
         with _asked(self.where(folder), "read"):
-            infos: list[fs.FileInfo] = filesystem.get_file_info(below)
-        return sorted(infos, key=lambda info: str(info.path))
+            return self._remote.entries(folder, recursive=recursive)
 
     def drop(self, name: str) -> None:
         """Remove a file that is no longer needed, if it exists.
@@ -272,29 +215,24 @@ class Store:
                 (self._local / name).unlink(missing_ok=True)
             except IsADirectoryError as error:
                 raise no_file(self._local / name, "a folder", name) from error
-        elif self._bucket is not None:
+        else:
             with _asked(self.where(name), "removed"):
-                self._bucket.drop(name)
-        elif self.exists(name):
-            filesystem, base = self._remote
-            with _asked(self.where(name), "removed"):
-                filesystem.delete_file(f"{base}/{name}")
+                self._remote.drop(name)
 
     @property
     def creates_once(self) -> bool:
         """Whether of several that create the same file in the same instant only one succeeds."""
-        return self._local is not None or self._bucket is not None
+        return self._local is not None or self._remote.creates_once
 
     @property
     def drops_at_once(self) -> bool:
         """Whether many files are removed by one request."""
-        return self._bucket is not None
+        return self._local is None and self._remote.drops_at_once
 
     def drop_all(self, names: Collection[str]) -> None:
         """Remove files that are no longer needed, those that exist, where `drops_at_once`."""
-        assert self._bucket is not None
         with _asked(self.where(next(iter(names))), "removed"):
-            self._bucket.drop(*names)
+            self._remote.drop(*names)
 
     def drop_empty(self, folder: str) -> None:
         """Remove the folders below one, and itself, that hold nothing; a URL has none."""
@@ -322,19 +260,22 @@ class Store:
 
     def _moved(self, name: str, aside: str) -> bool:
         """Whether it could be moved: false if there is one of the new name."""
-        filesystem, base = self._remote
         with _asked(self.where(name), "moved"):
-            if filesystem.get_file_info(f"{base}/{aside}").type != fs.FileType.NotFound:
+            if self.exists(aside) or self.sizes(aside):
                 return False
             below = [""] if self.exists(name) else [f"/{each}" for each in self.sizes(name)]
             for each in below:
-                filesystem.move(f"{base}/{name}{each}", f"{base}/{aside}{each}")
+                self._remote.move(f"{name}{each}", f"{aside}{each}")
         return True
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages; without credentials."""
         root = redactor()(self.root.partition("?")[0])
         return f"{root.rstrip('/')}/{name}".rstrip("/")
+
+
+def _last(entry: Entry) -> str:
+    return entry.path.rpartition("/")[2]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ COUNTS = {
     "loading": 1,
     "turned_away": 4,
     "timed_out": 1,
+    "store_refused": 3,
 }
 EXPECTED = {
     "prompts": 30,
@@ -36,6 +37,7 @@ EXPECTED = {
     "output_tokens": 90,
     "errors": 2,
     "faults": 5,
+    "store_refused": 3,
     "cached_share": 0.5,
     "engines": 2,
     "loading": 1,

@@ -1,0 +1,97 @@
+"""A store behind a URL, by any file system of Arrow's; what fails raises an OSError."""
+
+from functools import cached_property
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from factsweep.operators.errors import InputError
+
+
+class Entry(NamedTuple):
+    """What lies below a folder: its path in the store, its size, and when it was written.
+
+    `bytes` is null of a folder. `written` is in seconds since 1970; the store in memory has none.
+    """
+
+    path: str
+    bytes: int | None
+    written: float
+
+
+class Remote:
+    """The files below a URL.
+
+    Raises:
+        InputError: it is none that Arrow knows.
+
+    `creates_once`: of several that create the same file in the same instant only one succeeds.
+    `drops_at_once`: many files are removed by one request.
+    """
+
+    creates_once = False
+    drops_at_once = False
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        """The file system, and the path in it."""
+        try:
+            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self._root)
+        except ValueError as error:
+            raise InputError(f"artifacts={self._root} is no folder or URL: {error}.") from error
+        return found
+
+    def _at(self, name: str) -> str:
+        return f"{self._opened[1]}/{name}"
+
+    def put(self, name: str, content: bytes) -> None:
+        """Put a file."""
+        with self._opened[0].open_output_stream(self._at(name)) as stream:
+            stream.write(content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Put a file unless there is one of that name; whether it was put."""
+        if self.exists(name):
+            return False
+        self.put(name, content)
+        return True
+
+    def get(self, name: str, last_bytes: int | None = None) -> bytes:
+        """The content of a file, or its end.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        with self._opened[0].open_input_file(self._at(name)) as file:
+            if last_bytes is not None:
+                file.seek(max(0, file.size() - last_bytes))
+            return bytes(file.read())
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file."""
+        return bool(self._opened[0].get_file_info(self._at(name)).type == fs.FileType.File)
+
+    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+        """What lies right under a folder, or below it, sorted; nothing if it is not there."""
+        filesystem, base = self._opened
+        below = fs.FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
+        return sorted(
+            Entry(
+                info.path.removeprefix(f"{base}/"),
+                info.size if info.is_file else None,
+                (info.mtime_ns or 0) / 1e9,
+            )
+            for info in filesystem.get_file_info(below)
+        )
+
+    def move(self, name: str, new: str) -> None:
+        """Give a file another name."""
+        self._opened[0].move(self._at(name), self._at(new))
+
+    def drop(self, *names: str) -> None:
+        """Remove files, those that are there."""
+        for name in filter(self.exists, names):
+            self._opened[0].delete_file(self._at(name))
