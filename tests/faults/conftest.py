@@ -69,7 +69,7 @@ def _running_ray() -> Iterator[str]:
         port = free.getsockname()[1]
     options = [
         *("--head", "--block", f"--port={port}"),
-        *("--num-cpus=4", "--include-dashboard=false", f"--temp-dir={folder}"),
+        *("--num-cpus=16", "--include-dashboard=false", f"--temp-dir={folder}"),
         *("--min-worker-port=0", "--max-worker-port=0"),
     ]
     with (folder / "log").open("w") as log:

@@ -1,10 +1,12 @@
 """Several models in one store. The engine is fake: see sweep.py."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.faults.sweep import SMALL, Sweep
+from tests.faults.sweep import CHUNK, SMALL, Sweep
+from tests.s3_server import bucket, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -22,3 +24,39 @@ def test_second_model_takes_what_the_first_has_published_and_ends_before_it(
     assert first.process.poll() is None
     assert len(first.names("prompts", "*")) == len(second.names("prompts", "*"))
     assert second.verify().returncode == 0
+
+
+@pytest.mark.chaos  # a dozen drivers
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_five_models_of_which_two_are_killed_answer_every_prompt_once(
+    running_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """All share facts and prompts, which one of them makes; none waits for another to end."""
+    with serving(tmp_path / "s3.log") as server:
+        store = bucket(server.url, monkeypatch) if place == "s3" else str(tmp_path / "artifacts")
+        sweeps = [
+            Sweep(
+                tmp_path / name,
+                (*SMALL, running_ray, "cluster.when_held=wait", f"model.id={name}"),
+                store,
+                seconds_per_answer=0.5,
+            ).start()
+            for name in ("ada", "bea", "cia", "dea", "eva")
+        ]
+        for each in sweeps:
+            each.until(lambda each=each: len(each.answered()) > 5)
+        began = time.monotonic()
+        for each in sweeps[:2]:
+            each.kill_driver()
+            each.start()
+        done = [each.finish() for each in sweeps]
+        assert [each.returncode for each in done] == [0] * 5, [each.stderr for each in done]
+        assert time.monotonic() - began < 300
+        prompts = set(sweeps[-1].answered())
+        for number, each in enumerate(sweeps):
+            assert set(each.answered()) == prompts
+            twice = len(each.answered()) - len(prompts)
+            assert twice <= (CHUNK if number < 2 else 0), twice
+            assert each.verify().returncode == 0
+        assert len(sweeps[0].store.folders("prompts")) == 1
+        assert len(sweeps[0].store.folders("generations")) == 5

@@ -43,6 +43,7 @@ def test_store_that_is_silent_for_a_while_is_waited_for(
     assert sorted(sweep.answered()) == sorted(calm.answered())
 
 
+@pytest.mark.chaos  # two minutes pass until the last client gives up
 def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     line.cut()
 
 
+@pytest.mark.chaos  # half a minute passes until a head is given up
 def test_head_of_ray_that_is_killed_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     sweep = decoding(Sweep(tmp_path, SMALL, seconds_per_answer=1))
     assert sweep.process is not None

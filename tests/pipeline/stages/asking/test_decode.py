@@ -235,7 +235,7 @@ class Far:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.ticks = 0
-        for name in ("put", "put_new", "open", "exists", "names", "drop"):  # a folder's get opens
+        for name in ("put", "put_new", "get", "end", "exists", "names", "drop"):
             patch.setattr(Store, name, self._far(getattr(Store, name)))
         patch.setattr(Store, "each", lambda _, ask, items: self._each(ask, items))
 
