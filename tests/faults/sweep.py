@@ -81,7 +81,7 @@ class Sweep:
             *OVERRIDES,
             *(() if any("cluster.address" in each for each in overrides) else LOCAL),
             f"cluster.rows_per_chunk={CHUNK}",
-            f"artifacts={self.store.root}",
+            f"artifacts='{self.store.root}'",
             f"results={folder / 'results'}",
             *overrides,
         ]
