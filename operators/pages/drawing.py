@@ -4,10 +4,12 @@ import io
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Matplotlib's ink, paper and grid, and the series of operators.tables.calibration_figure, as the
 # variables that page.css gives other values in dark mode.
@@ -37,11 +39,13 @@ class Drawing:
     is_plain: bool
 
 
-def drawing(figure: Figure, name: str, title: str) -> Drawing:
+def drawing(figure: "Figure", name: str, title: str) -> Drawing:
     """The figure as SVG whose ids are its own and whose text stays text.
 
     A figure that holds a picture keeps its colours: its labels are written for them.
     """
+    import matplotlib as mpl
+
     out = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
-from matplotlib import colormaps
-from matplotlib.colors import rgb2hex
 
 from factsweep.operators.tables.shared.numbers import in_percent
 from factsweep.operators.tables.shared.relations import relation_id
@@ -77,6 +75,9 @@ def scale() -> str:
     >>> scale().splitlines()[0]
     '.h0{background:#00224e;color:#fff}'
     """
+    from matplotlib import colormaps
+    from matplotlib.colors import rgb2hex
+
     colours = colormaps["cividis"]
     return "\n".join(
         f".h{step}{{background:{rgb2hex(colours(step / STEPS))};"

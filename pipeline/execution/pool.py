@@ -123,7 +123,7 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         raise _broke(run, ray.get(tally.spent.remote()))
 
 
-def engines(run: Run, n_shards: int) -> ray.data.ActorPoolStrategy:
+def engines(run: Run, n_shards: int) -> "ray.data.ActorPoolStrategy":
     """How many engines are asked for: at first, and at least and at most while there is work.
 
     On a cluster all that the work needs is asked for at once, and not in doubling steps.

@@ -2,10 +2,9 @@
 
 import io
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import polars as pl
-from matplotlib.figure import Figure
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report
@@ -14,6 +13,9 @@ from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _LIST = "files.json"  # what a report wrote
 
@@ -73,8 +75,10 @@ def _table_files(tables: Mapping[str, pl.DataFrame]) -> Iterator[tuple[str, byte
         yield f"{name}.tex", latex(table).encode()
 
 
-def _figure_files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
+def _figure_files(name: str, figure: "Figure") -> Iterator[tuple[str, bytes]]:
     """It as PNG and SVG, the same bytes each time: without a date and with ids of its own."""
+    import matplotlib as mpl
+
     for kind, metadata in (("png", {}), ("svg", {"Date": None})):
         picture = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": name}):
