@@ -22,15 +22,20 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     launch.add_argument("--dry-run", action="store_true", help=dry)
     look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
     launch.add_argument("--doctor", action="store_true", help=look)
-    launch.set_defaults(run=_launch, json=False, report=None, load=False)
+    engine = "with --doctor: start the engine there, ask 200 of its prompts, and ask them again"
+    launch.add_argument("--load", action="store_true", help=engine)
+    launch.set_defaults(run=_launch, json=False, report=None)
 
 
 def _launch(asked: argparse.Namespace) -> int:
+    from factsweep.operators.errors import InputError
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.execution.cluster import check_build
     from factsweep.pipeline.launchers import LAUNCHERS, order
     from factsweep.pipeline.machine import secrets
 
+    if asked.load and not asked.doctor:
+        raise InputError("--load is a look of the doctor's: launch --doctor --load.")
     settings = load(asked.overrides)
     launch = settings.cluster.launch
     verb = "doctor" if asked.doctor else "run"
@@ -41,7 +46,7 @@ def _launch(asked: argparse.Namespace) -> int:
         return 0
     order.check_no_credentials(settings)
     launcher = LAUNCHERS[launch.kind]
-    overrides = order.handed_on(settings, asked.overrides)
+    overrides = [*order.handed_on(settings, asked.overrides), *(["--load"] * asked.load)]
     if launch.kind == "slurm" and not asked.dry_run:  # the nodes have this very installation
         check_build(settings)
     text = launcher.rendered(settings, overrides, verb)

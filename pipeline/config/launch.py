@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from factsweep.pipeline.config.limits import AnyText, Text, WholeSeconds
+from factsweep.pipeline.config.limits import AnyText, SlurmTime, Text, WholeSeconds
 
 Cpus = Annotated[int, Field(ge=1, le=10_000)]
 
@@ -29,7 +29,7 @@ class Slurm:
     gpu_type: Text | None
     cpus_per_node: Cpus
     memory: Text | None
-    time: Text
+    time: SlurmTime
     stop_s: WholeSeconds
     requeues: Annotated[int, Field(ge=0, le=1_000)]
     interface: Text | None

@@ -44,6 +44,12 @@ def scheme(model: Model) -> str | None:
     return f"{method}, {count(n, 'bit')}" if n else str(method)
 
 
+def weights_gb(model: Model) -> float:
+    """About how many gigabytes the weights have, by the bits of a parameter."""
+    n = bits(_said(model)) or (32 if model.dtype == "float32" else 16)
+    return (model.billions_of_parameters or 0) * n / 8
+
+
 def check(model: Model) -> None:
     """Refuse what no engine here can compute, before weights are fetched or loaded.
 

@@ -1,10 +1,12 @@
 """All that the doctor looks at: here, on every node of a cluster, and in the stores."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from factsweep.operators.errors import FactsweepError, InputError
+from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
+from factsweep.pipeline.config.launch import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
@@ -12,6 +14,7 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.machine import processor
 
 _NODE_S = 120.0
+_ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
 Checks = Callable[[], Iterable[Finding]]
 
 
@@ -50,11 +53,14 @@ def refused(run: Run) -> None:
 
 
 def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
-    """What a node that would do the work is asked: its limits, its GPUs, and the same stores.
+    """What a node that would do the work is asked: its limits, GPUs and software, the same stores.
 
     `seen` is a file that the driver has just written beside the artifacts.
     """
-    looks: list[tuple[str, Checks]] = [("machine", lambda: machine.checks(run))]
+    looks: list[tuple[str, Checks]] = [
+        ("machine", lambda: machine.checks(run)),
+        ("model", lambda: model.of_node(run)),
+    ]
     if gpus_there:
         looks.append(("GPUs", lambda: gpus.checks(run)))
     looks += [
@@ -65,25 +71,65 @@ def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
 
 
 def _nodes(run: Run) -> Iterator[Finding]:
-    """A task on every node of Ray's, and what it found."""
+    """A task on every node of Ray's, and what it found; then what the nodes differ in.
+
+    Where none has a GPU yet and the engine needs some, one is asked for, as a sweep would: an
+    autoscaler brings it.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     with cluster.started(run):
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        yield Finding.of("cluster", "nodes", f"{len(nodes)} at {run.cluster.address}")
+        yield _as_many(run, len(nodes))
         look = ray.remote(num_cpus=0, max_retries=0)(of_node)
         with stores.marked(run) as seen:
-            asked = [
-                look.options(
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                ).remote(run, bool(node["Resources"].get("GPU")), seen)
-                for node in nodes
-            ]
-            for node, found in zip(nodes, asked, strict=True):
-                name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-                for each in ray.get(found, timeout=_NODE_S):
-                    yield replace(each, group=f"{name}: {each.group}")
+            asked: dict[str, tuple[Any, float]] = {}
+            for node in nodes:
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                task = look.options(scheduling_strategy=there)
+                found = task.remote(run, bool(node["Resources"].get("GPU")), seen)
+                asked[f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"] = (
+                    found,
+                    _NODE_S,
+                )
+            wanted = cluster.gpus_per_engine(run)
+            if wanted and not any(node["Resources"].get("GPU") for node in nodes):
+                task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(of_node)
+                asked["a node for an engine"] = task.remote(run, True, seen), run.cluster.start_s
+            yield from _answered(asked)
+
+
+def _as_many(run: Run, n: int) -> Finding:
+    """Whether there are as many nodes as the job asked for; a sweep goes on without late ones."""
+    launch = run.cluster.launch
+    wanted = launch.nodes if isinstance(launch, Slurm) else None
+    told = f"{n} at {run.cluster.address}" + (f" of {wanted}" if wanted else "")
+    fix = "the others are late, or their `ray start` failed; read their logs beside the job's"
+    return Finding.of("cluster", "nodes", told, fails=fix if wanted and n < wanted else "")
+
+
+def _answered(asked: Mapping[str, tuple[Any, float]]) -> Iterator[Finding]:
+    """What nodes answer, each within its seconds; one that does not is named, and others follow."""
+    import ray
+
+    said: dict[str, dict[str, str]] = {}  # by check: what each node has
+    for name, (task, within_s) in asked.items():
+        try:
+            found = ray.get(task, timeout=within_s)
+        except ray.exceptions.RayError as error:
+            fix = f"it does not answer within {within_s:g} s; look at it, or leave it out"
+            yield Finding.of("cluster", "looked at", f"{name}: {reason(error)}", fails=fix)
+            continue
+        for each in found:
+            yield replace(each, group=f"{name}: {each.group}")
+            if each.check in _ALIKE:
+                said.setdefault(each.check, {})[name] = each.found
+    for check, by_node in said.items():
+        if len(set(by_node.values())) > 1:
+            told = "; ".join(f"{each} on {node}" for node, each in by_node.items())
+            fix = "answers of one sweep would differ between nodes; ask for nodes of one kind"
+            yield Finding.of("cluster", "nodes differ", f"{check}: {told}", warns=fix)
 
 
 def _each(*looks: tuple[str, Checks]) -> Iterator[Finding]:

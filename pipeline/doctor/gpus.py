@@ -1,5 +1,6 @@
 """The GPUs of this machine: driver, kind, memory, and who else is on them; the driver is asked."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,13 +9,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import dtype as dtypes
 from factsweep.pipeline.machine import processor
 
 _GROUP = "GPUs"
-_FIELDS = ("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used")
+_FIELDS = (
+    *("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used"),
+    *("ecc.errors.uncorrected.volatile.total", "mig.mode.current"),
+)
 # The oldest driver for each major version of CUDA, from NVIDIA's table of compatibility.
 _DRIVERS = {11: 450, 12: 525, 13: 580}
 _LEAST_CAPABILITY = 7.0  # of vLLM
@@ -22,7 +27,10 @@ _TAKEN = 0.05  # of a GPU's memory, which an empty one does not use
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi tells it; memory in MiB."""
+    """A GPU as nvidia-smi tells it; memory in MiB.
+
+    `errors` are those of its memory that were not corrected; `is_split`: into parts (MIG).
+    """
 
     number: int
     name: str
@@ -30,6 +38,8 @@ class Gpu(NamedTuple):
     capability: float
     mib: int
     used_mib: int
+    errors: int = 0
+    is_split: bool = False
 
 
 def checks(run: Run) -> Iterator[Finding]:
@@ -38,6 +48,7 @@ def checks(run: Run) -> Iterator[Finding]:
     yield from _of_driver(run, found, why)
     if found:
         yield _taken(found)
+        yield _health(found)
         if run.model.tensor_parallel > 1 < len(found):
             yield _links(run.model.tensor_parallel)
         yield room(run, found)
@@ -76,14 +87,26 @@ def seen() -> tuple[list[Gpu], str]:
         said = (done.stdout or done.stderr).strip().splitlines()
         return [], f"nvidia-smi fails: {said[0] if said else done.returncode}"
     try:
-        return [_gpu(line) for line in done.stdout.splitlines()], ""
+        return [each for each in map(_gpu, done.stdout.splitlines()) if _is_ours(each)], ""
     except ValueError:  # a driver that is too old for a field, or a GPU that has fallen off
         return [], f"nvidia-smi prints {done.stdout.strip()!r}"
 
 
+def _is_ours(gpu: Gpu) -> bool:
+    """Whether this process may use it; nvidia-smi shows those of other jobs, too."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    ours = given.split(",") if re.fullmatch(r"\d+(,\d+)*", given) else []  # else by their UUIDs
+    return not ours or str(gpu.number) in ours
+
+
 def _gpu(line: str) -> Gpu:
-    number, name, driver, capability, mib, used = (part.strip() for part in line.split(","))
-    return Gpu(int(number), name, driver, float(capability), int(mib), int(used))
+    number, name, driver, capability, mib, used, *more = (x.strip() for x in line.split(","))
+    errors, mig = (*more, "", "")[:2]  # which not every GPU has: [N/A]
+    return Gpu(
+        *(int(number), name, driver, float(capability), int(mib), int(used)),
+        int(errors) if errors.isdigit() else 0,
+        mig == "Enabled",
+    )
 
 
 def cuda() -> str | None:
@@ -126,6 +149,18 @@ def _taken(found: Sequence[Gpu]) -> Finding:
     return Finding.of(_GROUP, "free", told or "nobody else is on them", fails=fix if busy else "")
 
 
+def _health(found: Sequence[Gpu]) -> Finding:
+    """Errors of memory that the driver has counted since it was loaded, and GPUs in parts."""
+    broken = [f"GPU {each.number} has {each.errors:,}" for each in found if each.errors]
+    split = any(each.is_split for each in found)
+    told = f"uncorrected errors of memory: {', '.join(broken) or 'none'}"
+    fix = "answers from it may be wrong; have it reset or replaced, and leave its node out"
+    parts = "a GPU is in parts (MIG), of which vLLM uses one; ask for whole GPUs"
+    return Finding.of(
+        _GROUP, "health", told, fails=fix if broken else "", warns=parts if split else ""
+    )
+
+
 def _links(n: int) -> Finding:
     """How the GPUs of an engine are connected, by the driver's matrix; the slowest link counts."""
     ask = ["nvidia-smi", "topo", "-m"]
@@ -142,8 +177,7 @@ def room(run: Run, found: Sequence[Gpu]) -> Finding:
     """Whether the weights fit the memory of the GPUs of one engine, with a fifth for the rest."""
     model = run.model
     gpus = model.tensor_parallel * model.pipeline_parallel
-    width = 4 if model.dtype == "float32" else 2
-    need = (model.billions_of_parameters or 0) * width
+    need = quantised.weights_gb(model)
     there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
     told = f"{model.name} has {need:,.0f} GB of weights; {gpus} GPUs give {there:,.0f} GB"
     fails = ""

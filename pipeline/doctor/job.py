@@ -19,7 +19,7 @@ _TOKEN = Path(".ray/auth_token")  # in the home folder
 def checks(run: Run) -> Iterator[Finding]:
     """What a job is given, and what it connects to."""
     if isinstance(run.cluster.launch, Slurm):
-        yield _time_limit(run.cluster.launch)
+        yield _time_limit(run.cluster.launch, run.cluster.start_s)
     if run.cluster.address is not None:
         yield _reached(run.cluster.address)
         yield _token()
@@ -42,7 +42,7 @@ def seconds(time: str) -> int | None:
     return first * 60 + second  # minutes[:seconds]
 
 
-def _time_limit(launch: Slurm) -> Finding:
+def _time_limit(launch: Slurm, start_s: float) -> Finding:
     """Whether a start is worth it: loading and stopping take their part of each."""
     limit = seconds(launch.time)
     told = f"{launch.time}, told to stop {launch.stop_s} s before"
@@ -50,7 +50,14 @@ def _time_limit(launch: Slurm) -> Finding:
         fix = "give Slurm's notation: minutes, hours:minutes:seconds or days-hours"
         return Finding.of(_GROUP, "time limit", told, fails=fix)
     fix = "a start would end before it has done anything; give cluster.launch.time more"
-    return Finding.of(_GROUP, "time limit", told, fails=fix if limit <= 2 * launch.stop_s else "")
+    slow = f"loading may take cluster.start_s={start_s:g} of it; give cluster.launch.time more"
+    return Finding.of(
+        _GROUP,
+        "time limit",
+        told,
+        fails=fix if limit <= 2 * launch.stop_s else "",
+        warns=slow if limit <= 2 * launch.stop_s + start_s else "",
+    )
 
 
 def _reached(address: str) -> Finding:

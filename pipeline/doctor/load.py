@@ -20,6 +20,7 @@ from factsweep.pipeline.doctor import agreement, allreduce, gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.asking.question import Task
@@ -81,6 +82,11 @@ def checks(run: Run) -> Iterator[Finding]:
     """
     run = settled(run)
     with cluster.started(run):
+        if run.model.tensor_parallel > 1:  # before the engine takes the GPUs
+            together: list[Finding] = _where_an_engine_goes(run, _together)
+            yield from together
+            if any(each.state == "fails" for each in together):
+                return  # the engine would hang as they do
         looked: Looked = _where_an_engine_goes(run, looked_at)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
@@ -93,6 +99,10 @@ def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
 
     task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
     return ray.get(task.remote(run))
+
+
+def _together(run: Run) -> list[Finding]:
+    return list(allreduce.checks(run))
 
 
 def _texts(run: Run) -> Mapping[str, str]:
@@ -114,7 +124,6 @@ def looked_at(run: Run) -> Looked:
     Raises:
         DecodingError: it answers nothing.
     """
-    together = list(allreduce.checks(run))  # before the engine takes the GPUs
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)
@@ -126,7 +135,7 @@ def looked_at(run: Run) -> Looked:
     spent = [calibration.row(plan, job, first.counts, first.seconds)]
     told = [_start(run, phases, first), *_told(first, second)]
     asked = dict(zip(rows["prompt_id"], ids, strict=True))
-    return Looked([*together, *told], asked, first.texts, pl.DataFrame(spent, schema=SPENT))
+    return Looked(told, asked, first.texts, pl.DataFrame(spent, schema=SPENT))
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
@@ -136,7 +145,8 @@ def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
     began = time.monotonic()
     models.verify(weights)
     checked = time.monotonic()
-    engine, tokenizer = engines.load(run, weights), models.tokenizer(weights)
+    with Watchdog().on_guard(run.cluster.start_s):  # as a sweep ends one that never loads
+        engine, tokenizer = engines.load(run, weights), models.tokenizer(weights)
     loaded = time.monotonic()
     text = ""
     if printed.is_file():

@@ -20,6 +20,7 @@ _FILES, _FEW_FILES = 65_536, 4_096
 _PROCESSES = 4_096
 _SHM_GB, _TEMPORARY_GB = 2.0, 10.0
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_OF_RAY = "/tmp"  # noqa: S108  # where Ray's own folder is, unless it is told another
 _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 
@@ -33,7 +34,7 @@ def checks(run: Run) -> Iterator[Finding]:
     yield _processes()
     yield _memory()
     yield _shared_memory(run)
-    yield _temporary()
+    yield _temporary(run)
 
 
 def _files() -> Finding:
@@ -80,15 +81,18 @@ def _shared_memory(run: Run) -> Finding:
     """Where NCCL and Ray exchange data; an engine on several GPUs does not start without."""
     free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
     told = f"{free:,.1f} GB free in {SHM}"
-    fix = "" if free >= _SHM_GB else f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
+    more = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
+    fix = "" if free >= _SHM_GB else f"{more}, or cluster.launch.shared_memory"
     several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
     return Finding.of(_GROUP, "shared memory", told, **{"fails" if several else "warns": fix})
 
 
-def _temporary() -> Finding:
-    folder = tempfile.gettempdir()
+def _temporary(run: Run) -> Finding:
+    """Where Ray logs and spills: a Ray of ours where it is told to, one that runs below /tmp."""
+    own = run.cluster.address is None
+    folder = (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) if own else _OF_RAY
     free = shutil.disk_usage(folder).free / _GB
     few = free < _TEMPORARY_GB
-    fix = "Ray logs and spills there; free some, or set TMPDIR"
+    fix = f"Ray logs and spills there; free some{', or set RAY_TMPDIR' if own else ''}"
     found = f"{free:,.0f} GB free in {folder}"
     return Finding.of(_GROUP, "temporary files", found, warns=fix if few else "")

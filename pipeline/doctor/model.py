@@ -20,6 +20,12 @@ _GROUP = "engine, model and data"
 
 def checks(run: Run) -> Iterator[Finding]:
     """What a run looks for before it loads anything, and what its facts are read from."""
+    yield from of_node(run)
+    yield _sentence("data", lambda: _data(run), run.benchmark.data)
+
+
+def of_node(run: Run) -> Iterator[Finding]:
+    """What every node needs that may load the engine, or match its answers."""
     engine = run.engine
     version = engine.version()
     lacks = engine.install if version == NOT_INSTALLED else ""
@@ -29,29 +35,36 @@ def checks(run: Run) -> Iterator[Finding]:
     told = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
     yield Finding.of(_GROUP, "variables that change answers", told, warns=fix if switches else "")
-    yield _sentence("weights", lambda: _weights(run), run.model.id)
+    offline: list[bool] = []
+    yield _sentence("weights", lambda: _weights(run, offline), run.model.id)
     if run.model.source == "hub":
-        yield _cache(run)
+        yield _cache(run, offline=any(offline))
     yield _sentence("words", lambda: _words(run), run.matching.pipeline)
-    yield _sentence("data", lambda: _data(run), run.benchmark.data)
 
 
-def _weights(run: Run) -> str:
+def _weights(run: Run, offline: list[bool]) -> str:
+    """Which weights there are; notes whether the hub said so, or the cache."""
     found = models.resolve(models.settled(run.model, run.cluster.device))
-    offline = ", from the cache: the hub does not answer" if found.offline else ""
+    offline.append(found.offline)
+    cache = ", from the cache: the hub does not answer" if found.offline else ""
     quantised.check(run.model)
     scheme = quantised.scheme(run.model)
-    return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{offline}"
+    return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 
 
-def _cache(run: Run) -> Finding:
-    """Whether the weights are on this machine; if not, whether its disk has room for them."""
+def _cache(run: Run, *, offline: bool = False) -> Finding:
+    """Whether the weights are on this machine; if not, whether they can be fetched to it."""
     from huggingface_hub import constants
 
     model, folder = run.model, Path(constants.HF_HUB_CACHE)
     if cached(model.id, model.revision) is not None:
         return Finding.of(_GROUP, "cache", f"the weights are in {folder}")
-    need = (model.billions_of_parameters or 0) * (4 if model.dtype == "float32" else 2)
+    if model.arguments.get("load_format") == "dummy":
+        return Finding.of(_GROUP, "cache", "no weights are needed: load_format=dummy")
+    if offline:
+        fix = f"run `factsweep prefetch model={model.name}` where the hub answers, into HF_HOME"
+        return Finding.of(_GROUP, "cache", f"not all weights are in {folder}", fails=fix)
+    need = quantised.weights_gb(model)
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     free = shutil.disk_usage(there).free / 1e9
     told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"

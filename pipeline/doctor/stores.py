@@ -1,5 +1,6 @@
 """Where artifacts and results go: whether files there are created once, listed and dropped."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from factsweep.pipeline.storage.stores.store import Store
 _AT_ONCE, _TURNS = 8, 4
 _SLOW_MS = 500.0
 _CLOCK_S = 60.0
-_LEAST_GB = 5.0
+_LEAST_GB, _LEAST_FILES = 5.0, 10_000
 
 
 def checks(run: Run) -> Iterator[Finding]:
@@ -83,7 +84,7 @@ def of_store(name: str, store: Store) -> Iterator[Finding]:
     finally:
         _drop(store, folder)
     if (free := store.free()) is not None:
-        yield _room(group, free / 1e9)
+        yield _room(group, free / 1e9, os.statvfs(_there(Path(store.root))).f_favail)
 
 
 def _place(store: Store) -> str:
@@ -167,10 +168,19 @@ def _clock(group: str, store: Store, folder: str, began: float) -> Finding:
     return Finding.of(group, "clock", f"{apart:,.0f} s apart", warns=fix if far else "")
 
 
-def _room(group: str, free_gb: float) -> Finding:
+def _there(path: Path) -> Path:
+    """A folder, or the first above it that is there already."""
+    return next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
+
+
+def _room(group: str, free_gb: float, files: int) -> Finding:
+    """Room for bytes, and for files; a file system that does not count them says 0."""
     fix = "answers and weights need more; `factsweep plan` says how much a run writes"
     few = free_gb < _LEAST_GB
-    return Finding.of(group, "free", f"{free_gb:,.0f} GB", fails=fix if few else "")
+    more = "it has room for few files (df -i); remove some, or have the limit raised"
+    told = f"{free_gb:,.0f} GB" + (f", {files:,} files" if files else "")
+    scarce = more if 0 < files < _LEAST_FILES else ""
+    return Finding.of(group, "free", told, fails=fix if few else scarce)
 
 
 def _ms(call: Callable[[], object]) -> float:

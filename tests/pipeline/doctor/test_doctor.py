@@ -16,11 +16,13 @@ from typing import Any
 import boto3
 import httpx
 import pytest
+import ray
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.command_line import main
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import (
@@ -117,6 +119,15 @@ def test_gpus_are_judged_by_what_their_driver_says(
         (old, small, "compute capability", "fails: 7.0; it has no bfloat16"),
         (h100(), small, "free", "holds"),
         (h100(used=40_000), small, "free", "fails: GPU 0 has 40,000 MiB in use"),
+        (f"{h100()}, 0, Disabled", small, "health", "holds: uncorrected errors of memory: none"),
+        (f"{h100()}, [N/A], [N/A]", small, "health", "holds"),
+        (
+            f"{h100()}, 7, Disabled",
+            small,
+            "health",
+            "fails: uncorrected errors of memory: GPU 0 has",
+        ),
+        (f"{h100()}, 0, Enabled", small, "health", "warns"),
         (h100(), small, "memory for the model", "holds"),
         (h100(), large, "memory for the model", "fails: tiny has 140 GB of weights"),
         (f"{h100()}\n{old.replace('0,', '1,', 1)}", small, "GPUs", "warns: 2 ×"),
@@ -124,6 +135,11 @@ def test_gpus_are_judged_by_what_their_driver_says(
     for says, run, check, expected in worlds:
         nvidia_smi(tmp_path, says)
         assert expected in state(gpus.checks(run), check), (says, check)
+    nvidia_smi(tmp_path, f"{h100(used=40_000)}\n{h100(1)}")
+    for given, expected in {"1": "holds", "0,1": "fails", "": "fails", "GPU-x": "fails"}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)  # the first is another job's
+        assert state(gpus.checks(small), "free").startswith(expected), given
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
     assert re.search(
         naming("nvidia-smi", "Failed to initialize NVML"), state(gpus.checks(small), "GPUs")
@@ -169,9 +185,9 @@ def test_job_and_its_ray_are_judged(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    times = {"24:00:00": "holds", "5": "fails", "00:06:00": "fails", "tomorrow": "fails"}
-    for time, expected in times.items():
-        run = small_settings("cluster=slurm", f"cluster.launch.time='{time}'")
+    times = {"'24:00:00'": "holds", "5": "fails", "'00:06:00'": "fails", "tomorrow": "fails"}
+    for time, expected in {**times, "35": "warns"}.items():  # half an hour of it may be loading
+        run = small_settings("cluster=slurm", f"cluster.launch.time={time}")
         assert state(job.checks(run), "time limit").startswith(expected), time
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -190,11 +206,18 @@ def test_job_and_its_ray_are_judged(
 def test_weights_that_are_not_here_need_room(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    run = small_settings("model.source=hub", "model.id=o/n", "model.billions_of_parameters=70")
+    given = ("model.source=hub", "model.id=o/n", "model.billions_of_parameters=70")
+    run = small_settings(*given)
     for gigabytes, expected in {1: "fails: about 140.0 GB", 200: "holds: about 140.0 GB"}.items():
         disk = SimpleNamespace(free=gigabytes * 10**9)
         monkeypatch.setattr(model.shutil, "disk_usage", lambda _, disk=disk: disk)
         assert expected in state([model._cache(run)], "cache")
+    found = state([model._cache(run, offline=True)], "cache")
+    assert re.search(naming("fails", "factsweep prefetch"), found)
+    dummy = small_settings(*given, "model.engine.load_format=dummy")
+    assert state([model._cache(dummy, offline=True)], "cache").startswith("holds")
+    monkeypatch.setattr(quantised, "_said", lambda _: {"quant_method": "awq", "bits": 4})
+    assert "about 35.0 GB" in state([model._cache(run)], "cache")
     monkeypatch.setattr(model, "cached", lambda *_: tmp_path)
     assert state([model._cache(run)], "cache").startswith("holds: the weights are in")
 
@@ -303,6 +326,31 @@ def test_node_with_another_folder_in_place_of_the_drivers_is_named(
     with stores.marked(run) as seen:
         assert stores.shared(run, seen).state == "holds"
         assert re.search(naming("fails", other.artifacts), str(stores.shared(other, seen)))
+
+
+def test_nodes_that_are_late_silent_or_unlike_are_named(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_settings("cluster=slurm", "cluster.address=head:1", "cluster.launch.nodes=2")
+    assert examination._as_many(run, 2).state == "holds"
+    assert re.search(naming("fails", "1 at head:1 of 2"), str(examination._as_many(run, 1)))
+    alike = {"a": "4 × H100", "b": "4 × H100"}
+    worlds: list[tuple[dict[str, Any], str, str]] = [
+        (alike, "GPUs", "holds"),
+        ({**alike, "b": "4 × A100"}, "nodes differ", "warns: GPUs: 4 × H100 on a; 4 × A100 on b"),
+        ({**alike, "a": None}, "looked at", "fails: a: GetTimeoutError"),
+        ({**alike, "a": None}, "GPUs", "holds: 4 × H100"),  # of the other
+    ]
+
+    def answer(task: str | None, timeout: float) -> list[Finding]:
+        if task is None:
+            raise ray.exceptions.GetTimeoutError(f"{timeout}")
+        return [Finding.of("GPUs", "GPUs", task)]
+
+    monkeypatch.setattr(ray, "get", answer)
+    for nodes, check, expected in worlds:
+        found = examination._answered({name: (task, 1.0) for name, task in nodes.items()})
+        assert state(found, check).startswith(expected), nodes
 
 
 def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
@@ -478,6 +526,7 @@ def test_every_check_has_a_row_in_the_documentation(
     with stores.marked(run) as seen:
         found = {each.check for each in examination.examined(run)}
         found |= {each.check for each in examination.of_node(run, True, seen)}
+    found |= {"nodes", "nodes differ", "looked at"}
     found |= {each.check for each in load.looked_at(run).findings}
     given = small_settings("model.tensor_parallel=2")
     monkeypatch.setattr(agreement, "_on_cpu", lambda *_: {})
