@@ -17,6 +17,7 @@ DONE: Mapping[str, str] = {
     "right objects; each pair is asked, and keeps its own",
     "unseen_characters": "texts hold a character that nobody sees; benchmark.unseen says whether "
     "it is kept or removed",
+    "labels_without_letters": "they have no digit either, so no answer is right by them",
     "merged_subjects": "triples of one subject name several objects; each of them is right",
 }
 
@@ -45,6 +46,13 @@ def in_facts(facts: Facts, *, ids: bool = True) -> dict[str, int]:
         **({"objects_of_two_labels": int(labels["labels"].sum())} if ids else {}),
         "questions_of_two_answers": int(questions["objects"].sum()),
     }
+
+
+def without_letters(facts: Facts) -> dict[str, int]:
+    """How many labels of objects have neither a letter nor a digit; nothing if none has."""
+    labels = facts.pairs.select(pl.col("objects").explode().struct.field("labels").explode())
+    n = int((~labels["labels"].str.contains(r"[\p{L}\p{N}]")).sum())
+    return {"labels_without_letters": n} if n else {}
 
 
 def merged_subjects(facts: Facts) -> dict[str, int]:

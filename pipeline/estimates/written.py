@@ -34,6 +34,7 @@ from factsweep.pipeline.results.record import (
     ESTIMATES_PAGE,
     ESTIMATES_TEXT,
     record,
+    shaped,
 )
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.lookup import opened
@@ -136,6 +137,7 @@ def read_from(store: Store, name: str) -> PastEstimate:
         DamagedFileError: it is not what was written.
     """
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
+    shaped(content, store, ESTIMATE)
     rows = []
     for table, file in ESTIMATED.items():
         where = store.where(file)
@@ -146,7 +148,35 @@ def read_from(store: Store, name: str) -> PastEstimate:
         if hashlib.sha256(found).hexdigest() != content["files"].get(file):
             raise DamagedFileError(f"{where} is not what {ESTIMATE} says{RERUN}")
         rows.append(decode(found, Place(table, "", table), where, None))
-    return PastEstimate(name, Estimates(*rows), content)
+    estimates = Estimates(*rows)
+    _check(estimates.estimates, content, store.where(ESTIMATED["estimates"]))
+    return PastEstimate(name, estimates, content)
+
+
+def changed(store: Store) -> Iterator[str]:
+    """Which files of the results, texts and pages too, are not what estimate.json says."""
+    content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
+    for name, digest in content["files"].items():
+        try:
+            same = hashlib.sha256(store.get(name)).hexdigest() == digest
+        except FileNotFoundError:
+            same = False
+        if not same:
+            yield f"{store.where(name)} is not what {ESTIMATE} says{RERUN}"
+
+
+def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
+    """Refuse estimates of another model or benchmark, and intervals that are none.
+
+    Raises:
+        DamagedFileError: it says which.
+    """
+    run = content["run"]
+    for noun in ("model", "benchmark"):
+        if other := set(shown[noun]) - {run[noun]["name"]}:
+            raise DamagedFileError(f"{where} is of {noun} {other.pop()}, not of its run{RERUN}")
+    if shown.filter(pl.col("ci_low") > pl.col("ci_high")).height:
+        raise DamagedFileError(f"{where} has an interval that ends before it begins{RERUN}")
 
 
 def answers(branch: PastBranch) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """Files that a user gives or the catalog has: their rows, or their texts."""
 
 import gzip
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 
 _FIX = "fetch or copy it again"
+_TWICE = re.compile(r"(.+)_duplicated_\d+")
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
     ".parquet": pl.scan_parquet,
     ".jsonl": partial(pl.scan_ndjson, infer_schema_length=None),
@@ -142,8 +144,11 @@ def _scan(path: Path) -> pl.LazyFrame:
         raise DamagedFileError(f"{path} is empty; {_FIX}.")
     try:
         rows = _READERS.get(kind(path), pl.scan_parquet)(path)
-        rows.collect_schema()
+        columns = rows.collect_schema()
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise unreadable(path, error) from error
+    for name in columns:  # as Polars calls a column whose name is there already
+        if (found := _TWICE.fullmatch(name)) and found[1] in columns:
+            raise InputError(f"{path} has the column {found[1]} twice; leave one out.")
     return rows

@@ -39,7 +39,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
-    recorded, problems = _results(report.folder(settings), repair=repair)
+    recorded, problems = _results(report.folder(settings), plan, repair=repair)
     found = _verified(artifacts, recorded, repair=repair)
     stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
     missing = [
@@ -106,7 +106,7 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
     return _verified(artifacts, {}, repair=repair)
 
 
-def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
+def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
     """What the results of a run were made of, and what is wrong with their files."""
     problems = {}
     try:
@@ -115,7 +115,10 @@ def _results(store: Store, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
         return {}, _estimates(store)
     except DamagedFileError as error:
         problems[record.NAME], found = error, {}
-    for name in found.get("files", {}):
+    if found and (found["artifacts"] != record.artifacts(plan) or not plan.branches):
+        other = f"{store.where(record.NAME)} lists other artifacts than those of this run"
+        problems[record.NAME] = DamagedFileError(f"{other}{RERUN}")
+    for name in {record.METRICS: "", **found.get("files", {})} if found else ():
         try:
             if name == record.METRICS:
                 metrics.metrics(store, found)
@@ -134,6 +137,7 @@ def _estimates(store: Store) -> list[str]:
     try:
         if store.exists(record.ESTIMATE):
             written.read_from(store, "")
+            return list(written.changed(store))
     except DamagedFileError as error:
         return [str(error)]
     return []

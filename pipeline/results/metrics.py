@@ -1,5 +1,6 @@
 """The numbers of a past run: as its results have them, and as its artifacts do."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -18,6 +19,7 @@ from factsweep.pipeline.storage.stores.store import Store
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
 _WEIGHTED = ("bins",)
 _ROUNDING = 1e-9
+_LOG = logging.getLogger("factsweep")
 
 
 def metrics(store: Store, found: Record) -> pl.DataFrame:
@@ -35,7 +37,8 @@ def metrics(store: Store, found: Record) -> pl.DataFrame:
         branches = list(past.settings(found["run"]["name"], found))
     except DamagedFileError:
         raise
-    except InputError:  # removed to save room, or left behind when the results were moved
+    except InputError as error:  # removed to save room, or left behind when results were moved
+        _LOG.warning("%s is not held against the run's artifacts: %s", where, error)
         return shown
     if not shown.equals(of_seeds(list(past.by_setting(branches).values()), "metrics")):
         raise DamagedFileError(f"{where} is not what the run's artifacts say{RERUN}")

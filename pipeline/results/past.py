@@ -152,7 +152,8 @@ def run_of(results: str, name: str) -> Run:
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)
     found = read(store, ESTIMATE) if part else record(results, name)
-    return replace(of_record(found["run"]), results=results, artifacts=found["run"]["artifacts"])
+    places = {"results": results, "artifacts": found["run"]["artifacts"]}
+    return replace(of_record(found["run"]), name=name, **places)
 
 
 def check_free(results: str, name: str) -> None:
@@ -197,9 +198,22 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
                 )
         for finding in misfits(artifacts, pins(content), {}):
             raise DamagedFileError(finding.sentence, finding.name)
+        _check_inputs(name, artifacts)
         found = setting(name, content, title, artifacts.values())
         _check_names(found)
         yield found
+
+
+def _check_inputs(name: str, artifacts: Mapping[str, Artifact]) -> None:
+    """Refuse a run.json that lists artifacts of which one was made of another than is listed."""
+    listed = {each.stage for each in artifacts.values()}
+    for each in artifacts.values():
+        for stage, fingerprint in each.recipe.inputs.items():
+            if stage in listed and f"{stage}/{fingerprint}" not in artifacts:
+                raise DamagedFileError(
+                    f"{NAME} of the run {name} lists {each.folder}, which was made of other "
+                    f"{stage} than it lists{RERUN}"
+                )
 
 
 def _check_names(branch: PastBranch) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import polars as pl
+from pydantic import BaseModel, Field, ValidationError
 
 from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.methods import METHODS
 from factsweep.operators.redact import redacted
 from factsweep.operators.wording import few
 from factsweep.pipeline.config import quantised
@@ -62,7 +64,7 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "model_quantised": quantised.scheme(plan.run.model),
-        "artifacts": _artifacts(plan),
+        "artifacts": artifacts(plan),
         "manifests": _manifests(plan),
         "versions": _versions(),
         "commit": commit(),
@@ -100,7 +102,7 @@ def recorded(store: Store, plan: Plan) -> dict[str, Any]:
     except DamagedFileError as error:
         _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
         return {}
-    return found if found.get("artifacts") == _artifacts(plan) else {}
+    return found if found.get("artifacts") == artifacts(plan) else {}
 
 
 def replaced(store: Store, plan: Plan) -> str | None:
@@ -109,9 +111,9 @@ def replaced(store: Store, plan: Plan) -> str | None:
         found = read(store)
     except (FileNotFoundError, DamagedFileError):
         return None
-    if found.get("artifacts") == _artifacts(plan):
+    if found.get("artifacts") == artifacts(plan):
         return None
-    now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": _artifacts(plan)}
+    now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
     before, after = map(_measured, (found, redacted(now, secrets.known())))
     why = few(list(differences(before, after)) or ["versions"])
     return (
@@ -137,9 +139,68 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
         FileNotFoundError: there is none.
         DamagedFileError: it is not what was written.
     """
-    content = unseal(store.get(name), name, store.where(name), RERUN)
+    content = shaped(unseal(store.get(name), name, store.where(name), RERUN), store, name)
     content["run"]["artifacts"] = _found(store.root, **content["run"])
     return content
+
+
+def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
+    """A record, if what every reader of it takes for granted is there.
+
+    Raises:
+        DamagedFileError: a field is missing or of another type, or a text is none.
+    """
+    try:
+        _Shape.model_validate(content)
+        json.dumps(content, ensure_ascii=False).encode()
+    except ValidationError as error:
+        first = error.errors()[0]
+        at, what = ".".join(map(str, first["loc"])), first["msg"]
+        raise DamagedFileError(f"{store.where(name)}: {at}: {what}{RERUN}") from error
+    except UnicodeEncodeError as error:
+        raise DamagedFileError(f"{store.where(name)} has half of a character{RERUN}") from error
+    return content
+
+
+class _Named(BaseModel):
+    name: str
+
+
+class _Model(_Named):
+    id: str
+    billions_of_parameters: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
+
+class _Benchmark(_Named):
+    method: Literal[tuple(METHODS)]  # type: ignore[valid-type]
+
+
+class _Run(_Named):
+    results: str
+    artifacts: str
+    seed: Annotated[int, Field(strict=True)]
+    model: _Model
+    benchmark: _Benchmark
+    settings: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    decoding: dict[str, Any]
+    matching: dict[str, Any]
+    metrics: dict[str, Any]
+    cluster: dict[str, Any]
+
+
+class _Shape(BaseModel):
+    """What a record has; what earlier versions wrote may lack the last ones."""
+
+    run: _Run
+    artifacts: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
+    manifests: dict[str, dict[str, Any]] = {}
+    files: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    spent: list[dict[str, Any]] = []
+    started: str = ""
+    model_revision: str | None = None
 
 
 def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object) -> str:
@@ -179,7 +240,8 @@ def _manifests(plan: Plan) -> dict[str, dict[str, str]]:
     }
 
 
-def _artifacts(plan: Plan) -> dict[str, list[str]]:
+def artifacts(plan: Plan) -> dict[str, list[str]]:
+    """The folders of the artifacts of each setting."""
     return {branch.title: [each.folder for each in branch.artifacts()] for branch in plan.branches}
 
 

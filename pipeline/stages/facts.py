@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from factsweep.operators.datasets.contradictions import sentences
+from factsweep.operators.datasets.contradictions import sentences, without_letters
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.datasets.unseen import treated
@@ -56,7 +56,8 @@ class ReadFacts:
         tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
         for table, rows in tables.items():
             artifact.write(table, "all", rows)
-        artifact.finish(list(tables), {**counts(facts), **found, **unseen})
+        odd = {**unseen, **without_letters(everything)}
+        artifact.finish(list(tables), {**counts(facts), **found, **odd})
 
 
 def part(benchmark: Benchmark) -> Slice:

@@ -4,7 +4,6 @@ A shard is read against the manifest, or, where there is none yet, against the c
 footer; JSON against its own.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -144,7 +143,11 @@ class Contents:
         if not self._is_listed(content, table, shard):
             shards.decode(content, place, where, name)  # may know better what is wrong with it
             raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
-        return shards.rows(content, table, where, name, columns=columns)
+        found = shards.rows(content, table, where, name, columns=columns)
+        if found.height != (said := self._entries(table)[shard].rows):
+            what = f"has {found.height:,} rows, not {said:,} as the manifest says"
+            raise DamagedFileError(f"{where} {what}{REPAIR}", name)
+        return found
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and what it took.
@@ -168,7 +171,7 @@ class Contents:
 
     def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
         """Whether a shard's file is the one that the manifest lists."""
-        found = hashlib.sha256(content).hexdigest()
+        found = shards.digests(content)
         if self._is_entry(found, table, shard):
             return True
         before = self.manifest().pin
@@ -180,9 +183,10 @@ class Contents:
             )
         return True
 
-    def _is_entry(self, sha256: str, table: str, shard: str) -> bool:
+    def _is_entry(self, digests: tuple[str, str], table: str, shard: str) -> bool:
+        """Whether both are the entry's: what was made of it pins that of the data alone."""
         entry = self._entries(table).get(shard)
-        return entry is not None and entry.sha256 == sha256
+        return entry is not None and (entry.content, entry.sha256) == digests
 
     def _entries(self, table: str) -> dict[str, Entry]:
         return self.manifest().tables.get(table, {})

@@ -90,7 +90,7 @@ def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
         DamagedFileError: they are not, or it belongs elsewhere.
     """
     footer = read_footer(pa.BufferReader(content), place, where, name)
-    if _data(content) != footer.content:
+    if digests(content)[0] != footer.content:
         raise DamagedFileError(f"{where} holds other data than were written{REPAIR}", name)
     return footer
 
@@ -174,7 +174,13 @@ def _not_whole(error: Exception, where: str, name: str | None) -> DamagedFileErr
     return DamagedFileError(f"{where} is not a whole Parquet file ({reason(error)}){REPAIR}", name)
 
 
-def _data(content: bytes) -> str:
-    """The SHA-256 of all that is before the footer; its length is in the file's last 8 bytes."""
+def digests(content: bytes) -> tuple[str, str]:
+    """The SHA-256 of all that is before the footer, and of the whole file.
+
+    The footer's length is in the last 8 bytes.
+    """
     footer = int.from_bytes(content[-8:-4], "little") + 8
-    return hashlib.sha256(memoryview(content)[:-footer]).hexdigest()
+    data = hashlib.sha256(memoryview(content)[:-footer])
+    whole = data.copy()
+    whole.update(memoryview(content)[-footer:])
+    return data.hexdigest(), whole.hexdigest()

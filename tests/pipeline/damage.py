@@ -58,6 +58,27 @@ def edit_with_the_manifest(path: Path) -> None:
     manifest.write_bytes(seal(found, name))
 
 
+def edit_under_the_pins(path: Path) -> None:
+    """Change a value, and of the manifest what nothing pins: the checksum of the whole file."""
+    edit_with_a_new_footer(path)
+    content = path.read_bytes()
+    manifest = path.parent.parent / "manifest.json"
+    name = "/".join(manifest.parts[-3:])
+    found = unseal(manifest.read_bytes(), name, "manifest")
+    entry = found["tables"][path.parent.name][path.stem]
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest.write_bytes(seal(found, name))
+
+
+def more_rows_in_the_manifest(path: Path) -> None:
+    """Have the manifest say that a shard has rows that it has not."""
+    manifest = path.parent.parent / "manifest.json"
+    name = "/".join(manifest.parts[-3:])
+    found = unseal(manifest.read_bytes(), name, "manifest")
+    found["tables"][path.parent.name][path.stem]["rows"] += 1_000
+    manifest.write_bytes(seal(found, name))
+
+
 def become_a_folder(path: Path) -> None:
     """A folder of the file's name, with a file in it."""
     path.unlink()
@@ -109,6 +130,7 @@ SHARDS: dict[str, Harm] = {
     "edited": edit_under_the_footer,
     "edited, new footer": edit_with_a_new_footer,
     "edited, with manifest": edit_with_the_manifest,
+    "edited, under the pins": edit_under_the_pins,
     "another schema": another_schema,
 }
 JSON: dict[str, Harm] = {

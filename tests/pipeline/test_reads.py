@@ -5,6 +5,7 @@ The engine is fake and pages are left out: what is tested is what is read back.
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -159,6 +160,13 @@ def test_verbs_that_read_a_harmed_shard_end_in_one_sentence(
         assert main(VERBS[verb]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert str(path.parts[2]) in line
+
+
+def test_rows_that_a_manifest_makes_up_are_named(plan: Plan) -> None:
+    path = first_file(plan, "prompts")
+    damage.more_rows_in_the_manifest(path)
+    (problem,) = verify(plan.run).problems
+    assert re.search(naming(str(path), "rows"), problem)
 
 
 @pytest.mark.parametrize("harm", damage.ANY)

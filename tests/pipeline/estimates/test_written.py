@@ -89,6 +89,14 @@ def test_verify_names_estimates_that_the_answers_do_not_give(
     rewrite(record, lambda content: content["files"].update({path.name: digest}))
     (problem,) = verify(run).problems
     assert re.search(naming(str(path), "run again"), problem)
+    (results / "part" / "estimates.md").write_text("Acc@1 .9312")
+    assert any("estimates.md" in each for each in verify(run).problems)
+    other = pl.read_parquet(path).with_columns(model=pl.lit("gpt-5"))
+    path.write_bytes(encode(other, Place("estimates", "", "estimates")))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    rewrite(record, lambda content: content["files"].update({path.name: digest}))
+    with pytest.raises(DamagedFileError, match=naming("model", "gpt-5")):
+        written.read(str(results), "part")
 
 
 def test_compare_estimate_with_full_marks_it_and_its_interval(

@@ -109,3 +109,62 @@ def test_artifacts_are_found_from_any_folder(
     report.write(compute_here(load([*small, *folders])), {"total": 0})
     monkeypatch.chdir(os.sep)
     assert factsweep.load(tmp_path / "there/results/here").answers().height
+
+
+def test_record_that_lists_other_artifacts_is_named_by_whoever_reads_it(
+    written: Path, finished: Plan
+) -> None:
+    """One of its own artifacts gone, one of another run, or none at all."""
+    before = (written / NAME).read_bytes()
+    other = "matched/0123456789abcdef"
+
+    def swap(record: dict[str, Any]) -> None:
+        folders = next(iter(record["artifacts"].values()))
+        folders[[each.startswith("matched/") for each in folders].index(True)] = other
+
+    for change in (
+        swap,
+        lambda record: record["artifacts"].update({"zero-shot": [other]}),
+        lambda record: record["run"].update(settings=[]),
+        lambda record: record.update(artifacts={}),
+        lambda record: record["files"].clear(),
+    ):
+        (written / NAME).write_bytes(before)
+        rewrite(written / NAME, change)
+        assert any(str(written) in each for each in verify(finished.run).problems)
+
+
+def test_copy_of_results_is_verified_itself(written: Path, finished: Plan) -> None:
+    copy = shutil.copytree(written, written.parent / "copy")
+    (copy / METRICS).write_bytes(b"x")
+    assert main(["verify", "copy", f"results={finished.run.results}"]) == 2
+    assert main(["verify", finished.run.name, f"results={finished.run.results}"]) == 0
+
+
+def test_record_of_another_shape_is_one_sentence(
+    written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (written / NAME).read_bytes()
+    for change in (
+        {"run": None},
+        {"run": {"model": None}},
+        {"run": {"model": {"billions_of_parameters": "lots"}}},
+        {"run": {"benchmark": {"method": "nope"}}},
+        {"run": {"seed": 0.9}},
+        {"run": {"settings": 5}},
+        {"artifacts": []},
+        {"artifacts": {"zero-shot": []}},
+        {"manifests": {"x": 5}},
+        {"files": []},
+        {"versions": None},
+        {"hardware": None},
+        {"model_revision": "\ud800"},
+    ):
+        (written / NAME).write_bytes(before)
+        rewrite(written / NAME, lambda record, change=change: put(record, change))
+        for verb in ("verify", "report", "export", "status"):
+            assert main([verb, finished.run.name, f"results={finished.run.results}"]) in (1, 2), (
+                change
+            )
+            said = capsys.readouterr()
+            assert "Traceback" not in said.err + said.out
