@@ -340,7 +340,7 @@ def numbers(hint: Any, name: str) -> Iterator[tuple[str, Any]]:
     if kinds:
         yield name, hint
     for kind in leaves(hint):
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             for field, inner in fields_of(kind).items():  # type: ignore[arg-type]
                 yield from numbers(inner, f"{name}.{field}")
 

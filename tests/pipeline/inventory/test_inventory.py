@@ -13,7 +13,8 @@ from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, Inpu
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.costs.forecast import forecast, lines
+from factsweep.pipeline.costs.forecast import forecast
+from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory import outdated as versions
 from factsweep.pipeline.inventory.inventory import inventory
