@@ -1,8 +1,8 @@
 """All that the doctor looks at: here, on every node of a cluster, and in the stores."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
@@ -70,6 +70,14 @@ def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
     return list(_each(*looks))
 
 
+class _Asked(NamedTuple):
+    """A node, the future that has what it finds, and in how many seconds."""
+
+    name: str
+    task: Any
+    within_s: float
+
+
 def _nodes(run: Run) -> Iterator[Finding]:
     """A task on every node of Ray's, and what it found; then what the nodes differ in.
 
@@ -84,19 +92,18 @@ def _nodes(run: Run) -> Iterator[Finding]:
         yield _as_many(run, len(nodes))
         look = ray.remote(num_cpus=0, max_retries=0)(of_node)
         with stores.marked(run) as seen:
-            asked: dict[str, tuple[Any, float]] = {}
+            asked: list[_Asked] = []
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 task = look.options(scheduling_strategy=there)
                 found = task.remote(run, bool(node["Resources"].get("GPU")), seen)
-                asked[f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"] = (
-                    found,
-                    _NODE_S,
-                )
+                name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+                asked.append(_Asked(name, found, _NODE_S))
             wanted = cluster.gpus_per_engine(run)
             if wanted and not any(node["Resources"].get("GPU") for node in nodes):
                 task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(of_node)
-                asked["a node for an engine"] = task.remote(run, True, seen), run.cluster.start_s
+                found = task.remote(run, True, seen)
+                asked.append(_Asked("a node for an engine", found, run.cluster.start_s))
             yield from _answered(asked)
 
 
@@ -109,12 +116,12 @@ def _as_many(run: Run, n: int) -> Finding:
     return Finding.of("cluster", "nodes", told, fails=fix if wanted and n < wanted else "")
 
 
-def _answered(asked: Mapping[str, tuple[Any, float]]) -> Iterator[Finding]:
+def _answered(asked: Iterable[_Asked]) -> Iterator[Finding]:
     """What nodes answer, each within its seconds; one that does not is named, and others follow."""
     import ray
 
     said: dict[str, dict[str, str]] = {}  # by check: what each node has
-    for name, (task, within_s) in asked.items():
+    for name, task, within_s in asked:
         try:
             found = ray.get(task, timeout=within_s)
         except ray.exceptions.RayError as error:

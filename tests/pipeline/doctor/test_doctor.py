@@ -349,7 +349,8 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
 
     monkeypatch.setattr(ray, "get", answer)
     for nodes, check, expected in worlds:
-        found = examination._answered({name: (task, 1.0) for name, task in nodes.items()})
+        asked = [examination._Asked(name, task, 1.0) for name, task in nodes.items()]
+        found = list(examination._answered(asked))
         assert state(found, check).startswith(expected), nodes
 
 
