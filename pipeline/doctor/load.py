@@ -23,6 +23,7 @@ from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Task
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -37,12 +38,16 @@ _PHASE = re.compile(
 
 
 class Turn(NamedTuple):
-    """The answers of a turn by prompt, what they count, and what they took: s, and to the first."""
+    """The answers of a turn by prompt, what they count, and what they took: s, and to the first.
+
+    `idle_s` are those in which the engine had nothing to answer.
+    """
 
     rows: Mapping[str, Mapping[str, Any]]
     counts: Mapping[str, float]
     seconds: float
     first_s: float
+    idle_s: float
 
     @property
     def texts(self) -> dict[str, str]:
@@ -157,13 +162,13 @@ def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
 
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
     began, first_s = time.monotonic(), 0.0
-    found, counts = {}, Counter[str]()
-    for answered in task.answered(rows, engine, tokenizer):
+    found, counts, clocked = {}, Counter[str](), Clocked(engine)
+    for answered in task.answered(rows, clocked, tokenizer):
         first_s = first_s or time.monotonic() - began
         counts.update(answered.counts)
         if answered.error is None:
             found[answered.row["prompt_id"]] = answered.row
-    return Turn(found, counts, time.monotonic() - began, first_s)
+    return Turn(found, counts, time.monotonic() - began, first_s, clocked.used().idle_seconds)
 
 
 def _start(run: Run, phases: Phases, first: Turn) -> Finding:
@@ -181,9 +186,9 @@ def _start(run: Run, phases: Phases, first: Turn) -> Finding:
 def _told(first: Turn, second: Turn) -> Iterator[Finding]:
     cached = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
     rate = len(first.rows) / first.seconds
-    yield Finding.of(
-        _GROUP, "rate", f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached"
-    )
+    idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"
+    told = f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached; {idle}"
+    yield Finding.of(_GROUP, "rate", told)
     differ = [key for key, row in first.rows.items() if second.rows.get(key) != row]
     flips = len(differ) / len(first.rows)
     fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"

@@ -399,7 +399,7 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     looked = load.looked_at(run)
     found = looked.findings
     assert "holds: 0.0% of the answers differ" in state(found, "asked twice")
-    assert "70 prompts" in state(found, "rate")
+    assert re.search(r"70 prompts, .*; the engine waited \d+% of the time", state(found, "rate"))
     assert state(found, "start").startswith("holds")
     assert len(looked.texts) == 70
     assert looked.spent["answers"].to_list() == [70]
