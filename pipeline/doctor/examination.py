@@ -24,9 +24,10 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     yield from _each(("machine", lambda: machine.checks(run)))
     if not elsewhere:
         yield from _each(("GPUs", lambda: gpus.checks(run)))
-    yield from _each(("model", lambda: model.checks(run)))
     yield from _each(
-        ("stores", lambda: stores.checks(run)), ("stores", lambda: stores.room_for(run))
+        ("model", lambda: model.checks(run)),
+        ("stores", lambda: stores.checks(run)),
+        ("stores", lambda: stores.room_for(run)),
     )
     reached = True
     for each in _each(("cluster", lambda: job.checks(run))):

@@ -36,6 +36,7 @@ from factsweep.pipeline.results.record import (
     record,
     shaped,
 )
+from factsweep.pipeline.results.record import file as listed
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
@@ -140,14 +141,8 @@ def read_from(store: Store, name: str) -> PastEstimate:
     shaped(content, store, ESTIMATE)
     rows = []
     for table, file in ESTIMATED.items():
-        where = store.where(file)
-        try:
-            found = store.get(file)
-        except FileNotFoundError as error:
-            raise DamagedFileError(f"{where} is gone{RERUN}") from error
-        if hashlib.sha256(found).hexdigest() != content["files"].get(file):
-            raise DamagedFileError(f"{where} is not what {ESTIMATE} says{RERUN}")
-        rows.append(decode(found, Place(table, "", table), where, None))
+        found = listed(store, content, file, ESTIMATE)
+        rows.append(decode(found, Place(table, "", table), store.where(file), None))
     estimates = Estimates(*rows)
     _check(estimates.estimates, content, store.where(ESTIMATED["estimates"]))
     return PastEstimate(name, estimates, content)
@@ -156,13 +151,11 @@ def read_from(store: Store, name: str) -> PastEstimate:
 def changed(store: Store) -> Iterator[str]:
     """Which files of the results, texts and pages too, are not what estimate.json says."""
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
-    for name, digest in content["files"].items():
+    for name in content["files"]:
         try:
-            same = hashlib.sha256(store.get(name)).hexdigest() == digest
-        except FileNotFoundError:
-            same = False
-        if not same:
-            yield f"{store.where(name)} is not what {ESTIMATE} says{RERUN}"
+            listed(store, content, name, ESTIMATE)
+        except DamagedFileError as error:
+            yield str(error)
 
 
 def _check(shown: pl.DataFrame, content: Record, where: str) -> None:

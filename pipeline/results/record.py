@@ -210,8 +210,8 @@ def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object)
     return str(beside) if started != folder.rstrip("/") and beside.is_dir() else artifacts
 
 
-def file(store: Store, found: Mapping[str, Any], name: str) -> bytes:
-    """A file of the results, if it is the one that run.json speaks of.
+def file(store: Store, found: Mapping[str, Any], name: str, record: str = NAME) -> bytes:
+    """A file of the results, if it is the one that run.json, or another `record`, speaks of.
 
     Raises:
         DamagedFileError: it is not.
@@ -221,7 +221,7 @@ def file(store: Store, found: Mapping[str, Any], name: str) -> bytes:
     except FileNotFoundError as error:
         raise DamagedFileError(f"{store.where(name)} is gone{RERUN}") from error
     if hashlib.sha256(content).hexdigest() != found.get("files", {}).get(name):
-        raise DamagedFileError(f"{store.where(name)} is not what run.json says{RERUN}")
+        raise DamagedFileError(f"{store.where(name)} is not what {record} says{RERUN}")
     return content
 
 

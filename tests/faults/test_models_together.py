@@ -35,7 +35,8 @@ def test_five_models_of_which_two_are_killed_answer_every_prompt_once(
     with serving(tmp_path / "s3.log") as server:
         store = str(tmp_path / "artifacts")
         if place == "s3":  # its URL has all that the nodes of a Ray that runs already need
-            host = bucket(server.url, monkeypatch) and server.url.removeprefix("http://")
+            bucket(server.url, monkeypatch)
+            host = server.url.removeprefix("http://")
             asked = f"scheme=http&endpoint_override={host}&region=us-east-1"
             store = f"s3://key:secret@sweeps/together?{asked}"
         sweeps = [

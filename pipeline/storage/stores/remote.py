@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.redact import redactor
 
 
 class Entry(NamedTuple):
@@ -41,7 +42,9 @@ class Remote:
         try:
             found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self._root)
         except ValueError as error:
-            raise InputError(f"artifacts={self._root} is no folder or URL: {error}.") from error
+            hidden = redactor()
+            said = f"artifacts={hidden(self._root)} is no folder or URL: {hidden(str(error))}."
+            raise InputError(said) from error
         return found
 
     def _at(self, name: str) -> str:

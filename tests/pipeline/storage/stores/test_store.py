@@ -215,6 +215,9 @@ def test_where_any_slashes_is_one_path() -> None:
 def test_store_unknown_scheme_names_the_field() -> None:
     with pytest.raises(InputError, match=naming("artifacts=gopher://x", "URL")):
         Store("gopher://x").put("a", b"")
+    with pytest.raises(InputError) as refused:
+        Store("gopher://name:planted@x").put("a", b"")
+    assert "planted" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
