@@ -1,6 +1,5 @@
 """Where artifacts and results go: whether files there are created once, listed and dropped."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +83,7 @@ def of_store(name: str, store: Store) -> Iterator[Finding]:
     finally:
         _drop(store, folder)
     if (free := store.free()) is not None:
-        yield _room(group, free / 1e9, os.statvfs(_there(Path(store.root))).f_favail)
+        yield _room(group, free / 1e9, store.free_files() or 0)
 
 
 def _place(store: Store) -> str:
@@ -166,11 +165,6 @@ def _clock(group: str, store: Store, folder: str, began: float) -> Finding:
     fix = "times in logs and of leases mislead; synchronise the clocks (chrony, ntpd)"
     far = apart > _CLOCK_S
     return Finding.of(group, "clock", f"{apart:,.0f} s apart", warns=fix if far else "")
-
-
-def _there(path: Path) -> Path:
-    """A folder, or the first above it that is there already."""
-    return next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
 
 
 def _room(group: str, free_gb: float, files: int) -> Finding:

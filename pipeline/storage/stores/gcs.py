@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from factsweep.operators.errors import InputError
-from factsweep.pipeline.storage.stores.remote import Entry, Remote
+from factsweep.pipeline.storage.stores.remote import Entry, Remote, query
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore
@@ -38,12 +37,7 @@ class Bucket(Remote):
         url = urlsplit(root)
         self._name = url.hostname or ""
         self._folder = unquote(url.path).strip("/")
-        options = {name: each[-1] for name, each in parse_qs(url.query).items()}
-        if unknown := sorted(options.keys() - set(_OPTIONS)):
-            raise InputError(
-                f"gs://{self._name} has the option {unknown[0]}, which is none of "
-                f"{', '.join(_OPTIONS)}; leave it out."
-            )
+        options = query(url, _OPTIONS)
         self._config: dict[str, Any] = {}
         if url.username == "anonymous":
             self._config |= {"skip_signature": True, "bearer_token": "none"}

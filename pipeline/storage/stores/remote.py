@@ -1,7 +1,9 @@
 """A store behind a URL, by any file system of Arrow's; what fails raises an OSError."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
+from urllib.parse import SplitResult, parse_qs
 
 from pyarrow import fs
 
@@ -18,6 +20,22 @@ class Entry(NamedTuple):
     path: str
     bytes: int | None
     written: float
+
+
+def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
+    """The options that follow a URL.
+
+    Raises:
+        InputError: one is none of those that are known.
+    """
+    found = {name: each[-1] for name, each in parse_qs(url.query).items()}
+    if unknown := sorted(found.keys() - set(known)):
+        place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
+        raise InputError(
+            f"{place} has the option {unknown[0]}, which is none of {', '.join(known)}; "
+            "leave it out."
+        )
+    return found
 
 
 class Remote:

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
-from factsweep.operators.errors import InputError
 from factsweep.pipeline.storage.stores import s3_client
-from factsweep.pipeline.storage.stores.remote import Remote
+from factsweep.pipeline.storage.stores.remote import Remote, query
 from factsweep.pipeline.storage.stores.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
@@ -48,12 +47,7 @@ class Bucket(Remote):
         self._folder = unquote(url.path).strip("/")
         self._key = unquote(url.username or "") or None
         self._secret = unquote(url.password or "") or None
-        self._options = {name: each[-1] for name, each in parse_qs(url.query).items()}
-        if unknown := sorted(self._options.keys() - set(_OPTIONS)):
-            raise InputError(
-                f"s3://{self._path} has the option {unknown[0]}, which is none of "
-                f"{', '.join(_OPTIONS)}; leave it out."
-            )
+        self._options = query(url, _OPTIONS)
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:

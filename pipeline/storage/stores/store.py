@@ -1,5 +1,6 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
+import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -50,10 +51,20 @@ class Store:
 
     def free(self) -> int | None:
         """The bytes that are free on the disk of a folder, which may still be to be made."""
+        there = self._there
+        return None if there is None else shutil.disk_usage(there).free
+
+    def free_files(self) -> int | None:
+        """How many more files that disk can hold; 0 where it does not count them."""
+        there = self._there
+        return None if there is None else os.statvfs(there).f_favail
+
+    @property
+    def _there(self) -> Path | None:
+        """A folder, or the first above it that is there already; null of a URL."""
         if self._local is None:
             return None
-        there = next(each for each in (self._local, *self._local.parents) if each.is_dir())
-        return shutil.disk_usage(there).free
+        return next(each for each in (self._local, *self._local.parents) if each.is_dir())
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.root,)  # connections stay in the process that opened them
