@@ -46,6 +46,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.expand import with_text
 
 GIVEN = (
@@ -60,7 +61,7 @@ GIVEN = (
 FRESH = ("prompt.scope=prompt", "benchmark.pairs_per_relation=40")  # slow: fewer are enough
 RELATION, OF_PLACES, N_PAIRS = "P30", ("P30", "P36", "P37", "P17"), 120
 N_BATCHED, N_SINGLE = 256, 96
-HOST = ("model.dtype=float32",)
+FLOAT32 = ("model.dtype=float32",)
 AT_LEAST = {"vLLM, bare": 0.95, "pipeline, fresh": 3.0, "vLLM, ids": 0.97, "vLLM, texts": 1.2}
 TASK = """\
 task: facts
@@ -103,9 +104,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
         if given.host_bound:
-            tiny = _tiny(Path(folder) / "tiny")
+            tiny = (f"model={_tiny(Path(folder) / 'tiny')}", "model.replicas.max=1")
+            host = FLOAT32 if processor.device("auto") == "cpu" else ()
             for turn in range(given.rounds):
-                job = _job(f"{folder}/{turn}", f"model={tiny}", "model.replicas.max=1", *HOST)
+                job = _job(f"{folder}/{turn}", *tiny, *host)
                 measure("pipeline", through_pipeline, job)
                 measure("vLLM, ids", through_vllm, job)
                 measure("vLLM, texts", through_vllm, job, False)
