@@ -219,7 +219,7 @@ def _check_engine(run: Run) -> None:
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
         )
     check_build(run)
-    quantised.check(run.model)
+    quantised.check(run.model, device(run.cluster))
 
 
 def check_build(run: Run) -> None:
