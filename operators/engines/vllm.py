@@ -231,6 +231,8 @@ def _load(start: Start) -> "LLM":
     from vllm.platforms import current_platform
 
     options: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": True}
+    # A model that reads images, too, is asked for text: nothing is loaded or planned for them.
+    options["language_model_only"] = True
     if current_platform.is_cpu():
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.

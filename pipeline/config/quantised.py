@@ -3,14 +3,13 @@
 vLLM reads the same file, but says in engines that die of it what it has no kernels for.
 """
 
-import json
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count
+from factsweep.pipeline.config import checkpoint
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.machine import processor
 
@@ -101,16 +100,5 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 
 
 def _said(model: Model) -> Mapping[str, Any]:
-    """The part of config.json on it, from a folder or the hub's cache: nobody is asked."""
-    from huggingface_hub import try_to_load_from_cache
-
-    if model.source not in ("hub", "path"):
-        return {}
-    file: object = Path(model.id, "config.json")
-    if model.source == "hub":
-        file = try_to_load_from_cache(model.id, "config.json", revision=model.revision)
-    if not isinstance(file, str | Path) or not Path(file).is_file():
-        return {}
-    with refusing(str(file), "fetch the model again"):
-        found: Mapping[str, Any] = json.loads(Path(file).read_text()).get("quantization_config")
-    return found or {}
+    """The part of config.json on it."""
+    return checkpoint.said(model).get("quantization_config") or {}

@@ -12,7 +12,7 @@ from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution.cluster import check_build, device
+from factsweep.pipeline.execution.cluster import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
 
 _GROUP = "engine, model and data"
@@ -48,7 +48,7 @@ def _weights(run: Run, offline: list[bool]) -> str:
     found = models.resolve(model)
     offline.append(found.offline)
     cache = ", from the cache: the hub does not answer" if found.offline else ""
-    quantised.check(model, device(run.cluster))
+    check_weights(run, model)
     scheme = quantised.scheme(run.model)
     return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 

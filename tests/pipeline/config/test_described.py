@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import checkpoint, quantised
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.question import room
@@ -43,6 +43,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
         ("llama", "decoder", 4096),
         ("qwen", "decoder", 4096),
         ("bert", "encoder", 512),
+        *((wrapper, "decoder", 2048) for wrapper in ("gemma3", "mistral3", "qwen3vl", "qwen3_5")),
     ],
 )
 def test_folder_of_a_model_tells_what_it_is(
@@ -54,6 +55,17 @@ def test_folder_of_a_model_tells_what_it_is(
     assert (model.architecture, model.max_model_len) == (architecture, max_model_len)
     assert 0 < model.billions_of_parameters < 0.001
     assert (model.tensor_parallel, model.instruction_tuned) == (1, False)
+
+
+def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (wrapper, text), lacks = map(make, ("gemma3", "qwen")), naming("gemma3", "without torchvision")
+    for there in (None, "torchvision"):
+        monkeypatch.setattr(checkpoint, "find_spec", lambda _, there=there: there)
+        checkpoint.check_wrapper(load([f"model={text}"]).model)
+        with nullcontext() if there else pytest.raises(InputError, match=lacks):
+            checkpoint.check_wrapper(load([f"model={wrapper}"]).model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
