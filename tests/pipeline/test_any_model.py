@@ -66,7 +66,7 @@ def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
 def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
     tmp_path: Path,
 ) -> None:
-    """And as one that is asked alone, in artifacts of the same name."""
+    """And as one that is asked alone, in artifacts of the same name; a wrong one harms none."""
     base, merged = TINY["save"]("llama", tmp_path / "base/mine"), tmp_path / "merged/mine"
     tuned = TINY["save_adapter"](base, tmp_path / "tuned", merged)
     other = TINY["save_adapter"](base, tmp_path / "other", seed=1)
@@ -80,8 +80,9 @@ def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
     ]
     together, results = tmp_path / "together", tmp_path / "results"
     places = (f"artifacts={together}", f"results={results}")
-    both = (f"model.adapter={tuned},{other}", "model.replicas.max=1")
-    assert main(["study", "both", f"model={base}", *SLICE, *places, *given, *both]) == 0
+    wrong = TINY["save_adapter"](TINY["save"]("llama-16", tmp_path / "llama"), tmp_path / "wrong")
+    both = (f"model.adapter={tuned},{wrong},{other}", "model.replicas.max=1")
+    assert main(["study", "both", f"model={base}", *SLICE, *places, *given, *both]) == 2
     said = {
         each.name: pl.read_parquet(each / "generations").sort("prompt_id")["text"].to_list()
         for each in (together / "generations").iterdir()
