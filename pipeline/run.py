@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, reason
 from factsweep.operators.methods.method import Method
+from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
@@ -41,10 +42,11 @@ _LOGS_S = 15.0  # to fetch the logs of the engines
 _LOG = logging.getLogger("factsweep")
 
 
-def run(settings: Run) -> pl.DataFrame:
+def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
     """Do all that a run asks for; returns its metrics.
 
-    What turns out to be damaged is set aside and computed anew.
+    What turns out to be damaged is set aside and computed anew. Where something is missing, the
+    engines answer for `others`, too, which have other adapters of the same base.
 
     Raises:
         InputError: something that was given is wrong, or another driver holds an artifact.
@@ -52,7 +54,7 @@ def run(settings: Run) -> pl.DataFrame:
         StoppedError: the user asked to stop; the next run resumes.
     """
     check_asks(settings)
-    return measured(settings, compute)
+    return measured(settings, partial(compute, others=others))
 
 
 def check_asks(settings: Run) -> None:
@@ -149,9 +151,13 @@ def _completed(
     return known
 
 
-def compute(plan: Plan, measures: type[Measures] = Measuring) -> None:
+def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[Plan] = ()) -> None:
     """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
     examination.refused(plan.run)
+    if together := list(others):
+        names = listed([each.run.model.name for each in together])
+        _LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)
+        plan = plan.beside(together)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     waiting = pulse.Waiting(plan.run)

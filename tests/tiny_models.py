@@ -33,6 +33,27 @@ _FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bloom": ("BloomConfig", "BloomForCausalLM", {"n_head": 2, "max_position_embeddings": None}),
     "t5": ("T5Config", "T5ForConditionalGeneration", {"d_model": 16, "d_ff": 16, "d_kv": 8}),
 }
+# Wrappers that are asked for text alone.
+_TEXT = _SIZES | {"num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 2048}
+_EYES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+_EYES |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+_QWEN_EYES = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
+_QWEN_EYES |= {"out_hidden_size": 64, "num_position_embeddings": 16}
+_LINEAR = dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2)
+_LINEAR |= dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 32)
+_FAMILIES |= {
+    name.lower(): (
+        f"{name}Config",
+        f"{name}ForConditionalGeneration",
+        {"text_config": _TEXT | text, "vision_config": vision},
+    )
+    for name, text, vision in (
+        ("Gemma3", {}, _EYES),
+        ("Mistral3", {"model_type": "mistral"}, _EYES | {"model_type": "pixtral", "head_dim": 16}),
+        ("Qwen3VL", {}, _QWEN_EYES | {"deepstack_visual_indexes": [0]}),
+        ("Qwen3_5", _LINEAR, _QWEN_EYES),
+    )
+}
 FAMILIES = ("gpt-neox", "llama", "qwen", "bert")
 
 
@@ -40,7 +61,8 @@ def save(family: str, folder: Path, *, chat_template: str | None = None) -> Path
     """Write a model of the family, with a tokenizer that reads bytes."""
     config, model, further = _FAMILIES[family]
     torch.manual_seed(0)
-    given = getattr(transformers, config)(**{**_SIZES, **further})
+    sizes = {} if "text_config" in further else _SIZES
+    given = getattr(transformers, config)(**{**sizes, **further})
     getattr(transformers, model)(given).save_pretrained(folder)
     _tokenizer(masks=family == "bert", chat_template=chat_template).save_pretrained(folder)
     return folder

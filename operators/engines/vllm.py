@@ -70,8 +70,18 @@ class VllmEngine:
         self._max_answers = 2 * int(scheduler.max_num_seqs)
         self._max_tokens = 2 * int(scheduler.max_num_batched_tokens)
         self._ids = count()
-        self._lora = _lora(start)
+        self._adapters = start.adapters
+        self._lora: Any = None  # what vLLM is told with every request
+        for first in list(start.adapters)[:1]:
+            self.adapt(first)
         self._known_marks: Marks | None = None
+
+    def adapt(self, adapter: str) -> None:
+        """Put this one of the adapters beside the weights, for what is asked from now on."""
+        from vllm.lora.request import LoRARequest
+
+        number = 1 + list(self._adapters).index(adapter)
+        self._lora = LoRARequest(adapter, number, str(self._adapters[adapter]))
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
@@ -221,6 +231,8 @@ def _load(start: Start) -> "LLM":
     from vllm.platforms import current_platform
 
     options: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": True}
+    # A model that reads images, too, is asked for text: nothing is loaded or planned for them.
+    options["language_model_only"] = True
     if current_platform.is_cpu():
         # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
         # longer than most of our prompts and shares nothing.
@@ -236,8 +248,10 @@ def _load(start: Start) -> "LLM":
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
-    if start.adapter is not None:
-        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _rank(start.adapter)}
+    if start.adapters:
+        # One at a time, as if it were asked alone; the others wait in the CPU's memory.
+        options |= {"enable_lora": True, "max_loras": 1, "max_cpu_loras": len(start.adapters)}
+        options["max_lora_rank"] = max(map(_rank, start.adapters.values()))
     options |= start.arguments
     return LLM(
         model=start.model,
@@ -252,15 +266,6 @@ def _load(start: Start) -> "LLM":
         gpu_memory_utilization=start.gpu_memory_utilization,
         **options,
     )
-
-
-def _lora(start: Start) -> Any:
-    """What vLLM is told with every request, if an adapter is asked."""
-    if start.adapter is None:
-        return None
-    from vllm.lora.request import LoRARequest
-
-    return LoRARequest(start.adapter.name, 1, str(start.adapter))
 
 
 def _rank(adapter: Path) -> int:

@@ -12,7 +12,7 @@ from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution.cluster import check_build
+from factsweep.pipeline.execution.cluster import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
 
 _GROUP = "engine, model and data"
@@ -44,10 +44,11 @@ def of_node(run: Run) -> Iterator[Finding]:
 
 def _weights(run: Run, offline: list[bool]) -> str:
     """Which weights there are; notes whether the hub said so, or the cache."""
-    found = models.resolve(models.settled(run.model, run.cluster.device))
+    model = models.settled(run.model, run.cluster.device)
+    found = models.resolve(model)
     offline.append(found.offline)
     cache = ", from the cache: the hub does not answer" if found.offline else ""
-    quantised.check(run.model)
+    check_weights(run, model)
     scheme = quantised.scheme(run.model)
     return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prices import Prices
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import checkpoint, quantised
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
@@ -219,7 +219,18 @@ def _check_engine(run: Run) -> None:
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
         )
     check_build(run)
-    quantised.check(run.model)
+    check_weights(run, run.model)
+
+
+def check_weights(run: Run, model: Model) -> None:
+    """Refuse weights that the engine cannot load or compute with here; `model` has its type.
+
+    Raises:
+        InputError: it says what they lack.
+    """
+    quantised.check(model, device(run.cluster))
+    if run.engine.name == "vllm":
+        checkpoint.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:

@@ -16,16 +16,18 @@ from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
 
 
-def load(run: Run, weights: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded.
+def load(run: Run, weights: Weights, *further: Weights) -> Any:
+    """The engine that the configuration names, with the model loaded; `further`: other adapters.
 
     Raises:
         InputError: the model's files on this machine are not those of the plan, or the engine
             cannot compute on the GPUs that it holds.
     """
     check_build(run)
-    models.verify(weights)
+    for each in (weights, *further):
+        models.verify(each)
     model = weights.model
+    names = [each.model.adapter for each in (weights, *further)]
     place = _place()
     start = Start(
         model=models.location(weights),
@@ -41,11 +43,12 @@ def load(run: Run, weights: Weights) -> Any:
         place=place,
         arguments=model.arguments,
         endpoint=_endpoint(model),
-        adapter=adapters.folder(model.adapter) if model.adapter else None,
+        adapters={name: adapters.folder(name) for name in names if name},
     )
     with in_turn(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
         loaded = run.engine.load(start)
-    models.verify(weights)  # nothing changed while it was loaded
+    for each in (weights, *further):
+        models.verify(each)  # nothing changed while it was loaded
     return loaded
 
 

@@ -88,6 +88,7 @@ class Branch:
     does not ask for; a full run may have.
     """
 
+    weights: Weights
     setting: Asked
     facts: Artifact
     prompts: Artifact
@@ -146,10 +147,21 @@ class Plan:
         return list({step.artifact.folder: step for step in steps}.values())
 
     @property
+    def loaded(self) -> list[Weights]:
+        """The weights that an engine loads: those of the run, or one base with several adapters."""
+        return list(dict.fromkeys(branch.weights for branch in self.branches))
+
+    @property
     def answered(self) -> list[Artifact]:
         """What engines answer in all branches, each artifact once."""
         found = (each for branch in self.branches for each in branch.answered())
         return list({each.folder: each for each in found}.values())
+
+    def beside(self, others: Sequence["Plan"]) -> "Plan":
+        """The plan with what others ask of the same engines; no page shows several at once."""
+        run = replace(self.run, cluster=replace(self.run.cluster, page_every_s=None))
+        branches = (branch for other in others for branch in other.branches)
+        return replace(self, run=run, branches=(*self.branches, *branches))
 
     @property
     def store(self) -> Store:
@@ -277,6 +289,7 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
         *(matched, *filter(None, [said.again])),
     )
     return Branch(
+        weights=weights,
         setting=setting,
         facts=facts.artifact,
         prompts=prompts.artifact,

@@ -108,7 +108,7 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
     )
     done = descriptors.map_batches(
         Decoder,
-        fn_constructor_args=(run, plan.weights, tally),
+        fn_constructor_args=(run, plan.loaded, tally),
         batch_size=1,
         compute=engines(run, len(items)),
         **placement(run),
@@ -155,7 +155,7 @@ class Decoder:
     The engine is loaded and asked in one thread, and refuses any other (stages/idle.py).
     """
 
-    def __init__(self, run: Run, weights: Weights, tally: Any) -> None:
+    def __init__(self, run: Run, weights: Sequence[Weights], tally: Any) -> None:
         self._run, self._weights, self._tally = run, weights, tally
         context = ray.get_runtime_context()
         self._name = context.get_actor_id()  # that of the engine that died here, too
@@ -210,6 +210,8 @@ class Decoder:
         if self._is_asked():
             raise StoppedError
         loaded, tokenizer = self._loaded
+        if item.adapter is not None:
+            loaded.adapt(item.adapter)
         self._show_first(item, rows, tokenizer)
         with ExitStack() as on_duty:
             on_duty.enter_context(self._watchdog.on_guard(run.cluster.stall_s))
@@ -279,7 +281,7 @@ class Decoder:
         hopeless = self._lives("died", why)
         if not hopeless:
             return None
-        return cause.with_log(DecodingError(f"{self._weights.model.name} {hopeless}"), log)
+        return cause.with_log(DecodingError(f"{self._run.model.name} {hopeless}"), log)
 
     def _last_death(self) -> str:
         return str(ray.get(self._tally.last_death.remote()))
@@ -288,8 +290,8 @@ class Decoder:
     def _loaded(self) -> tuple[Clocked, Any]:
         """The engine and its tokenizer."""
         with self._watchdog.on_guard(self._run.cluster.start_s):
-            loaded = engine.load(self._run, self._weights)
-            tokenizer = models.tokenizer(self._weights)
+            loaded = engine.load(self._run, *self._weights)
+            tokenizer = models.tokenizer(self._weights[0])
         self._is_first = ray.get(self._tally.started.remote())
         return Clocked(loaded), tokenizer
 

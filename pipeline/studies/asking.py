@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates.estimate import estimate
-from factsweep.pipeline.execution.plan import asking
+from factsweep.pipeline.execution.plan import Plan, asking, planned
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
@@ -60,10 +61,55 @@ def answered(run: Run) -> bool:
 def _measure(study: Study, member: Member) -> None:
     run = member.run
     if run.budget is None or (member in _full(study) and run.answers is None):
-        whole = replace(run, budget=None, control=None, target=None)
-        (score if run.answers else compute)(whole)
+        whole = _whole(member)
+        if run.answers is not None:
+            score(whole)
+        else:
+            _compute(whole, _of_one_base(study, member))
     elif not complete(run):  # an estimate adds nothing to a full run
         estimate(replace(run, control=run.control or _control(study, member)))
+
+
+def _whole(member: Member) -> Run:
+    return replace(member.run, budget=None, control=None, target=None)
+
+
+def _of_one_base(study: Study, member: Member) -> list[Run]:
+    """The runs that have no results and another adapter, and nothing else of their own.
+
+    Those with a budget choose what they ask while they go on, and have engines of their own.
+    """
+    asked = study.members if member.run.budget is None else _full(study)
+    whole = [_whole(each) for each in asked if each is not member and not complete(each.run)]
+    return [each for each in whole if _but_for_adapter(each) == _but_for_adapter(_whole(member))]
+
+
+def _but_for_adapter(run: Run) -> Run:
+    """A run without the names of its adapter, if it has one; without any, it shares no engine."""
+    if run.model.adapter is None:
+        return run
+    return replace(run, name="", model=replace(run.model, name="", adapter=""))
+
+
+def _compute(run: Run, others: Sequence[Run]) -> None:
+    """Compute a run and have its engines answer others; where that fails, the run is alone."""
+    try:
+        compute(run, _missing(others))
+    except StoppedError:
+        raise
+    except FactsweepError as error:
+        if not others:
+            raise
+        _LOG.warning("%s: %s It is asked without the other adapters.", run.name, error)
+        compute(run)
+
+
+def _missing(runs: Sequence[Run]) -> Iterator[Plan]:
+    """The plans that lack something; what is wrong with another is said when it is asked itself."""
+    for each in runs:
+        with suppress(FactsweepError):
+            if not (plan := planned(each)).is_complete():
+                yield plan
 
 
 def _control(study: Study, member: Member) -> str | None:

@@ -27,7 +27,8 @@ SIZE, DATE, STEP, LANGUAGE = "size", "date", "step", "language"
 _FIELDS = {SIZE: "model.billions_of_parameters", LANGUAGE: "benchmark.language"}
 _SEED = "seed"
 _STEP = re.compile(r"(?:step|checkpoint|iter)[-_]?(\d+)", re.IGNORECASE)
-_TOLD = ("model=", "prompt", "benchmark")  # keys whose values the tables tell apart themselves
+# Keys whose values the tables tell apart themselves.
+_TOLD = ("model=", "model.adapter=", "prompt", "benchmark")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Any model: a folder without a file in conf/model/ runs on a slice, through the real engines."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -62,26 +63,37 @@ def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
 
 
 @pytest.mark.engine
-def test_adapter_answers_as_the_model_that_it_is_merged_into(tmp_path: Path) -> None:
+def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
+    tmp_path: Path,
+) -> None:
+    """And as one that is asked alone, in artifacts of the same name; a wrong one harms none."""
     base, merged = TINY["save"]("llama", tmp_path / "base/mine"), tmp_path / "merged/mine"
-    adapter = TINY["save_adapter"](base, tmp_path / "tuned", merged)
+    tuned = TINY["save_adapter"](base, tmp_path / "tuned", merged)
+    other = TINY["save_adapter"](base, tmp_path / "other", seed=1)
     given = ("prompt=zero-shot", "model.max_model_len=512", "model.dtype=float32")
-    said = [
+    alone = [
         answered(folder, "generations", *given, *further).sort("prompt_id")["text"].to_list()
         for folder, further in (
             (merged.parent, ()),
-            (base.parent, (f"model.adapter={adapter}",)),
-            (base.parent, ()),
+            (base.parent, (f"model.adapter={other}",)),
         )
     ]
-    assert said[0] == said[1]
-    assert None not in said[0]
-    named = [kept.parent.name for kept in base.parent.glob("results/*/run.json")]
-    assert sum(name.startswith("mine+tuned-") for name in named) == 1
-    # Without it the same run is another one, and its answers are others.
-    assert len(named) == 2
-    assert len(said[2]) == 2 * len(said[1])
-    assert set(said[2]) != set(said[1])
+    together, results = tmp_path / "together", tmp_path / "results"
+    places = (f"artifacts={together}", f"results={results}")
+    wrong = TINY["save_adapter"](TINY["save"]("llama-16", tmp_path / "llama"), tmp_path / "wrong")
+    both = (f"model.adapter={tuned},{wrong},{other}", "model.replicas.max=1")
+    assert main(["study", "both", f"model={base}", *SLICE, *places, *given, *both]) == 2
+    said = {
+        each.name: pl.read_parquet(each / "generations").sort("prompt_id")["text"].to_list()
+        for each in (together / "generations").iterdir()
+    }
+    (name,) = (each.name for each in (base.parent / "artifacts/generations").iterdir())
+    assert said.pop(name) == alone[1]
+    assert list(said.values()) == alone[:1]
+    assert alone[0] != alone[1]
+    assert len(list(results.glob("both/*/logs/engine-*.log"))) == 1  # it was loaded once
+    named = [json.loads(each.read_text()) for each in results.glob("both/*/run.json")]
+    assert {each["run"]["model"]["name"] for each in named} == {"mine+tuned", "mine+other"}
 
 
 @pytest.mark.engine

@@ -36,6 +36,11 @@ class Clocked:
         """Whether somebody charges what it is asked."""
         return bool(getattr(self._engine, "is_paid", False))
 
+    def adapt(self, adapter: str) -> None:
+        """Have it answer with this one of its adapters; one that has none (a fake) may pass."""
+        self._check_thread()
+        getattr(self._engine, "adapt", lambda _: None)(adapter)
+
     def used(self) -> Used:
         """Its seconds since the last time that somebody asked."""
         now = time.monotonic()

@@ -33,7 +33,8 @@ class Work:
     """A shard to decode: what an engine is handed, in place of the rows themselves.
 
     `chosen` names the prompts of it that are asked, those in a `block` of a budget, after which it
-    stays open; null: all are. `again` counts its answers that were lost with an engine.
+    stays open; null: all are. `again` counts its answers that were lost with an engine. `adapter`
+    is the one of the engine's that it is answered with.
     """
 
     artifact: Artifact
@@ -50,6 +51,7 @@ class Work:
     chosen: Artifact | None = None
     block: int | None = None
     again: int = 0
+    adapter: str | None = None
 
     @property
     def table(self) -> str:

@@ -79,6 +79,7 @@ def test_load_hands_every_option_to_vllm(started: list[dict[str, Any]]) -> None:
         "tensor_parallel_size": 4,
         "trust_remote_code": True,
         "gpu_memory_utilization": 0.5,
+        "language_model_only": True,
         **options,
     }
     assert given.items() >= expected.items()

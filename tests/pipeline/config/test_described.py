@@ -5,6 +5,8 @@ import re
 import runpy
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import checkpoint, quantised
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.question import room
 from tests.messages import naming
 
@@ -40,6 +43,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
         ("llama", "decoder", 4096),
         ("qwen", "decoder", 4096),
         ("bert", "encoder", 512),
+        *((wrapper, "decoder", 2048) for wrapper in ("gemma3", "mistral3", "qwen3vl", "qwen3_5")),
     ],
 )
 def test_folder_of_a_model_tells_what_it_is(
@@ -51,6 +55,17 @@ def test_folder_of_a_model_tells_what_it_is(
     assert (model.architecture, model.max_model_len) == (architecture, max_model_len)
     assert 0 < model.billions_of_parameters < 0.001
     assert (model.tensor_parallel, model.instruction_tuned) == (1, False)
+
+
+def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (wrapper, text), lacks = map(make, ("gemma3", "qwen")), naming("gemma3", "without torchvision")
+    for there in (None, "torchvision"):
+        monkeypatch.setattr(checkpoint, "find_spec", lambda _, there=there: there)
+        checkpoint.check_wrapper(load([f"model={text}"]).model)
+        with nullcontext() if there else pytest.raises(InputError, match=lacks):
+            checkpoint.check_wrapper(load([f"model={wrapper}"]).model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
@@ -252,6 +267,47 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             assert quantised.scheme(run.model) == scheme
             if said["quant_method"] == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
-                    quantised.check(run.model)
+                    quantised.check(run.model, "cuda")
             else:
-                quantised.check(run.model)
+                quantised.check(run.model, "cuda")
+
+
+def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """As vLLM was seen to run or fail with tiny models on CPUs; nothing is loaded here."""
+    avx2, avx512 = frozenset({"sse2", "avx2"}), frozenset({"sse2", "avx2", "avx512f"})
+    amx = avx512 | {"amx_tile"}
+    int8 = _compressed("int-quantized", num_bits=8, type="int")
+    int4 = _compressed("pack-quantized", num_bits=4, type="int")
+    float8 = _compressed("float-quantized", num_bits=8, type="float")
+    awq, gptq = {"quant_method": "awq", "bits": 4}, {"quant_method": "gptq", "bits": 8}
+    cases: list[tuple[dict[str, Any], str, Any, str, str | None]] = [
+        (int8, "float32", avx2, "cpu", None),
+        (int4, "bfloat16", avx512, "cpu", None),
+        (int4, "bfloat16", avx2, "cpu", "AVX-512"),
+        (int4, "float32", avx512, "cpu", "model.dtype=bfloat16"),
+        (awq, "bfloat16", frozenset({"asimd", "bf16"}), "cpu", None),
+        (gptq, "bfloat16", amx, "cpu", "4 bits alone"),
+        (float8, "bfloat16", avx512, "cpu", "AMX"),
+        ({"quant_method": "fp8"}, "bfloat16", avx512, "cpu", "AMX"),
+        ({"quant_method": "fp8"}, "bfloat16", amx, "cpu", None),
+        ({"quant_method": "fp8"}, "bfloat16", 9.0, "cuda", None),
+        (awq, "float16", 7.0, "cuda", "compute capability 7.5"),
+        (awq, "float32", 9.0, "cuda", "model.dtype=bfloat16"),
+    ]
+    model = load(["model=llama3-8b"]).model
+    for said, dtype, can, device, why in cases:
+        asked = "flags" if device == "cpu" else "compute_capability"
+        monkeypatch.setattr(processor, asked, lambda can=can: can)
+        monkeypatch.setattr(quantised, "_said", lambda _, said=said: said)
+        with (
+            subtests.test(**said, dtype=dtype, device=device, why=why),
+            pytest.raises(InputError, match=naming(model.id, why)) if why else nullcontext(),
+        ):
+            quantised.check(replace(model, dtype=dtype), device)
+
+
+def _compressed(form: str, **weights: Any) -> dict[str, Any]:
+    groups = {"group_0": {"weights": weights}}
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}

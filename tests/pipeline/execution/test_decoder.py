@@ -60,7 +60,7 @@ class Bench:
         patch.setattr(pool.os, "_exit", self._end)
         patch.setattr(pool.engine, "load", lambda *_: engine)
         patch.setattr(Artifact, "write", self._gated(Artifact.write))
-        self.decoder = Decoder(plan.run, plan.weights, Handle(self.tally))
+        self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
         self._calls = ThreadPoolExecutor(2)
 
     def _gated(self, write: Callable[..., None]) -> Callable[..., None]:
