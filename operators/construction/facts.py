@@ -14,6 +14,7 @@ from factsweep.operators.construction.paraphrase import has_slots
 from factsweep.operators.errors import InputError
 
 NEEDED = ("relation", "subject", "object")
+_CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample")
 FINDINGS = pl.Schema({"row": pl.Int64(), "language": pl.String()})
 FINDINGS |= dict.fromkeys(("relation", "text", "finding"), pl.String())
 FINDINGS |= {"left_out": pl.Boolean()}
@@ -135,7 +136,7 @@ def rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     A fact without an id has its name for one, in a table where others have ids.
     """
     ids = [name for name in ("subject_id", "object_id") if name in facts.columns]
-    more = [name for name in ("subject_aliases", "object_aliases") if name in facts.columns]
+    more = [name for name in _CARRIED if name in facts.columns]
     filled = [pl.col(name).fill_null(pl.col(name.removesuffix("_id"))) for name in ids]
     named = facts.select(*NEEDED, *filled, *more)
     joined = templates.select("relation", "template").join(

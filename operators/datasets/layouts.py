@@ -53,6 +53,8 @@ _PLAIN_MORE = {
     "subject_aliases": "sub_aliases",
     "object_id": "obj_uris",
     "object_aliases": "obj_aliases",
+    "popularity": "fact_popularity",
+    "sample": "fact_sample",
 }
 
 

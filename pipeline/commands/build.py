@@ -41,6 +41,9 @@ def _add_facts(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--language", default="en", help="of rows that name none; default en")
     command.add_argument("--after", metavar="YYYY-MM-DD", help="only facts of a later date")
+    command.add_argument(
+        "--cutoff", metavar="YYYY-MM-DD", help="of training data: metrics until it and after it"
+    )
     command.add_argument("--licence", default="not given", help="of the facts, for the card")
 
 
@@ -139,6 +142,7 @@ def _facts(asked: argparse.Namespace) -> Iterator[str]:
         templates=asked.templates,
         language=asked.language,
         after=asked.after,
+        cutoff=asked.cutoff,
         licence=asked.licence,
     )
 

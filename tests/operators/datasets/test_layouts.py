@@ -72,6 +72,18 @@ def test_plain_table_may_have_ids_and_other_names() -> None:
     assert "Lutetia" in str(pair)
 
 
+def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
+    row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
+    facts = facts_from_rows(pl.LazyFrame([{**row, "popularity": "3.5", "sample": "late"}]))
+    (found,) = facts.further["details"].to_dicts()
+    assert (found["pair_id"], found["object_id"]) == ("capital.France", "Paris")
+    assert (found["popularity"], found["sample"]) == (3.5, "late")
+    for wrong in ("many", "nan"):
+        rows = pl.LazyFrame([{**row, "popularity": None}, {**row, "popularity": wrong}])
+        with pytest.raises(InputError, match=naming("row 1", "popularity")):
+            facts_from_rows(rows)
+
+
 def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
     others = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
     firsts = [pl.col(name).first() for name in others]
