@@ -3,6 +3,7 @@
 import datetime
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -13,23 +14,28 @@ from factsweep.operators.construction.facts import (
     Templates,
     checked,
     generic,
+    proposal,
     reviewed,
     rows,
 )
+from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.names import check
+from factsweep.operators.wording import listed
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.builders import folder, sources
+from factsweep.pipeline.inputs.builders.asking import Model, asked, proposed
 from factsweep.pipeline.storage.stores.store import Store
 
 _READER = READERS["myriadlama"]
 _TEMPLATES_HEAD = """\
 # Templates by language and relation: [X] is the subject, [Y] the object. Edit, add and remove them,
-# then run `factsweep build facts` again. Those below fit any relation, and read like it.
+# then run `factsweep build facts` again. Those that fit any relation read like it.
 """
 _FINDINGS = "findings.csv"
+_PROPOSED = 5  # templates that a model is asked for; further ones are paraphrases of these
 
 
 def build_facts(
@@ -41,11 +47,13 @@ def build_facts(
     after: str | None,
     cutoff: str | None,
     licence: str,
+    model: Model | None = None,
 ) -> Iterator[str]:
     """Write the sets of a table of facts; yields what was made, found and left out.
 
     Facts that are not later than `after` are left out. `cutoff` makes two samples of the facts, by
-    which metrics are told apart: those until then, and those after it.
+    which metrics are told apart: those until then, and those after it. A `model` writes the
+    templates where there is no file of them, `n` for each relation.
 
     Raises:
         InputError: a column or all facts are missing, a template file holds something else, or the
@@ -62,11 +70,8 @@ def build_facts(
     if usable.is_empty():
         raise InputError(f"{path}: no fact can be asked; of {facts.height} rows each has a flaw.")
     sheet = templates or path.with_suffix(".templates.yaml")
-    if not sheet.exists():
-        text = yaml.safe_dump(generic(usable), sort_keys=False, allow_unicode=True, width=1000)
-        sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
-        yield f"{sheet}: written, with templates that fit any relation; edit it and run again"
-    asked, wrong = reviewed(usable, _templates(sheet))
+    yield from _sheet_written(sheet, usable, model)
+    used, wrong = reviewed(usable, _templates(sheet))
     found = pl.concat([found, wrong])
     own = folders.own() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
@@ -74,7 +79,7 @@ def build_facts(
         mine = pl.col("language") == each
         title = name if len(languages) == 1 else f"{name}-{each}"
         check(title, "the name of the set, which ends with the language of its rows")
-        made = rows(usable.filter(mine), asked.filter(mine))
+        made = rows(usable.filter(mine), used.filter(mine))
         yield _publish(own, title, each, made, found.filter(mine), licence)
     if dated:
         yield f"  {dated:,} rows left out: not after {after}, or without a date"
@@ -120,6 +125,45 @@ def _later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
         raise InputError(f"{option} {day}: the table has no column date; add it.")
     date = facts["date"].cast(pl.String).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
     return date > first
+
+
+def _sheet_written(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Iterator[str]:
+    """Write the file of templates, unless there is one, which no model replaces."""
+    if sheet.exists():
+        if model is not None:
+            fix = f"move it away to have {model.name} write others, or leave out --model"
+            raise InputError(f"{sheet} has templates already; {fix}.")
+        return
+    without: list[str] = []
+    held = generic(facts) if model is None else _of_model(facts, model, sheet, without)
+    text = yaml.safe_dump(held, sort_keys=False, allow_unicode=True, width=1000)
+    sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
+    whose = "that fit any relation" if model is None else f"of {model.name}"
+    yield f"{sheet}: written, with templates {whose}; edit it and run again"
+    if without:
+        yield f"  {listed(without)}: none of the model's, so those that fit any relation"
+
+
+def _of_model(facts: pl.DataFrame, model: Model, sheet: Path, without: list[str]) -> Templates:
+    """Templates that a model proposes, and paraphrases of them where more are asked for.
+
+    The relations for which it has none are added to `without`, and get those that fit any.
+    """
+    kept = sheet.with_suffix(".asked.jsonl")
+    held = generic(facts)
+    groups = facts.partition_by("language", "relation", maintain_order=True)
+    few = min(model.n, _PROPOSED)
+    prompts = [proposal(each, few) for each in groups]
+    for group, texts in zip(groups, proposed(replace(model, n=few), prompts, kept), strict=True):
+        language, relation = group.select("language", "relation").row(0)
+        if not texts:
+            without.append(relation)
+        else:
+            manual = pl.DataFrame([(relation, text) for text in texts], MANUAL, orient="row")
+            more = -(-(model.n - len(texts)) // len(texts))
+            said = asked(replace(model, n=more), manual, kept) if more else PARAPHRASES.to_frame()
+            held[language][relation] = [*texts, *said["paraphrase"]][: model.n]
+    return held
 
 
 def _templates(path: Path) -> Templates:

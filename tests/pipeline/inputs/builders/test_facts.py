@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
+from factsweep.operators.construction.facts import generic
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
@@ -15,6 +18,7 @@ from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.storage.stores.store import Store
+from tests.chat_server import completion, serving
 from tests.pipeline.here import make_here
 
 _WORDS = {
@@ -195,6 +199,45 @@ def test_a_build_that_stops_leaves_the_set_before_it(
     monkeypatch.undo()
     assert main(["build", "facts", str(dated)]) == 0
     assert catalog.read(catalog.entry("dated")).pairs.height == before.pairs.height + 1
+
+
+def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edited(
+    dated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked.append(request["messages"][-1]["content"])
+        if "[X]: work 1; [Y]: Europe" in asked[-1]:
+            return 200, completion("I know no work.")
+        if "[X]: home 1; [Y]: Europe" in asked[-1]:
+            return 200, completion("1. [X] lives in [Y].\n2. From Paris [X] goes to [Y].\n3. [X]?")
+        return 200, completion(f"- Again: {asked[-1].splitlines()[-1]}")
+
+    with serving(answer) as server:
+        model = ["--endpoint", server.url, "--model", "m", "--n", "4", "--rounds", "2"]
+        assert main(["build", "facts", str(dated), *model]) == 0
+        printed = capsys.readouterr().out
+        assert "  work: none of the model's" in printed
+        assert "  2 left out: names the object paris" in printed
+        sheet = yaml.safe_load(dated.with_suffix(".templates.yaml").read_text())["en"]
+        assert sheet["home"] == [
+            "[X] lives in [Y].",
+            "From Paris [X] goes to [Y].",
+            "Again: [X] lives in [Y].",
+            "Again: From Paris [X] goes to [Y].",
+        ]
+        assert (
+            sheet["work"]
+            == generic(pl.DataFrame({"language": "en", "relation": ["work"]}))["en"]["work"]
+        )
+        assert main(["build", "facts", str(dated), *model]) == 2
+        assert ".templates.yaml" in capsys.readouterr().err
+        dated.with_suffix(".templates.yaml").unlink()
+        n_asked = len(asked)
+        assert main(["build", "facts", str(dated), *model]) == 0
+        assert len(asked) == n_asked  # its answers were kept
+    assert main(["build", "facts", str(dated), *model[:2]]) == 2
 
 
 def _kept(done: list[Plan]) -> Callable[[Plan], None]:
