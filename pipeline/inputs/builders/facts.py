@@ -101,12 +101,25 @@ def _read(path: Path, language: str) -> pl.DataFrame:
     more = ("subject_id", "object_id", "popularity", "sample")
     texts = [*NEEDED, *(each for each in more if each in facts.columns)]
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
+    _check_popularity(facts, path)
     given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
     return facts.with_row_index("row").with_columns(
         relation=relation, language=given.fill_null(language)
     )
+
+
+def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
+    if "popularity" in facts.columns:
+        given = facts["popularity"].replace("", None)
+        wrong = given.is_not_null() & given.cast(pl.Float64, strict=False).is_null()
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise InputError(
+                f"{path}, row {row} (counted from 0): popularity {given[row]!r} is no number; "
+                "correct it, or leave it empty."
+            )
 
 
 def _after(facts: pl.DataFrame, after: str | None) -> tuple[pl.DataFrame, int]:

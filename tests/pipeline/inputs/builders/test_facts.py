@@ -99,6 +99,11 @@ def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixtu
     assert main([*late[:-1], "June"]) != 0
     assert "2024-12-31" in capsys.readouterr().err
     # Her "facts" would take the place of the one that it is made of.
+    wrong = table.with_name("wrong.csv")
+    wrong.write_text("relation,subject,object,popularity\nhome,Ann,Rome,\nhome,Bob,Lima,much\n")
+    capsys.readouterr()
+    assert main(["build", "facts", str(wrong)]) == 2
+    assert "wrong.csv, row 1 (counted from 0): popularity 'much'" in capsys.readouterr().err
     one = table.with_name("facts.csv")
     one.write_text("relation,subject,object\ncapital,Peru,Lima\n")
     assert main(["build", "facts", str(one)]) != 0
