@@ -14,6 +14,7 @@ from factsweep.operators.construction.paraphrase import has_slots
 from factsweep.operators.errors import InputError
 
 NEEDED = ("relation", "subject", "object")
+_CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample")
 FINDINGS = pl.Schema({"row": pl.Int64(), "language": pl.String()})
 FINDINGS |= dict.fromkeys(("relation", "text", "finding"), pl.String())
 FINDINGS |= {"left_out": pl.Boolean()}
@@ -34,6 +35,14 @@ _ENGLISH = (
     *_ANY[:2],
 )
 
+_PROPOSAL = (
+    'Write {n} different short sentences in the language "{language}", one per line, each of which '
+    'says that [X] and [Y] are in the relation "{relation}". Each has [X] exactly once and [Y] '
+    "exactly once, as they stand here, in place of the two names, ends in [Y] where the language "
+    "allows it, and names nothing of these examples:"
+)
+_EXAMPLES = 5
+
 Templates = Mapping[str, Mapping[str, Sequence[str]]]
 
 
@@ -49,6 +58,19 @@ def generic(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
         texts = _ENGLISH if language == "en" else _ANY
         made.setdefault(language, {})[relation] = [text.format(relation) for text in texts]
     return made
+
+
+def proposal(facts: pl.DataFrame, n: int) -> str:
+    """The prompt that asks a model for templates of one relation (ours), with its first facts.
+
+    >>> fact = {"language": "en", "relation": "capital", "subject": "Peru", "object": "Lima"}
+    >>> proposal(pl.DataFrame([fact]), 5).splitlines()[-1]
+    '[X]: Peru; [Y]: Lima'
+    """
+    language, relation = facts.select("language", "relation").row(0)
+    rows = facts.select("subject", "object").head(_EXAMPLES).iter_rows()
+    asked = _PROPOSAL.format(n=n, language=language, relation=relation)
+    return "\n".join([asked, *(f"[X]: {subject}; [Y]: {object_}" for subject, object_ in rows)])
 
 
 def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -135,7 +157,7 @@ def rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     A fact without an id has its name for one, in a table where others have ids.
     """
     ids = [name for name in ("subject_id", "object_id") if name in facts.columns]
-    more = [name for name in ("subject_aliases", "object_aliases") if name in facts.columns]
+    more = [name for name in _CARRIED if name in facts.columns]
     filled = [pl.col(name).fill_null(pl.col(name.removesuffix("_id"))) for name in ids]
     named = facts.select(*NEEDED, *filled, *more)
     joined = templates.select("relation", "template").join(

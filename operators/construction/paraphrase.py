@@ -67,7 +67,7 @@ def paraphrased(
         said.setdefault(relation_id, set()).add(wording(template))
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
         prompt = instruction(template, n=n, hint=hints.get(relation_id))
-        result = _until_enough(ask, prompt, said[relation_id], n, max_rounds)
+        result = until_enough(ask, prompt, said[relation_id], n, max_rounds)
         yield Paraphrased(relation_id, template, *result)
 
 
@@ -130,10 +130,10 @@ def as_table(results: Iterable[Paraphrased]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
 
 
-def _until_enough(
+def until_enough(
     ask: Ask, prompt: str, said: set[str], n: int, max_rounds: int
 ) -> tuple[tuple[str, ...], int, int, int]:
-    """The paraphrases, rounds, unfit and repeated lines; what is taken is added to `said`."""
+    """The sentences, rounds, unfit and repeated lines; what is taken is added to `said`."""
     kept: list[str] = []
     n_rounds = n_unfit = n_repeated = 0
     while len(kept) < n and n_rounds < max_rounds:

@@ -41,11 +41,20 @@ _PLAIN = {
     "subject": "sub_ent",
     "object": "obj_ents",
 }
+# What the columns of a plain table of four are called elsewhere, in any case.
+_MEANT = {
+    "relation": ("predicate", "property", "rel"),
+    "template": ("pattern", "sentence", "prompt"),
+    "subject": ("sub", "subj", "head", "subject_label", "sub_label"),
+    "object": ("obj", "tail", "answer", "object_label", "obj_label"),
+}
 _PLAIN_MORE = {
     "subject_id": "sub_uri",
     "subject_aliases": "sub_aliases",
     "object_id": "obj_uris",
     "object_aliases": "obj_aliases",
+    "popularity": "fact_popularity",
+    "sample": "fact_sample",
 }
 
 
@@ -68,6 +77,19 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     return table.with_columns(_truths(table[n]) for n in truths).lazy()
 
 
+def meant(columns: Collection[str]) -> dict[str, str]:
+    """Which columns of a plain table of four have another name; none where it is no such table.
+
+    >>> meant(["Rel", "template", "head", "tail"]), meant(["rel", "template", "head", "x"])
+    ({'Rel': 'relation', 'head': 'subject', 'tail': 'object'}, {})
+    """
+    names = {each: name for name, others in _MEANT.items() for each in (name, *others)}
+    found = {column: names.get(column.casefold()) for column in columns}
+    if len(found) != len(_MEANT) or {*found.values()} != {*_MEANT}:
+        return {}
+    return {column: name for column, name in found.items() if name and name != column}
+
+
 def _is_plain(columns: Collection[str]) -> bool:
     """Whether these are the columns of a plain table of facts.
 
@@ -81,9 +103,20 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     """A plain table of facts with the names of the others; an object without an id has its label.
 
     A slash in the name of a relation is no part of a URL there, and becomes a blank.
+
+    Raises:
+        InputError: it has no templates.
     """
+    rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
     if not _is_plain(schema):
+        if {"relation", "subject", "object"} <= {*schema} and not {"template", "rel_uri"} & {
+            *schema
+        }:
+            raise InputError(
+                "column template is missing; add it, or have `factsweep build facts FILE` write "
+                "templates, and a benchmark with them."
+            )
         return rows
     more = {old: new for old, new in _PLAIN_MORE.items() if old in schema}
     rows = rows.rename({**_PLAIN, **more})

@@ -25,6 +25,7 @@ from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.layouts import as_rows, decoded
 from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
 _MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))
@@ -40,6 +41,9 @@ COLUMNS = (
     Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id"), "entity"),
     Column("sub_aliases", (_NAMES,), False, ("subject_names", "synonyms")),
     Column("uuid", (_NAME,), False, ("id",)),
+    # Of a plain table alone, whose `popularity` and `sample` they are.
+    Column("fact_popularity", (_NAME, pl.Float64(), pl.Int64()), False),
+    Column("fact_sample", (_NAME,), False),
 )
 _TEMPLATE_LISTS = (
     Column("manual_templates", (_NAMES,), True, kind="template"),
@@ -68,7 +72,8 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     )
     relations = relations.join(labels, on="relation_id", how="left", maintain_order="left")
     relations = relations.with_columns(pl.col("label").fill_null(pl.col("relation_id")))
-    return checked(Facts(relations, templates, _pairs(rows, subject)))
+    pairs = _pairs(rows, subject)
+    return checked(Facts(relations, templates, pairs, _details(rows, subject, pairs)))
 
 
 def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
@@ -114,6 +119,9 @@ def _check_values(
     problems["obj_uris and obj_ents differ in length"] = (
         uris.list.len().fill_null(0) != labels.list.len()
     )
+    if "fact_popularity" in rows.collect_schema():
+        given = ~_blank(pl.col("fact_popularity").cast(pl.String))
+        problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
     _check_one_uri(rows)
     if relation_labels is not None:
         unknown = ~pl.col("relation_id").is_in(list(relation_labels))
@@ -188,6 +196,34 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> pl.DataFrame:
         objects=_objects(pairs),
         split=pl.lit(None, pl.String),
     )
+
+
+def _details(rows: pl.LazyFrame, subject: str, pairs: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """`details` of a plain table that says how popular its facts are, or which sample they are in.
+
+    Of a pair the first row counts.
+    """
+    given = {"fact_popularity": _popularity(), "fact_sample": pl.col("fact_sample")}
+    given = {name: each for name, each in given.items() if name in rows.collect_schema()}
+    if not given:
+        return {}
+    said = rows.group_by("relation_id", pl.col(subject).alias("subject_id")).agg(
+        each.first().alias(name.removeprefix("fact_")) for name, each in given.items()
+    )
+    ids = pl.col("objects").list.eval(pl.element().struct.field("object_id"))
+    found = (
+        pairs.select("pair_id", "relation_id", "subject_id", object_id=ids)
+        .explode("object_id")
+        .join(said.collect(), on=["relation_id", "subject_id"], maintain_order="left")
+        .drop("subject_id")
+    )
+    return {"details": pl.concat([empty("details"), found], how="diagonal")}
+
+
+def _popularity() -> pl.Expr:
+    """The popularity as a number; null where it is none."""
+    text = pl.col("fact_popularity").cast(pl.String).str.strip_chars()
+    return text.cast(pl.Float64, strict=False)
 
 
 def _subject_column(rows: pl.LazyFrame) -> str:

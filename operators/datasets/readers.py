@@ -11,6 +11,7 @@ from factsweep.operators.datasets import (
     contradictions,
     distractors,
     kamel,
+    layouts,
     mlama,
     myriadlama,
     pararel,
@@ -44,7 +45,8 @@ class Reader:
     those that the files have. `names_ids` says whether the files name relations by id, so that a
     label is one only. `version` is raised when the same files become other facts. `stands_in` names
     a table that the catalog has for sets without one of their own. `by_language`: the files of one
-    language are read. `contradictions` counts rows that cannot all be right.
+    language are read. `contradictions` counts rows that cannot all be right. `meant` names columns
+    that are read as others.
     """
 
     content: Literal["rows", "texts", "tables"]
@@ -58,6 +60,7 @@ class Reader:
     contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: (
         contradictions.in_facts(facts)
     )
+    meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
 def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
@@ -88,6 +91,7 @@ READERS: Mapping[str, Reader] = {
         columns=lambda rows: rows.collect_schema().names(),
         figures=_myriadlama_figures,
         version=2,
+        meant=layouts.meant,
         contradictions=lambda rows, facts: {
             **myriadlama.contradictions(rows),
             **contradictions.in_facts(facts),

@@ -33,7 +33,7 @@ from factsweep.operators.methods.method import (
     Tables,
 )
 from factsweep.operators.metrics.belief.analyses import Analysis, analyses
-from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.metrics.belief.belief import belief, by_part
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.confidence import confidence
 from factsweep.operators.metrics.belief.consist import By
@@ -47,7 +47,8 @@ from factsweep.operators.metrics.comparing.paired_terms import (
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
-from factsweep.operators.tables.belief.belief import SHOWN, card, headline
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.belief import SHOWN, card, headline, parts
 from factsweep.operators.tables.belief.belief_paper import TABLES
 from factsweep.operators.tables.belief.calibration_figure import calibration_figure
 from factsweep.operators.tables.belief.calibration_panels import calibration_panels
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
     "headline": "All metrics of the run",
+    "parts": "By popularity of the fact (0: the least popular tenth), and by sample of the set",
     "calibration": "Calibration: confidence and accuracy, by bin of confidence",
     "coverage": "Coverage: the mean prompt, the best template, any prompt",
     "knowledge-sharing": "Of what one model knows, the share that another knows",
@@ -148,6 +150,13 @@ def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.
         by=by,
         n_failed_samples=evidence.n_failed_samples,
     )
+    of_parts = by_part(
+        answers,
+        evidence.facts.further.get("details", empty("details")),
+        seed=evidence.seed,
+        n_rounds=evidence.options.n_rounds,
+        by=by,
+    )
     further = analyses(
         evidence.options.analyses,
         answers,
@@ -158,13 +167,15 @@ def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.
         seed=evidence.seed,
         n_rounds=evidence.options.n_rounds,
     )
-    return pl.concat([metrics, further])
+    return pl.concat([metrics, of_parts, further])
 
 
 def report(result: Result) -> Report:
     """The headline, the papers' tables, the calibration; of decoders and encoders."""
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
+    if not (of_parts := parts(metrics)).is_empty():
+        tables["parts"] = of_parts
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
     spreads = _spreads(metrics, result.facts)

@@ -60,8 +60,8 @@ from factsweep.operators.metrics.distractors.distractors import METRICS, distrac
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.distractors.karr import karr, of_karr
 from factsweep.operators.metrics.distractors.preference import curve
-from factsweep.operators.metrics.distractors.slices import samples
 from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.distractors import distractors as tables

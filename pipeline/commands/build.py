@@ -41,6 +41,10 @@ def _add_facts(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--language", default="en", help="of rows that name none; default en")
     command.add_argument("--after", metavar="YYYY-MM-DD", help="only facts of a later date")
+    command.add_argument(
+        "--cutoff", metavar="YYYY-MM-DD", help="of training data: metrics until it and after it"
+    )
+    _add_asked(command, "templates", n=5)
     command.add_argument("--licence", default="not given", help="of the facts, for the card")
 
 
@@ -77,9 +81,16 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="leave out objects whose label is not one of its tokens",
     )
+    _add_asked(command, "paraphrases", n=19)
+
+
+def _add_asked(command: argparse.ArgumentParser, what: str, n: int) -> None:
+    """Add who is asked for texts, and for how many."""
+    of = {"templates": "relation", "paraphrases": "template"}[what]
+    here = "; without --endpoint a model of conf/model/, the hub or a folder" * (of == "relation")
     command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")
-    command.add_argument("--model", help="whom to ask for paraphrases there")
-    command.add_argument("--n", type=int, default=19, help="paraphrases per template; default 19")
+    command.add_argument("--model", help=f"whom to ask for {what} there{here}")
+    command.add_argument("--n", type=int, default=n, help=f"{what} per {of}; default {n}")
     command.add_argument(
         "--rounds", type=int, default=10, help="most times they are asked for; default 10"
     )
@@ -131,15 +142,29 @@ def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
 
 
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
+    from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
+    from factsweep.operators.engines.endpoint.openai_client import key
+    from factsweep.pipeline.execution.prompted import prompted
+    from factsweep.pipeline.inputs.builders.asking import Model
     from factsweep.pipeline.inputs.builders.facts import build_facts
 
+    _check_numbers(asked)
+    if asked.endpoint and not asked.model:
+        raise InputError("--endpoint and --model go together; give both or neither.")
+    model = None
+    if asked.model:
+        url = asked.endpoint
+        ask = OpenAIChat(url, asked.model, key()) if url else prompted(asked.model)
+        model = Model(asked.model, ask, asked.n, asked.rounds)
     return build_facts(
         asked.file,
         name=asked.name,
         templates=asked.templates,
         language=asked.language,
         after=asked.after,
+        cutoff=asked.cutoff,
         licence=asked.licence,
+        model=model,
     )
 
 
@@ -170,9 +195,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
         raise InputError("--endpoint and --model go together; give both or neither.")
     if asked.endpoint and asked.paraphrases:
         raise InputError("--endpoint asks and --paraphrases reads what was asked; give one.")
-    for name in ("n", "rounds"):
-        if getattr(asked, name) < 1:
-            raise InputError(f"--{name} {getattr(asked, name)}; it must be at least 1.")
+    _check_numbers(asked)
     model = None
     if asked.endpoint:
         hints = dict(texts_by_relation(asked.hints, "hint")) if asked.hints else {}
@@ -188,6 +211,12 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
         sheet=asked.paraphrases,
         fits=one_token(asked.one_token) if asked.one_token else None,
     )
+
+
+def _check_numbers(asked: argparse.Namespace) -> None:
+    for name in ("n", "rounds"):
+        if getattr(asked, name) < 1:
+            raise InputError(f"--{name} {getattr(asked, name)}; it must be at least 1.")
 
 
 def _probelm(asked: argparse.Namespace) -> Iterator[str]:

@@ -11,6 +11,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.prefixes import n_shared
+from factsweep.operators.prompts.shown import NOTHING, Shown, shown
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.hours import paid_for
@@ -57,6 +58,7 @@ class Forecast:
     first: str = ""  # prompt, as the model reads it
     pairs: int = 0
     duplicates: int = 0
+    shown: Shown = NOTHING  # of the whole setting
     too_long: set[str] = field(default_factory=set)  # their ids
     tokens: int = 0
     shared_tokens: int = 0
@@ -111,6 +113,8 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
         rows, name = expansion.prompts, expansion.relation_id
         last = ends(rows.height, run.cluster.rows_per_shard)
         figures.whole += rows.height
+        leaks = shown(expansion, facts.pairs)
+        figures.shown = Shown(*(a + b for a, b in zip(figures.shown, leaks, strict=True)))
         if part is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)

@@ -91,6 +91,12 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  prompts         {n:,} ({by_relation})"
     yield f"  first prompt    {figures.first!r}"
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
+    if any(figures.shown):
+        objects, subjects = figures.shown
+        yield (
+            f"  shown           {objects:,} prompts ({objects / figures.whole:.1%}) have a right "
+            f"answer in their demonstrations, {subjects:,} their subject; asked all the same"
+        )
     yield f"  too long        {len(figures.too_long):,}"
     yield f"  prompt tokens   {figures.tokens:,}"
     if figures.name_tokens:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import Asked
+from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import device
 from factsweep.pipeline.execution.made_of import check_inputs, check_planned
@@ -199,8 +200,21 @@ def warnings(plan: Plan) -> Iterator[str]:
             dtype.warning(plan.run.model.dtype, device(plan.run.cluster)),
             unguarded(plan.store),
             _without_lemmas(plan.run.matching.pipeline),
+            _meant(plan.run),
         )
         yield from filter(None, found)
+
+
+def _meant(run: Run) -> str | None:
+    """Which columns of a table of facts are read as others; null: none are."""
+    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    found = catalog.meant(entry, run.benchmark.path)
+    read = listed([f"{column} as {name}" for column, name in found.items()])
+    return (
+        f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
+        if found
+        else None
+    )
 
 
 def _without_lemmas(pipeline: str) -> str | None:

@@ -270,6 +270,14 @@ def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str,
     return READERS[entry.reader].contradictions(content_of(entry, files(entry, path)), facts)
 
 
+def meant(entry: Entry, path: str | None) -> Mapping[str, str]:
+    """The columns of a file of the user's own that are read as others, by their names there."""
+    reader = READERS[entry.reader]
+    if path is None or reader.content != "rows":
+        return {}
+    return reader.meant(reader.columns(content_of(entry, files(entry, path))))
+
+
 def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"

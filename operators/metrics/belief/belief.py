@@ -1,5 +1,7 @@
 """All BELIEF metrics of one model in one setting, as rows of the metrics table."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
@@ -31,6 +33,7 @@ from factsweep.operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import ROWS, Counts, Row, counted, ratio_rows
+from factsweep.operators.metrics.shared.slices import of_facts
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
 METRICS = (
@@ -106,14 +109,37 @@ def belief(
     return pl.DataFrame(rows, schema=ROWS, orient="row")
 
 
+def by_part(
+    answers: pl.DataFrame, details: pl.DataFrame, *, seed: int, n_rounds: int, by: By = "match"
+) -> pl.DataFrame:
+    """The metrics of answers over parts of the facts: by popularity, and by sample (table ROWS).
+
+    `details` has pair_id, popularity and sample. No paper has these slices. What failed is counted
+    over all alone.
+    """
+    rows = []
+    for part in of_facts(answers, details.unique("pair_id", keep="first", maintain_order=True)):
+        counts = Counts({"": part.rows.height}, {})
+        for name, terms in _terms(part.rows, by):
+            found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            rows.append(counts.row(name, found, part=part.name))
+    return pl.DataFrame(rows, schema=ROWS, orient="row")
+
+
+def _terms(answers: pl.DataFrame, by: By) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Each metric that has terms, with those of its pairs."""
+    for metric in METRICS:
+        if metric.terms is not None:
+            consist = metric is CONSIST
+            yield metric.name, consist_terms(answers, by=by) if consist else metric.terms(answers)
+
+
 def _answer_rows(
     answers: pl.DataFrame, counts: Counts, by: By, seed: int, n_rounds: int
 ) -> list[Row]:
     rows = []
-    for metric in METRICS:
-        if metric.terms is not None:
-            terms = consist_terms(answers, by=by) if metric is CONSIST else metric.terms(answers)
-            rows += ratio_rows(metric.name, terms, counts, seed=seed, n_rounds=n_rounds)
+    for name, terms in _terms(answers, by):
+        rows += ratio_rows(name, terms, counts, seed=seed, n_rounds=n_rounds)
     maximum = bootstrap_coverage_maximum(answers, seed=seed, n_rounds=n_rounds)
     return rows + counts.rows(COVERAGE_MAXIMUM.name, maximum)
 

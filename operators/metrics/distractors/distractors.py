@@ -13,10 +13,10 @@ from factsweep.operators.metrics.distractors.preference import (
     probability_terms,
     with_n,
 )
-from factsweep.operators.metrics.distractors.slices import parts
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Counts, Row, counted, table
+from factsweep.operators.metrics.shared.slices import parts
 
 _SAYS = {
     "min": "share of clozes in which the right answer beats all of the first {n} distractors",

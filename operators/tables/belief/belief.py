@@ -50,6 +50,20 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     return table.select(*_NAMES, "scope", *columns, "prompts", "failed")
 
 
+def parts(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row per popularity decile and sample of the facts, where the set has any: `part`."""
+    found = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
+    found = found.with_columns(text=SHARE.dashed(pl.col("value")), prompts="n", part="slice")
+    interval = found.filter(metric=ACC_AT_1.name).select(
+        *_NAMES, "part", SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+    )
+    keys = [*_NAMES, "part", "prompts"]
+    wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
+    numbers = {head: metric for metric, head in HEADINGS.items() if metric in wide.columns}
+    table = wide.select(*keys, **numbers)
+    return table.join(interval, on=keys[:-1], how="left", nulls_equal=True, maintain_order="left")
+
+
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
     numbers = card_of(metrics, HEADINGS, SHARE, own=("draw", "prompts"))

@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,13 @@ from typing import IO, Any
 
 import polars as pl
 
-from factsweep.operators.construction.paraphrase import Ask, Paraphrased, as_table, paraphrased
+from factsweep.operators.construction.paraphrase import (
+    Ask,
+    Paraphrased,
+    as_table,
+    paraphrased,
+    until_enough,
+)
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.meter import Meter
 
@@ -48,6 +54,16 @@ def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
             n = sum(len(each.paraphrases) for each in results)
             meter.show(f"{len(results)}/{manual.height} templates, {n:,} paraphrases")
     return as_table(results)
+
+
+def proposed(model: Model, prompts: Sequence[str], kept: Path) -> list[tuple[str, ...]]:
+    """The model's templates for each prompt, at most `n`; its answers are kept as those of `asked`.
+
+    Raises:
+        InputError: as `asked`.
+    """
+    with _remembering(model, kept) as ask:
+        return [until_enough(ask, each, set(), model.n, model.max_rounds)[0] for each in prompts]
 
 
 @contextmanager

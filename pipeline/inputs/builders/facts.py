@@ -2,8 +2,8 @@
 
 import datetime
 import io
-import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,21 +14,28 @@ from factsweep.operators.construction.facts import (
     Templates,
     checked,
     generic,
+    proposal,
     reviewed,
     rows,
 )
+from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.names import check
+from factsweep.operators.wording import listed
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.builders import folder, sources
+from factsweep.pipeline.inputs.builders.asking import Model, asked, proposed
+from factsweep.pipeline.storage.stores.store import Store
 
 _READER = READERS["myriadlama"]
 _TEMPLATES_HEAD = """\
 # Templates by language and relation: [X] is the subject, [Y] the object. Edit, add and remove them,
-# then run `factsweep build facts` again. Those below fit any relation, and read like it.
+# then run `factsweep build facts` again. Those that fit any relation read like it.
 """
 _FINDINGS = "findings.csv"
+_PROPOSED = 5  # templates that a model is asked for; further ones are paraphrases of these
 
 
 def build_facts(
@@ -38,9 +45,15 @@ def build_facts(
     templates: Path | None,
     language: str,
     after: str | None,
+    cutoff: str | None,
     licence: str,
+    model: Model | None = None,
 ) -> Iterator[str]:
     """Write the sets of a table of facts; yields what was made, found and left out.
+
+    Facts that are not later than `after` are left out. `cutoff` makes two samples of the facts, by
+    which metrics are told apart: those until then, and those after it. A `model` writes the
+    templates where there is no file of them, `n` for each relation.
 
     Raises:
         InputError: a column or all facts are missing, a template file holds something else, or the
@@ -49,15 +62,16 @@ def build_facts(
     name = name or path.stem
     check(name, "the name of the set")
     facts, dated = _after(_read(path, language), after)
+    if cutoff is not None:
+        later = _later(facts, "--cutoff", cutoff)
+        names = {True: f"after {cutoff}", False: f"until {cutoff}"}
+        facts = facts.with_columns(sample=later.replace_strict(names, default="undated"))
     usable, found = checked(facts)
     if usable.is_empty():
         raise InputError(f"{path}: no fact can be asked; of {facts.height} rows each has a flaw.")
     sheet = templates or path.with_suffix(".templates.yaml")
-    if not sheet.exists():
-        text = yaml.safe_dump(generic(usable), sort_keys=False, allow_unicode=True, width=1000)
-        sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
-        yield f"{sheet}: written, with templates that fit any relation; edit it and run again"
-    asked, wrong = reviewed(usable, _templates(sheet))
+    yield from _sheet_written(sheet, usable, model)
+    used, wrong = reviewed(usable, _templates(sheet))
     found = pl.concat([found, wrong])
     own = folders.own() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
@@ -65,7 +79,7 @@ def build_facts(
         mine = pl.col("language") == each
         title = name if len(languages) == 1 else f"{name}-{each}"
         check(title, "the name of the set, which ends with the language of its rows")
-        made = rows(usable.filter(mine), asked.filter(mine))
+        made = rows(usable.filter(mine), used.filter(mine))
         yield _publish(own, title, each, made, found.filter(mine), licence)
     if dated:
         yield f"  {dated:,} rows left out: not after {after}, or without a date"
@@ -84,8 +98,10 @@ def _read(path: Path, language: str) -> pl.DataFrame:
             f"{path}: column {', '.join(missing)} is missing; it has {', '.join(facts.columns)}: "
             "rename the columns of the file."
         )
-    texts = [*NEEDED, *(each for each in ("subject_id", "object_id") if each in facts.columns)]
+    more = ("subject_id", "object_id", "popularity", "sample")
+    texts = [*NEEDED, *(each for each in more if each in facts.columns)]
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
+    _check_popularity(facts, path)
     given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
@@ -94,19 +110,73 @@ def _read(path: Path, language: str) -> pl.DataFrame:
     )
 
 
+def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
+    if "popularity" in facts.columns:
+        given = facts["popularity"].replace("", None)
+        wrong = given.is_not_null() & given.cast(pl.Float64, strict=False).is_null()
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise InputError(
+                f"{path}, row {row} (counted from 0): popularity {given[row]!r} is no number; "
+                "correct it, or leave it empty."
+            )
+
+
 def _after(facts: pl.DataFrame, after: str | None) -> tuple[pl.DataFrame, int]:
     """The facts whose date is later, and how many are not."""
-    if after is None:
-        return facts, 0
-    try:
-        first = datetime.date.fromisoformat(after)
-    except ValueError as error:
-        raise InputError(f"--after {after}: no date; write it as 2024-12-31.") from error
-    if "date" not in facts.columns:
-        raise InputError(f"--after {after}: the table has no column date; add it.")
-    date = pl.col("date").cast(pl.String).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-    kept = facts.filter(date > first)
+    kept = facts if after is None else facts.filter(_later(facts, "--after", after))
     return kept, facts.height - kept.height
+
+
+def _later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
+    """Whether each fact is of a later date; null where it has none."""
+    try:
+        first = datetime.date.fromisoformat(day)
+    except ValueError as error:
+        raise InputError(f"{option} {day}: no date; write it as 2024-12-31.") from error
+    if "date" not in facts.columns:
+        raise InputError(f"{option} {day}: the table has no column date; add it.")
+    date = facts["date"].cast(pl.String).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    return date > first
+
+
+def _sheet_written(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Iterator[str]:
+    """Write the file of templates, unless there is one, which no model replaces."""
+    if sheet.exists():
+        if model is not None:
+            fix = f"move it away to have {model.name} write others, or leave out --model"
+            raise InputError(f"{sheet} has templates already; {fix}.")
+        return
+    without: list[str] = []
+    held = generic(facts) if model is None else _of_model(facts, model, sheet, without)
+    text = yaml.safe_dump(held, sort_keys=False, allow_unicode=True, width=1000)
+    sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
+    whose = "that fit any relation" if model is None else f"of {model.name}"
+    yield f"{sheet}: written, with templates {whose}; edit it and run again"
+    if without:
+        yield f"  {listed(without)}: none of the model's, so those that fit any relation"
+
+
+def _of_model(facts: pl.DataFrame, model: Model, sheet: Path, without: list[str]) -> Templates:
+    """Templates that a model proposes, and paraphrases of them where more are asked for.
+
+    The relations for which it has none are added to `without`, and get those that fit any.
+    """
+    kept = sheet.with_suffix(".asked.jsonl")
+    held = generic(facts)
+    groups = facts.partition_by("language", "relation", maintain_order=True)
+    few = min(model.n, _PROPOSED)
+    prompts = [proposal(each, few) for each in groups]
+    for group, texts in zip(groups, proposed(replace(model, n=few), prompts, kept), strict=True):
+        language, relation = group.select("language", "relation").row(0)
+        if not texts:
+            without.append(relation)
+        else:
+            manual = pl.DataFrame([(relation, text) for text in texts], MANUAL, orient="row")
+            more = -(-(model.n - len(texts)) // len(texts))
+            said = asked(replace(model, n=more), manual, kept) if more else PARAPHRASES.to_frame()
+            held[language][relation] = [*texts, *said["paraphrase"]][: model.n]
+    return held
 
 
 def _templates(path: Path) -> Templates:
@@ -125,6 +195,7 @@ def _publish(
     own: Path, name: str, language: str, made: pl.DataFrame, found: pl.DataFrame, licence: str
 ) -> str:
     """Write one set, its catalog entry and its benchmark; says what is in it."""
+    twins = f"{name}-twins"
     for shipped in (folders.CATALOG, folders.CONF / "benchmark"):
         if (shipped / f"{name}.yaml").exists():
             raise InputError(f"{name} is a set that ships; give another with --name.")
@@ -134,11 +205,11 @@ def _publish(
     facts = _READER.facts(made.lazy(), None)
     data = io.BytesIO()
     made.write_parquet(data)
-    files: dict[str, str | bytes] = {"rows.parquet": data.getvalue()}
+    rows_file = f"rows.{digests.of_contents({'rows': data.getvalue()})[:12]}.parquet"
     text = folder.entry(
         out,
-        files,
-        pattern="rows.parquet",
+        {rows_file: data.getvalue()},
+        pattern=rows_file,
         reader="myriadlama",
         schema=made.schema,
         counts=_READER.figures(made.lazy(), facts),
@@ -150,19 +221,28 @@ def _publish(
         f"{facts.relations.height} relations, {facts.templates.height} templates, "
         f"{facts.pairs.height:,} facts"
     )
-    files[_FINDINGS] = found.write_csv()
-    files["README.md"] = (
+    card = (
         f"# {name}\n\nMade with `factsweep build facts`: {size}; language {language}; licence: "
         f"{licence}. Its checksum and counts are in `{name}.yaml` of the catalog, and what was "
         f"found in its table in `{_FINDINGS}`: {int(found['left_out'].sum())} left out.\n"
     )
-    shutil.rmtree(out, ignore_errors=True)
-    folder.publish(out, files)
-    (own / "benchmark").mkdir(parents=True, exist_ok=True)
-    (own / "data_catalog" / f"{name}.yaml").write_text(text, encoding="utf-8")
     of = {} if language == "en" else {"language": language}
-    held = {"defaults": ["facts", "_self_"], "name": name, "data": name, **of}
-    (own / "benchmark" / f"{name}.yaml").write_text(
-        yaml.safe_dump(held, sort_keys=False), encoding="utf-8"
-    )
-    return f"{out}: {size}; factsweep run benchmark={name}"
+    # The entry names the file of its rows: until it is replaced, the set is the one before.
+    for place, content in (
+        (f"data_catalog/{name}/{_FINDINGS}", found.write_csv()),
+        (f"data_catalog/{name}/README.md", card),
+        (f"data_catalog/{name}/{rows_file}", data.getvalue()),
+        (f"data_catalog/{name}.yaml", text),
+        (f"benchmark/{name}.yaml", _benchmark("facts", name, data=name, **of)),
+        (f"benchmark/{twins}.yaml", _benchmark("twins", twins, data=name)),
+    ):
+        Store(str(own)).put(place, content if isinstance(content, bytes) else content.encode())
+    for earlier in out.glob("rows*.parquet"):
+        if earlier.name != rows_file:
+            earlier.unlink(missing_ok=True)
+    return f"{out}: {size}; factsweep run benchmark={name}, or {twins}"
+
+
+def _benchmark(like: str, name: str, **fields: str) -> str:
+    held = {"defaults": [like, "_self_"], "name": name, **fields}
+    return yaml.safe_dump(held, sort_keys=False)

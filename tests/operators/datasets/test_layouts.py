@@ -48,6 +48,20 @@ def test_plain_table_needs_no_ids_and_no_marks() -> None:
     assert counts(facts)["unique_triples"] == 3
 
 
+def test_plain_table_is_known_by_other_names_of_its_columns() -> None:
+    columns = ["relation", "template", "subject", "object"]
+    row = [("capital", "[Y] of [X]", "France", "Paris")]
+    plain = facts_from_rows(pl.LazyFrame(row, columns, orient="row"))
+    for others in (
+        ["Relation", "TEMPLATE", "subject", "Object"],
+        ["rel", "sentence", "head", "tail"],
+    ):
+        found = facts_from_rows(pl.LazyFrame(row, others, orient="row"))
+        assert_frame_equal(found.pairs, plain.pairs)
+    with pytest.raises(InputError, match=naming("template", "factsweep build facts")):
+        facts_from_rows(pl.LazyFrame(row, columns, orient="row").drop("template"))
+
+
 def test_plain_table_may_have_ids_and_other_names() -> None:
     row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
     more = {"subject_id": "Q142", "object_id": "Q90", "object_aliases": '["Lutetia"]'}
@@ -56,6 +70,18 @@ def test_plain_table_may_have_ids_and_other_names() -> None:
     assert "Q142" in str(pair)
     assert "Q90" in str(pair)
     assert "Lutetia" in str(pair)
+
+
+def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
+    row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
+    facts = facts_from_rows(pl.LazyFrame([{**row, "popularity": "3.5", "sample": "late"}]))
+    (found,) = facts.further["details"].to_dicts()
+    assert (found["pair_id"], found["object_id"]) == ("capital.France", "Paris")
+    assert (found["popularity"], found["sample"]) == (3.5, "late")
+    for wrong in ("many", "nan"):
+        rows = pl.LazyFrame([{**row, "popularity": None}, {**row, "popularity": wrong}])
+        with pytest.raises(InputError, match=naming("row 1", "popularity")):
+            facts_from_rows(rows)
 
 
 def per_pair(rows: pl.DataFrame) -> pl.DataFrame:

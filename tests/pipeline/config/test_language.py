@@ -83,6 +83,15 @@ def test_language_without_lemmas_is_said(facts: str, tmp_path: Path) -> None:
         assert bool(found) == said, language
 
 
+def test_columns_of_other_names_are_said(facts: str, tmp_path: Path) -> None:
+    for heads, said in {"relation,template,subject,object": 0, "rel,template,Head,tail": 1}.items():
+        file = tmp_path / "facts.csv"
+        file.write_text(f"{heads}\ncapital,[Y] of [X],Peru,Lima\n")
+        plan = planned(load([facts, f"artifacts={tmp_path}/a"]))
+        found = [each for each in warnings(plan) if "Head as subject" in each]
+        assert len(found) == said, heads
+
+
 def test_answers_are_right_in_the_forms_that_a_language_knows() -> None:
     cases = [
         # language, label, answer, right

@@ -1,13 +1,25 @@
 """build facts: sixty facts in four languages, with every flaw, become sets of the catalog."""
 
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
+from factsweep.operators.construction.facts import generic
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.run import measured
+from factsweep.pipeline.storage.stores.store import Store
+from tests.chat_server import completion, serving
+from tests.pipeline.here import make_here
 
 _WORDS = {
     "en": ("capital", "Country", "City"),
@@ -24,6 +36,7 @@ _FLAWS = (
     ("ja", None, "国 3", None, "2025-01-01"),  # nothing in it
     ("ar", "Q9", "بلد 0", "مدينة 9", None),  # the name of another id, and no date
 )
+_OBJECTS = ("Paris", "Europe", "French", "1969", "guitars", "a river")  # what the fake engine says
 
 
 @pytest.fixture
@@ -86,17 +99,157 @@ def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixtu
     assert main([*late[:-1], "June"]) != 0
     assert "2024-12-31" in capsys.readouterr().err
     # Her "facts" would take the place of the one that it is made of.
+    wrong = table.with_name("wrong.csv")
+    wrong.write_text("relation,subject,object,popularity\nhome,Ann,Rome,\nhome,Bob,Lima,much\n")
+    capsys.readouterr()
+    assert main(["build", "facts", str(wrong)]) == 2
+    assert "wrong.csv, row 1 (counted from 0): popularity 'much'" in capsys.readouterr().err
     one = table.with_name("facts.csv")
     one.write_text("relation,subject,object\ncapital,Peru,Lima\n")
     assert main(["build", "facts", str(one)]) != 0
     assert "--name" in capsys.readouterr().err
 
 
+@pytest.fixture
+def dated(table: Path) -> Path:
+    """Twelve facts of two relations with dates and popularity; objects are what the fake says."""
+    rows = [
+        (relation, f"{relation} {n}", object_, f"20{20 + n % 2 * 5}-01-01" if n else None, n)
+        for relation in ("home", "work")
+        for n, object_ in enumerate(_OBJECTS)
+    ]
+    names = ["relation", "subject", "object", "date", "popularity"]
+    path = table.with_name("dated.csv")
+    pl.DataFrame(rows, names, orient="row").write_csv(path)
+    return path
+
+
 @pytest.mark.slow
-def test_a_built_benchmark_is_planned_under_its_name(
-    table: Path, capsys: pytest.CaptureFixture[str]
+def test_a_set_is_built_reviewed_run_and_told_apart_by_date_and_popularity(
+    dated: Path, make_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["build", "facts", str(table)]) == 0
-    fake = ["model=smollm2-135m", "decoding.engine=fake", "decoding=greedy"]
-    assert main(["plan", "benchmark=mine-de", *fake]) == 0
-    assert "42" in capsys.readouterr().out
+    build = ["build", "facts", str(dated), "--cutoff", "2024-06-30"]
+    assert main(build) == 0
+    sheet = dated.with_suffix(".templates.yaml")
+    lines = sheet.read_text().splitlines(keepends=True)
+    sheet.write_text("".join(line for line in lines if "What is" not in line))
+    assert main(build) == 0
+    assert "factsweep run benchmark=dated" in capsys.readouterr().out
+    fake = [
+        "model.source=path",
+        "model.name=tiny",
+        f"model.id={make_model('tiny')}",
+        "decoding.engine=fake",
+        "metrics.n_rounds=5",
+        "metrics.n_draws=20",
+        "cluster.num_cpus=2",
+    ]
+    done: list[Plan] = []
+    measured(load(["benchmark=dated", *fake, "run_name=told"]), _kept(done))
+    (branch,) = done[0].branches
+    metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1")
+    samples = {"until": (2, 4), "after": (1, 3, 5), "undated": (0,)}
+    for name, numbers in samples.items():
+        day = "" if name == "undated" else " 2024-06-30"
+        told = metrics.filter(slice=f"sample={name}{day}")["value"].item()
+        assert told == pytest.approx(_accuracy(branch, numbers)), name
+    for decile, number in ((0, 0), (8, 5)):
+        told = metrics.filter(slice=f"popularity={decile}")["value"].item()
+        assert told == pytest.approx(_accuracy(branch, (number,))), decile
+    shown = pl.read_csv("results/told/tables/parts.csv")["part"].to_list()
+    assert shown[-3:] == ["sample=after 2024-06-30", "sample=undated", "sample=until 2024-06-30"]
+
+    (twins,) = planned(load(["benchmark=dated-twins", "prompt.n=1", *fake])).branches
+    for step in twins.steps[:3]:
+        step.run()
+    sets = twins.prompts.read_all("candidate_sets").sort("rank")
+    for _, rows in sets.group_by("candidates_id"):
+        right, twin = rows["entity_id"]
+        assert right != twin
+        assert {right, twin} <= set(_OBJECTS)
+
+
+def _accuracy(branch: Branch, numbers: Sequence[int]) -> float:
+    """The share of answers that name the object, averaged over the facts of these numbers."""
+    answers = branch.answers.read_all("generations").rows_by_key("prompt_id", named=True)
+    prompts = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
+    found = []
+    for relation, number in product(("home", "work"), numbers):
+        asked = prompts.filter(pair_id=f"{relation}.{relation} {number}")["prompt_id"]
+        said = [answers[each][0]["text"].casefold() for each in asked]
+        found.append(mean(_OBJECTS[number].casefold() in text for text in said))
+    return mean(found)
+
+
+def test_a_build_that_stops_leaves_the_set_before_it(
+    dated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["build", "facts", str(dated)]) == 0
+    before = catalog.read(catalog.entry("dated"))
+    dated.write_text(dated.read_text() + "home,home 9,guitars,2020-01-01,1\n")
+    put = Store.put
+    for stopped_at in range(6):
+        left = iter(range(stopped_at))
+
+        def stop(store: Store, name: str, content: bytes, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(name)
+            put(store, name, content)
+
+        monkeypatch.setattr(Store, "put", stop)
+        assert main(["build", "facts", str(dated)]) != 0
+        now = catalog.read(catalog.entry("dated"))
+        assert now.pairs.height - before.pairs.height in (0, 1), stopped_at
+        assert main(["catalog", "verify", "dated"]) == 0
+    monkeypatch.undo()
+    assert main(["build", "facts", str(dated)]) == 0
+    assert catalog.read(catalog.entry("dated")).pairs.height == before.pairs.height + 1
+
+
+def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edited(
+    dated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked.append(request["messages"][-1]["content"])
+        if "[X]: work 1; [Y]: Europe" in asked[-1]:
+            return 200, completion("I know no work.")
+        if "[X]: home 1; [Y]: Europe" in asked[-1]:
+            return 200, completion("1. [X] lives in [Y].\n2. From Paris [X] goes to [Y].\n3. [X]?")
+        return 200, completion(f"- Again: {asked[-1].splitlines()[-1]}")
+
+    with serving(answer) as server:
+        model = ["--endpoint", server.url, "--model", "m", "--n", "4", "--rounds", "2"]
+        assert main(["build", "facts", str(dated), *model]) == 0
+        printed = capsys.readouterr().out
+        assert "  work: none of the model's" in printed
+        assert "  2 left out: names the object paris" in printed
+        sheet = yaml.safe_load(dated.with_suffix(".templates.yaml").read_text())["en"]
+        assert sheet["home"] == [
+            "[X] lives in [Y].",
+            "From Paris [X] goes to [Y].",
+            "Again: [X] lives in [Y].",
+            "Again: From Paris [X] goes to [Y].",
+        ]
+        assert (
+            sheet["work"]
+            == generic(pl.DataFrame({"language": "en", "relation": ["work"]}))["en"]["work"]
+        )
+        assert main(["build", "facts", str(dated), *model]) == 2
+        assert ".templates.yaml" in capsys.readouterr().err
+        dated.with_suffix(".templates.yaml").unlink()
+        n_asked = len(asked)
+        assert main(["build", "facts", str(dated), *model]) == 0
+        assert len(asked) == n_asked  # its answers were kept
+    assert main(["build", "facts", str(dated), *model[:2]]) == 2
+
+
+def _kept(done: list[Plan]) -> Callable[[Plan], None]:
+    """Makes a plan in this process, and keeps it."""
+
+    def make(plan: Plan) -> None:
+        done.append(plan)
+        make_here(plan)
+
+    return make

@@ -9,7 +9,7 @@ N_DECILES = 10
 
 
 class Part(NamedTuple):
-    """A slice of the metrics table, and the rows of `preferred` in it."""
+    """A slice of the metrics table, and the rows of the answers in it."""
 
     name: str
     rows: pl.DataFrame
@@ -31,17 +31,22 @@ def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
 
 
 def parts(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
-    """The rows by popularity decile, by sample of the set, by tokens of the likeliest right label.
-
-    `details` has pair_id, popularity and sample. Slices: `popularity=0` to `popularity=9`,
-    `sample=…` where there are several, `tokens=1` and so on; those that have rows.
-    """
-    mine = details.join(preferred, on="pair_id", how="semi")
-    by_decile = preferred.join(deciles(mine), on="pair_id", maintain_order="left")
-    yield from _parts("popularity", by_decile, "decile")
-    for sample, rows in samples(preferred, details):
-        yield Part(f"sample={sample}", rows)
+    """The rows by popularity, by sample, and by tokens of the likeliest right label: `tokens=1`."""
+    yield from of_facts(preferred, details)
     yield from _parts("tokens", preferred.drop_nulls("n_tokens"), "n_tokens")
+
+
+def of_facts(answers: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
+    """The rows by popularity decile, and by sample of the set.
+
+    `details` has pair_id, popularity and sample, one row per pair. Slices: `popularity=0` to
+    `popularity=9`, `sample=…` where there are several; those that have rows.
+    """
+    mine = details.join(answers, on="pair_id", how="semi")
+    by_decile = answers.join(deciles(mine), on="pair_id", maintain_order="left")
+    yield from _parts("popularity", by_decile, "decile")
+    for sample, rows in samples(answers, details):
+        yield Part(f"sample={sample}", rows)
 
 
 def samples(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
