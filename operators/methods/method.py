@@ -206,6 +206,20 @@ class Part:
     beside: Sequence[Beside] = ()
 
 
+class Paired(Protocol):
+    """Compares two samples of the same prompts."""
+
+    def __call__(
+        self,
+        pairs: pl.DataFrame,
+        first: pl.DataFrame,
+        second: pl.DataFrame,
+        error: float = 0.05,
+    ) -> pl.DataFrame:
+        """What the second is more than the first."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How parts of a benchmark's prompts are chosen, and what is estimated from one.
@@ -215,13 +229,13 @@ class Sampling:
     without model and benchmark; where it gives no setting, that of the run is put there.
     `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
     gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
-    second's): metric, difference, ci_low and ci_high.
+    second's, how often an interval may miss): metric, difference, ci_low and ci_high.
     """
 
     estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
-    paired: Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame] | None = None
+    paired: Paired | None = None
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
-from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates.estimate import estimate
-from factsweep.pipeline.execution.plan import asking
-from factsweep.pipeline.results import past, record
+from factsweep.pipeline.estimates.looks import as_budget
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.study import Member, Study
 
 _LOG = logging.getLogger("factsweep")
@@ -29,14 +27,33 @@ def ask(study: Study) -> list[Failed]:
     """Compute what is missing of each run; one that fails ends nothing but itself.
 
     A run with a budget asks a part of its prompts, with the nearest run along the axis that has
-    answers to all of them as its control. Those that `full` names are asked all, and first.
+    answers to all of them as its control. Those that `full` names are asked all, and first. With
+    `until`, those whose rank is not decided are asked more, until all are.
 
     Raises:
+        InputError: the study cannot be ranked.
         StoppedError: the user asked to stop; the next time resumes.
     """
+    if study.plan.until is not None:
+        ranking.check(study)
+    failed = _asked(study, _ordered(study))
+    for share in ranking.looks(study)[1:]:
+        lost = {each.label for each in failed}
+        left = [each for each in ranking.undecided(study) if each.label not in lost]
+        if not left:
+            break
+        budget = as_budget(share)
+        _LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
+        more = [replace(each, run=replace(each.run, budget=budget)) for each in left]
+        failed += _asked(study, more)
+    return failed
+
+
+def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
+    """Compute what is missing of each; returns those that failed."""
     failed = []
-    for number, each in enumerate(_ordered(study), 1):
-        _LOG.info("run %d of %d: %s", number, len(study.members), each.run.name)
+    for number, each in enumerate(members, 1):
+        _LOG.info("run %d of %d: %s", number, len(members), each.run.name)
         try:
             _measure(study, each)
         except StoppedError:
@@ -47,37 +64,22 @@ def ask(study: Study) -> list[Failed]:
     return failed
 
 
-def complete(run: Run) -> bool:
-    """Whether a run has answers to all of its prompts, and results."""
-    return Store(run.results).exists(f"{run.name}/{record.NAME}")
-
-
-def answered(run: Run) -> bool:
-    """Whether a run has results, of all of its prompts or of a part."""
-    return past.is_done(run.results, run.name)
-
-
 def _measure(study: Study, member: Member) -> None:
     run = member.run
     if run.budget is None or (member in _full(study) and run.answers is None):
         whole = replace(run, budget=None, control=None, target=None)
         (score if run.answers else compute)(whole)
-    elif not complete(run):  # an estimate adds nothing to a full run
+    elif not member.is_complete:  # an estimate adds nothing to a full run
         estimate(replace(run, control=run.control or _control(study, member)))
 
 
 def _control(study: Study, member: Member) -> str | None:
     """The nearest run with answers to all of the same prompts; null: there is none."""
-    others = [each for each in study.members if each is not member and complete(each.run)]
+    others = [each for each in study.members if each is not member and each.is_complete]
     for each in sorted(others, key=lambda other: abs(other.at - member.at)):
-        if _prompts(each.run) == _prompts(member.run):
+        if each.prompts == member.prompts:
             return each.run.name
     return None
-
-
-def _prompts(run: Run) -> set[str]:
-    """The artifacts of a run's prompts, which need no model."""
-    return {asking(run, setting)[-1].artifact.folder for setting in run.settings}
 
 
 def _ordered(study: Study) -> list[Member]:
