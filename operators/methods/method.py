@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tables = Mapping[str, pl.DataFrame]
+Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame, float], pl.DataFrame]
 
 
 class Asked(Protocol):
@@ -204,20 +205,6 @@ class Part:
     seed: int
     control: Callable[[str], pl.DataFrame] | None = None
     beside: Sequence[Beside] = ()
-
-
-class Paired(Protocol):
-    """Compares two samples of the same prompts."""
-
-    def __call__(
-        self,
-        pairs: pl.DataFrame,
-        first: pl.DataFrame,
-        second: pl.DataFrame,
-        error: float = 0.05,
-    ) -> pl.DataFrame:
-        """What the second is more than the first."""
-        ...
 
 
 @dataclass(frozen=True)

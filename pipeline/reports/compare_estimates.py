@@ -88,7 +88,7 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     if pairing is None:
         return found
     first, second = (written.answers(each.branch) for each in (one, other))
-    rows = pairing(_pairs(one), first, second)
+    rows = pairing(_pairs(one), first, second, 0.05)
     known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
     has = pl.col("difference").is_not_null()

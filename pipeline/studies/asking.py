@@ -2,15 +2,20 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
-from factsweep.pipeline.estimates.estimate import estimate
+from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.estimates.estimate import estimate, is_answered
 from factsweep.pipeline.estimates.looks import as_budget
+from factsweep.pipeline.execution.asked import asked
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
 from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.study import Member, Study
+from factsweep.pipeline.studies.weights import Shelf
 
 _LOG = logging.getLogger("factsweep")
 
@@ -52,9 +57,13 @@ def ask(study: Study) -> list[Failed]:
 def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
     """Compute what is missing of each; returns those that failed."""
     failed = []
+    gib = study.members[0].run.cluster.weights_gib
+    shelf = None if gib is None else Shelf(gib)
     for number, each in enumerate(members, 1):
         _LOG.info("run %d of %d: %s", number, len(members), each.run.name)
         try:
+            if shelf is not None:
+                shelf.bring(*[_weights(study, each) for each in members[number - 1 :][:2]])
             _measure(study, each)
         except StoppedError:
             raise
@@ -65,12 +74,29 @@ def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
 
 
 def _measure(study: Study, member: Member) -> None:
-    run = member.run
-    if run.budget is None or (member in _full(study) and run.answers is None):
-        whole = replace(run, budget=None, control=None, target=None)
-        (score if run.answers else compute)(whole)
+    run = _run(study, member)
+    if run.budget is None:
+        (score if run.answers else compute)(run)
     elif not member.is_complete:  # an estimate adds nothing to a full run
         estimate(replace(run, control=run.control or _control(study, member)))
+
+
+def _run(study: Study, member: Member) -> Run:
+    """The run that asks all prompts, or those of its budget."""
+    run = member.run
+    if run.budget is None or (member in _full(study) and run.answers is None):
+        return replace(run, budget=None, control=None, target=None)
+    return run
+
+
+def _weights(study: Study, member: Member) -> Model | None:
+    """The model of the hub that is to be asked; null: there is none, or all is answered."""
+    run = _run(study, member)
+    if run.answers is not None or run.model.source != "hub":
+        return None
+    with suppress(FactsweepError):  # its run will say so
+        return None if is_answered(asked(run)) else run.model
+    return None
 
 
 def _control(study: Study, member: Member) -> str | None:
