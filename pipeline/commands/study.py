@@ -84,8 +84,9 @@ def _each(found: "Study", verb: str) -> int:
 def _measure(found: "Study", *, ask: bool) -> int:
     """Compute what is missing, write what the runs say together, and print it."""
     from factsweep.operators.tables.formats.markdown import markdown
-    from factsweep.pipeline.studies import asking, results
+    from factsweep.pipeline.studies import asking, ranking, results
 
+    ranking.check(found)
     failed = asking.ask(found) if ask else []
     if not any(each.is_answered for each in found.members):
         raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")

@@ -36,11 +36,8 @@ def ask(study: Study) -> list[Failed]:
     `until`, those whose rank is not decided are asked more, until all are.
 
     Raises:
-        InputError: the study cannot be ranked.
         StoppedError: the user asked to stop; the next time resumes.
     """
-    if study.plan.until is not None:
-        ranking.check(study)
     failed = _asked(study, _ordered(study))
     for share in ranking.looks(study)[1:]:
         lost = {each.label for each in failed}

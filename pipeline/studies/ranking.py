@@ -22,11 +22,13 @@ RANKS = ("rank_low", "rank_high")
 
 
 def check(study: Study) -> None:
-    """Refuse a study whose runs cannot be told apart prompt by prompt.
+    """Refuse a study with `until` whose runs cannot be told apart prompt by prompt.
 
     Raises:
         InputError: it says why.
     """
+    if study.plan.until is None:
+        return
     run, named = study.members[0].run, f"until={study.plan.until}"
     if any(
         each.run.budget is None or budget(each.run.budget).share is None for each in study.members

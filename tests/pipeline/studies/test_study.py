@@ -222,6 +222,9 @@ def test_more_is_asked_of_those_whose_rank_is_not_decided(steps: list[str], tmp_
     assert max(asked[:2]) < 0.9
     bands = found.select(pl.col("band_high") - pl.col("band_low"), "value").rows()
     assert bands[2:] == [(0, 0.625), (0, 0.625)]
+    before = (tmp_path / "results/race/report/along.parquet").read_bytes()
+    assert main(["study", "race", "report", *given]) == 0  # finds the same, and asks nothing
+    assert (tmp_path / "results/race/report/along.parquet").read_bytes() == before
 
 
 def test_study_that_cannot_be_ranked_says_why() -> None:
@@ -237,5 +240,6 @@ def test_study_that_cannot_be_ranked_says_why() -> None:
     for given, words in cases.items():
         with pytest.raises(InputError, match=naming(*words)):
             ranking.check(study("mine", given, **ranked))
+    assert main(["study", "mine", "report", "model=gpt2,gpt2-xl", "--until", "ranked"]) == 2
     with pytest.raises(InputError, match=naming("until")):
         study("mine", ["model=gpt2,gpt2-xl"], until="best")
