@@ -154,8 +154,8 @@ def summed(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
     return np.bincount(group, values, n).astype(np.float64)
 
 
-def half_width(variance: float, degrees: float) -> float:
-    """Half of a 95 % interval; Student's, of the variance's degrees of freedom."""
+def half_width(variance: float, degrees: float, error: float = 0.05) -> float:
+    """Half of an interval, by default of 95 %; Student's, of the variance's degrees of freedom."""
     from scipy.stats import t
 
-    return float(t.ppf(0.975, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
+    return float(t.isf(error / 2, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))

@@ -25,11 +25,14 @@ PAIRED = pl.Schema(
 )
 
 
-def paired(pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+def paired(
+    pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame, error: float = 0.05
+) -> pl.DataFrame:
     """What the second full run's means are more than the first's: the table PAIRED.
 
     `pairs` and the two tables of answers are those of `table.scored`; prompts that only one has
-    answered are left out. A mean that has no interval has no row.
+    answered are left out. A mean that has no interval has no row. An interval misses with a chance
+    of `error`.
     """
     both = [
         own.join(other, on="prompt_id", how="semi").sort("prompt_id")
@@ -45,17 +48,17 @@ def paired(pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl
             ("acc_at_1", other.correct - one.correct, np.ones(sample.n_facts)),
             ("one_word_ratio", other.one_word - one.one_word, sample.n_prompts.astype(np.float64)),
         )
-        if (found := mean_difference(sample, values, weights)) is not None
+        if (found := mean_difference(sample, values, weights, error)) is not None
     ]
     return pl.DataFrame(rows, schema=PAIRED, orient="row")
 
 
 def mean_difference(
-    sample: Crossed, values: FloatArray, weights: FloatArray
+    sample: Crossed, values: FloatArray, weights: FloatArray, error: float = 0.05
 ) -> tuple[float, float, float] | None:
-    """The mean of differences over the full run, with its 95 % interval; null: it has none."""
+    """The mean of differences over the full run, with its interval; null: it has none."""
     found = measured(sample, values, weights)
     if found.variance is None:
         return None
-    half = half_width(found.variance + of_unseen(sample), found.degrees)
+    half = half_width(found.variance + of_unseen(sample), found.degrees, error)
     return found.value, found.value - half, found.value + half

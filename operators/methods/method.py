@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tables = Mapping[str, pl.DataFrame]
+Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame, float], pl.DataFrame]
 
 
 class Asked(Protocol):
@@ -215,13 +216,13 @@ class Sampling:
     without model and benchmark; where it gives no setting, that of the run is put there.
     `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
     gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
-    second's): metric, difference, ci_low and ci_high.
+    second's, how often an interval may miss): metric, difference, ci_low and ci_high.
     """
 
     estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
-    paired: Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame] | None = None
+    paired: Paired | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # What each run of a study is asked instead of to be computed.
 _VERBS = ("plan", "status", "verify", "launch", "doctor")
 _REPORT = "report"
+_FIELDS = ("axis", "reference", "full", "until", "error")
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -26,6 +27,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep study pythia benchmark=myriadlama budget=1%",
             "factsweep study mine model=gpt2,gpt2-xl seed=0,1,2 --axis size",
             "factsweep study training 'model=glob(checkpoints/step-*)' --axis step",
+            "factsweep study best model=gpt2,gpt2-xl,gpt-j-6b budget=1% --until top-1",
             "factsweep study tongues benchmark=xfactr benchmark.path=DIR benchmark.language=de,fr "
             "--axis language",
             "factsweep study pythia plan budget=1%",
@@ -47,13 +49,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     study.add_argument("--reference", help="the run that others are compared with; default: first")
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
     study.add_argument("--full", type=int, metavar="N", help=full)
+    until = "with a budget: ranked, or top-N as in top-3; runs are asked more until that is decided"
+    study.add_argument("--until", help=until)
+    error = "with --until: the chance that any place is wrong; default: 0.05"
+    study.add_argument("--error", type=float, help=error)
     study.set_defaults(run=_study)
 
 
 def _study(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.studies.study import study
 
-    given = {name: getattr(asked, name) for name in ("axis", "reference", "full")}
+    given = {name: getattr(asked, name) for name in _FIELDS}
     found = study(asked.study, asked.overrides, **given)
     action = asked.action[0] if asked.action else "run"
     if len(asked.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
@@ -78,10 +84,11 @@ def _each(found: "Study", verb: str) -> int:
 def _measure(found: "Study", *, ask: bool) -> int:
     """Compute what is missing, write what the runs say together, and print it."""
     from factsweep.operators.tables.formats.markdown import markdown
-    from factsweep.pipeline.studies import asking, results
+    from factsweep.pipeline.studies import asking, ranking, results
 
+    ranking.check(found)
     failed = asking.ask(found) if ask else []
-    if not any(asking.answered(each.run) for each in found.members):
+    if not any(each.is_answered for each in found.members):
         raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")
     written = results.write(found)
     for table in written.tables:
@@ -89,6 +96,6 @@ def _measure(found: "Study", *, ask: bool) -> int:
     print("\n".join(written.lines))
     for each in failed:
         print(f"factsweep: {each.label} failed: {each.error}", file=sys.stderr)
-    missing = sum(not asking.answered(each.run) for each in found.members)
+    missing = sum(not each.is_answered for each in found.members)
     print(f"{found.name}: {count(len(found.members) - missing, 'run')}, {missing:,} missing")
     return max((each.error.exit_code for each in failed), default=0)

@@ -119,7 +119,7 @@ def _answered(
 
 def _made(plan: Plan, known: Named) -> Estimates:
     """Make what is missing, and estimate."""
-    if not _is_answered(plan):
+    if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
         if plan.run.answers is None:
@@ -140,8 +140,8 @@ def _write(
         store.put(name, content)
 
 
-def _is_answered(plan: Plan) -> bool:
-    """Whether all prompts of the budget have an answer, or a reason why they have none."""
+def is_answered(plan: Plan) -> bool:
+    """Whether all prompts that a plan asks have an answer, or a reason why they have none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
     return not any(remaining.left(work(plan)))

@@ -44,7 +44,7 @@ class Narrowing:
         self.shares.append(share)
         if row["full_low"] is None:
             more = next_share(share, None, self.target.half_width)
-            return Seen(estimates, self._sentence(row, None), _text(more))
+            return Seen(estimates, self._sentence(row, None), as_budget(more))
         half = max(row["full_high"] - row["value"], row["value"] - row["full_low"])
         if half == 0 and share >= 1:
             return Seen(estimates, self._sentence(row, None), None)
@@ -60,7 +60,7 @@ class Narrowing:
         if found.half_width <= self.target.half_width or share >= 1:
             return Seen(wider, sentence, None)
         more = next_share(share, self.variances[-1], self.target.half_width)
-        return Seen(wider, sentence, _text(more))
+        return Seen(wider, sentence, as_budget(more))
 
     def _share(self, row: dict[str, object], asked: str) -> float:
         """The share that was asked for; answers may be missing."""
@@ -86,10 +86,10 @@ class Narrowing:
         return f"{name} is {known} ± {half} from {asked}, wider than ±{wanted} ({looks})."
 
 
-def _text(share: float) -> str:
+def as_budget(share: float) -> str:
     """A share as a budget.
 
-    >>> _text(0.0141421356)
+    >>> as_budget(0.0141421356)
     '1.41421%'
     """
     return f"{100 * share:.6g}%"

@@ -6,7 +6,7 @@ twice; where the hub limits requests, the client waits.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,6 +15,7 @@ from factsweep.operators.errors import InputError, reason
 
 T = TypeVar("T")
 Say = Callable[[str], None]
+Missing = Sequence[tuple[Path, int]]  # files that are to be fetched, with their bytes
 
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
@@ -54,11 +55,16 @@ def errors() -> tuple[type[Exception], ...]:
     return HTTPError, OSError
 
 
-def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
+def fetch(
+    asked: Repository,
+    say: Say,
+    fix: str = _FIX,
+    before: Callable[[Missing], None] | None = None,
+) -> Fetched:
     """Bring a repository into the hub's cache, or into a folder, and check every file.
 
     A branch is kept as the commit that it means now, by which it is found without a network. `fix`
-    is what to do where the hub cannot be asked.
+    is what to do where the hub cannot be asked; `before` is told what is missing, and may refuse.
 
     Raises:
         InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
@@ -66,7 +72,7 @@ def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        commit, local = _download(asked, say)
+        commit, local = _download(asked, say, before)
         if _drop_corrupt(asked, commit, local, say):
             _download(asked, say)
             wrong = _drop_corrupt(asked, commit, local, say)
@@ -83,7 +89,9 @@ def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
     return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
 
 
-def _download(asked: Repository, say: Say) -> tuple[str, Path]:
+def _download(
+    asked: Repository, say: Say, before: Callable[[Missing], None] | None = None
+) -> tuple[str, Path]:
     """The commit and the folder of a repository, all that was missing brought."""
     from huggingface_hub import HfApi, snapshot_download
 
@@ -93,6 +101,9 @@ def _download(asked: Repository, say: Say) -> tuple[str, Path]:
     names = _asked(lambda: api.list_repo_files(asked.id, **given | {"revision": commit}), say)
     safe = any(name.endswith(".safetensors") for name in names)
     given |= {"local_dir": asked.folder, "ignore_patterns": _OTHER_WEIGHTS if safe else None}
+    if before is not None:
+        found = _asked(lambda: snapshot_download(asked.id, **given, dry_run=True), say)
+        before([(Path(e.local_path), e.file_size or 0) for e in found if e.will_download])
     local = Path(_asked(lambda: snapshot_download(asked.id, **given), say))
     return commit if asked.folder else local.name, local
 

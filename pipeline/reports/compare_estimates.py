@@ -3,14 +3,14 @@
 What is compared are the numbers that the two full runs would give, as far as the estimates tell.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Report
+from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
 from factsweep.operators.metrics.comparing.verdict import Verdict
 from factsweep.operators.tables.runs import estimates as tables
@@ -20,8 +20,6 @@ from factsweep.pipeline.reports.compare import Comparison, flip_rate
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from factsweep.pipeline.results.past import PastBranch
-
-Pairing = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,8 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     pairing = _pairing(one, other)
     if pairing is None:
         return found
-    rows = pairing(_pairs(one), *(written.answers(each.branch) for each in (one, other)))
+    first, second = (written.answers(each.branch) for each in (one, other))
+    rows = pairing(_pairs(one), first, second, 0.05)
     known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
     has = pl.col("difference").is_not_null()
@@ -102,7 +101,7 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _pairing(one: _Side, other: _Side) -> Pairing | None:
+def _pairing(one: _Side, other: _Side) -> Paired | None:
     """How two estimates are paired by prompts; null: they asked others, or have a control."""
     chosen = [each.branch.artifacts.get("chosen") for each in (one, other)]
     if None in chosen or len({each.folder for each in chosen if each}) > 1:

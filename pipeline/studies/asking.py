@@ -6,14 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from factsweep.operators.errors import FactsweepError, StoppedError
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.estimates.estimate import estimate
-from factsweep.pipeline.execution.plan import Plan, asking, planned
-from factsweep.pipeline.results import past, record
+from factsweep.pipeline.estimates.estimate import estimate, is_answered
+from factsweep.pipeline.estimates.looks import as_budget
+from factsweep.pipeline.execution.asked import asked
+from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.study import Member, Study
+from factsweep.pipeline.studies.weights import Shelf
 
 _LOG = logging.getLogger("factsweep")
 
@@ -30,15 +33,35 @@ def ask(study: Study) -> list[Failed]:
     """Compute what is missing of each run; one that fails ends nothing but itself.
 
     A run with a budget asks a part of its prompts, with the nearest run along the axis that has
-    answers to all of them as its control. Those that `full` names are asked all, and first.
+    answers to all of them as its control. Those that `full` names are asked all, and first. With
+    `until`, those whose rank is not decided are asked more, until all are.
 
     Raises:
         StoppedError: the user asked to stop; the next time resumes.
     """
+    failed = _asked(study, _ordered(study))
+    for share in ranking.looks(study)[1:]:
+        lost = {each.label for each in failed}
+        left = [each for each in ranking.undecided(study) if each.label not in lost]
+        if not left:
+            break
+        budget = as_budget(share)
+        _LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
+        more = [replace(each, run=replace(each.run, budget=budget)) for each in left]
+        failed += _asked(study, more)
+    return failed
+
+
+def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
+    """Compute what is missing of each; returns those that failed."""
     failed = []
-    for number, each in enumerate(_ordered(study), 1):
-        _LOG.info("run %d of %d: %s", number, len(study.members), each.run.name)
+    gib = study.members[0].run.cluster.weights_gib
+    shelf = None if gib is None else Shelf(gib)
+    for number, each in enumerate(members, 1):
+        _LOG.info("run %d of %d: %s", number, len(members), each.run.name)
         try:
+            if shelf is not None:
+                shelf.bring(*[_weights(study, each) for each in members[number - 1 :][:2]])
             _measure(study, each)
         except StoppedError:
             raise
@@ -48,26 +71,33 @@ def ask(study: Study) -> list[Failed]:
     return failed
 
 
-def complete(run: Run) -> bool:
-    """Whether a run has answers to all of its prompts, and results."""
-    return Store(run.results).exists(f"{run.name}/{record.NAME}")
-
-
-def answered(run: Run) -> bool:
-    """Whether a run has results, of all of its prompts or of a part."""
-    return past.is_done(run.results, run.name)
-
-
 def _measure(study: Study, member: Member) -> None:
+    run = _run(study, member)
+    if run.budget is None:
+        if run.answers is not None:
+            score(run)
+        else:
+            _compute(run, _of_one_base(study, member))
+    elif not member.is_complete:  # an estimate adds nothing to a full run
+        estimate(replace(run, control=run.control or _control(study, member)))
+
+
+def _run(study: Study, member: Member) -> Run:
+    """The run that asks all prompts, or those of its budget."""
     run = member.run
     if run.budget is None or (member in _full(study) and run.answers is None):
-        whole = _whole(member)
-        if run.answers is not None:
-            score(whole)
-        else:
-            _compute(whole, _of_one_base(study, member))
-    elif not complete(run):  # an estimate adds nothing to a full run
-        estimate(replace(run, control=run.control or _control(study, member)))
+        return replace(run, budget=None, control=None, target=None)
+    return run
+
+
+def _weights(study: Study, member: Member) -> Model | None:
+    """The model of the hub that is to be asked; null: there is none, or all is answered."""
+    run = _run(study, member)
+    if run.answers is not None or run.model.source != "hub":
+        return None
+    with suppress(FactsweepError):  # its run will say so
+        return None if is_answered(asked(run)) else run.model
+    return None
 
 
 def _whole(member: Member) -> Run:
@@ -79,8 +109,8 @@ def _of_one_base(study: Study, member: Member) -> list[Run]:
 
     Those with a budget choose what they ask while they go on, and have engines of their own.
     """
-    asked = study.members if member.run.budget is None else _full(study)
-    whole = [_whole(each) for each in asked if each is not member and not complete(each.run)]
+    full = study.members if member.run.budget is None else _full(study)
+    whole = [_whole(each) for each in full if each is not member and not each.is_complete]
     return [each for each in whole if _but_for_adapter(each) == _but_for_adapter(_whole(member))]
 
 
@@ -114,16 +144,11 @@ def _missing(runs: Sequence[Run]) -> Iterator[Plan]:
 
 def _control(study: Study, member: Member) -> str | None:
     """The nearest run with answers to all of the same prompts; null: there is none."""
-    others = [each for each in study.members if each is not member and complete(each.run)]
+    others = [each for each in study.members if each is not member and each.is_complete]
     for each in sorted(others, key=lambda other: abs(other.at - member.at)):
-        if _prompts(each.run) == _prompts(member.run):
+        if each.prompts == member.prompts:
             return each.run.name
     return None
-
-
-def _prompts(run: Run) -> set[str]:
-    """The artifacts of a run's prompts, which need no model."""
-    return {asking(run, setting)[-1].artifact.folder for setting in run.settings}
 
 
 def _ordered(study: Study) -> list[Member]:

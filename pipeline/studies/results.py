@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.estimates.curve import banded
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
@@ -25,12 +26,11 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
-from factsweep.pipeline.studies.asking import answered, complete
+from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.languages import languages
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
 
 _ROUNDS = 1000
-_ENDS = ("low", "high")
 _VALUE = ("label", "value", "ci_low", "ci_high")
 Branches = Mapping[str, PastBranch]  # by label, along the axis
 
@@ -48,11 +48,11 @@ def write(study: Study) -> Findings:
     Raises:
         InputError: no run has results, or one is not whole.
     """
-    there = [each for each in study.members if answered(each.run)]
+    there = [each for each in study.members if each.is_answered]
     out = f"{study.results}/{study.name}/report"
-    points = [_estimated(each) for each in there if not complete(each.run)]
+    points = [_estimated(each) for each in there if not each.is_complete]
     names = [each.run.name for each in there]
-    spoken = _languages(study, [each.run.name for each in there if complete(each.run)])
+    spoken = _languages(study, [each.run.name for each in there if each.is_complete])
 
     def more(part: Together) -> Report:
         found = _together(study, part)
@@ -61,8 +61,9 @@ def write(study: Study) -> Findings:
 
     lines = tuple(report(names, study.results, out, more=more))
     rows = _ordered(study, pl.concat(points))
-    if rows["estimated"].is_not_null().any():  # a rank among the full runs alone would mislead
-        rows = rows.with_columns(pl.lit(None, pl.Int64).alias(f"rank_{end}") for end in _ENDS)
+    if rows["estimated"].is_not_null().any():
+        # Of the full runs' values on these facts; a rank among these alone would mislead.
+        rows = ranking.ranked(study, banded(rows.drop(*ranking.RANKS))).select(POINTS.names())
     whole = joined(_along(study, rows), spoken)
     write_report(Store(out), whole)
     shown = [each for name, each in whole.tables.items() if name in whole.raw]

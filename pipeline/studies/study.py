@@ -20,6 +20,9 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import Expanded, expanded
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.execution.plan import asking
+from factsweep.pipeline.results import past, record
+from factsweep.pipeline.storage.stores.store import Store
 
 _WHICH = NoNumber("it says which runs there are, and each override is a field of conf/ by itself")
 _SHOWN = NoNumber("it says how runs are set side by side")
@@ -37,7 +40,8 @@ class Written:
 
     `axis` is size, date, step, language or a field of a run; null: the runs stand in the order
     given. So many runs as `full` says, spread over the axis, are asked all prompts, where a budget
-    asks a part.
+    asks a part. `until` is ranked or top-N: more is asked of those whose place is not decided,
+    until all are, with a chance of `error` that any is wrong.
     """
 
     runs: Annotated[tuple[Text, ...], _WHICH]
@@ -45,6 +49,8 @@ class Written:
     reference: Annotated[Text | None, _SHOWN] = None
     full: Annotated[int, Field(ge=0, le=10_000), _WHICH] = 0
     known_share: Annotated[float, Field(gt=0, le=1), _SHOWN] = 0.5
+    until: Annotated[str | None, Field(pattern=r"^(ranked|top-[1-9]\d{0,3})$"), _WHICH] = None
+    error: Annotated[float, Field(gt=0, lt=0.5), _WHICH] = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,21 @@ class Member:
     seed: int
     run: Run
     overrides: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has answers to all of its prompts, and results."""
+        return Store(self.run.results).exists(f"{self.run.name}/{record.NAME}")
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has results, of all of its prompts or of a part."""
+        return past.is_done(self.run.results, self.run.name)
+
+    @property
+    def prompts(self) -> set[str]:
+        """The artifacts of its prompts, which need no model."""
+        return {asking(self.run, each)[-1].artifact.folder for each in self.run.settings}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired_tests import holm, sign_flip
@@ -130,9 +131,9 @@ def _quantile(away: FloatArray, sd: FloatArray) -> float:
 def _ranks(rounds: FloatArray) -> tuple[list[int], list[int]]:
     """The best and the worst rank that each label may have, at the level for all at once."""
     n = rounds.shape[1]
-    best, worst = [1] * n, [n] * n
+    better = np.zeros((n, n), np.bool_)
     if n == 1:
-        return best, worst
+        return possible_ranks(better)
     pairs = list(combinations(range(n), 2))
     one, other = map(list, zip(*pairs, strict=True))
     apart = rounds[:, one] - rounds[:, other]
@@ -140,10 +141,18 @@ def _ranks(rounds: FloatArray) -> tuple[list[int], list[int]]:
     reach = _quantile(np.abs(apart[1:] - apart[0]), sd) * sd
     for (i, j), difference, needed in zip(pairs, apart[0], reach, strict=True):
         if abs(difference) > needed + _NOTHING:
-            lower, higher = (j, i) if difference > 0 else (i, j)
-            best[lower] += 1
-            worst[higher] -= 1
-    return best, worst
+            better[(i, j) if difference > 0 else (j, i)] = True
+    return possible_ranks(better)
+
+
+def possible_ranks(better: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
+    """The best and the worst rank of each, where a row is certainly better than a column.
+
+    >>> possible_ranks(np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], np.bool_))
+    ([1, 2, 2], [1, 3, 3])
+    """
+    best, worst = 1 + better.sum(0), len(better) - better.sum(1)
+    return best.tolist(), worst.tolist()
 
 
 def _tested(facts: pl.DataFrame, labels: Sequence[str], reference: str) -> list[float | None]:

@@ -29,8 +29,8 @@ POINTS = pl.Schema(
 def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) -> pl.DataFrame:
     """The runs in the order of the axis, one row per setting and run, as texts (columns: POINTS).
 
-    The band holds for all runs of a setting at once; that of a run alone, or of an estimate, is its
-    own interval. What would say one thing everywhere is left out: one setting, all prompts asked.
+    The band holds for all runs of a setting at once; that of a run alone is its own interval. What
+    would say one thing everywhere is left out: one setting, all prompts asked.
 
     >>> row = {"setting": "zero-shot", "label": "step-2", "at": 2.0, "value": 0.5, "ci_low": 0.4,
     ...     "ci_high": 0.6, "band_low": 0.35, "band_high": 0.65, "difference": 0.25,

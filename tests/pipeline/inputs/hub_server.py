@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import huggingface_hub.constants
+import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _LARGE = 1000  # from this size a file is one of LFS, as on the hub
@@ -54,6 +58,19 @@ def serving(hub: Hub) -> Iterator[Hub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def ask(hub: Hub, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Have this process ask it, and keep what it gives in that folder."""
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    found = {
+        "ENDPOINT": hub.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": template,
+        "HF_HUB_CACHE": str(cache),
+        "HF_HUB_OFFLINE": False,
+    }
+    for name, value in found.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -16,7 +16,7 @@ from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.inputs.prefetch import prefetch
 from tests.messages import naming
-from tests.pipeline.inputs.hub_server import COMMIT, Hub, serving
+from tests.pipeline.inputs.hub_server import COMMIT, Hub, ask, serving
 
 TOKEN = "hf_planted0123456789"
 WEIGHTS = os.urandom(300_000)
@@ -34,11 +34,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     data = {"data/train-0.parquet": os.urandom(5000)}
     repositories = {"someone/tiny": model, "datasets/iszhaoxin/MyriadLAMA": data}
     with serving(Hub(repositories)) as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        ask(hub, monkeypatch, tmp_path / "hub")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
         yield hub

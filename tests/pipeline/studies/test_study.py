@@ -16,6 +16,7 @@ from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
 from factsweep.pipeline.stages import facts
+from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.asking import coarse_first
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
@@ -186,7 +187,7 @@ def test_studies_that_ship_have_the_models_of_their_papers() -> None:
     known = choices("model")
     papers = {"belief-2024": "000", "belief-2025": "003"}
     for name in files("study"):
-        if name == "pythia-steps":  # its revisions are on the hub
+        if name.endswith("-steps"):  # revisions are on the hub
             continue
         models = [each.varied["model"] for each in expanded(_runs(name)) if "model" in each.varied]
         assert set(models) <= set(known), name
@@ -204,3 +205,41 @@ def _runs(name: str) -> list[str]:
     from factsweep.pipeline.config.folders import content
 
     return list(content(files("study")[name])["runs"])
+
+
+@pytest.mark.slow
+def test_more_is_asked_of_those_whose_rank_is_not_decided(steps: list[str], tmp_path: Path) -> None:
+    said = pl.read_parquet(steps[0])
+    said.with_columns(text=pl.lit("no idea")).write_parquet(tmp_path / "none.parquet")
+    models = [f"{tmp_path}/none.parquet", steps[1], steps[2], steps[4]]  # the last two know as much
+    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    given = [*SLICE, *where, f"answers={','.join(models)}", "budget=40%", "--until", "ranked"]
+    assert main(["study", "race", *given]) == 0
+    found = pl.read_parquet(tmp_path / "results/race/report/along.parquet")
+    assert found.select("rank_low", "rank_high").rows() == [(4, 4), (3, 3), (1, 2), (1, 2)]
+    asked = found["estimated"].to_list()
+    assert asked[2:] == [1, 1]  # of all prompts it is known that they are alike
+    assert max(asked[:2]) < 0.9
+    bands = found.select(pl.col("band_high") - pl.col("band_low"), "value").rows()
+    assert bands[2:] == [(0, 0.625), (0, 0.625)]
+    before = (tmp_path / "results/race/report/along.parquet").read_bytes()
+    assert main(["study", "race", "report", *given]) == 0  # finds the same, and asks nothing
+    assert (tmp_path / "results/race/report/along.parquet").read_bytes() == before
+
+
+def test_study_that_cannot_be_ranked_says_why() -> None:
+    ranked = {"until": "ranked"}
+    cases = {
+        ("model=gpt2,gpt2-xl",): ("until=ranked", "budget=1%"),
+        ("model=gpt2,gpt2-xl", "budget=5000"): ("budget=1%",),
+        ("model=gpt2,gpt2-xl", "budget=1%", "target=acc_at_1:0.01"): ("target=",),
+        ("model=gpt2,gpt2-xl", "budget=1%", "seed=0,1"): ("seed",),
+        ("model=gpt2,gpt2-xl", "budget=1%", "benchmark=kamel"): ("kamel",),
+        ("prompt=zero-shot,4-template", "budget=1%"): ("prompts",),
+    }
+    for given, words in cases.items():
+        with pytest.raises(InputError, match=naming(*words)):
+            ranking.check(study("mine", given, **ranked))
+    assert main(["study", "mine", "report", "model=gpt2,gpt2-xl", "--until", "ranked"]) == 2
+    with pytest.raises(InputError, match=naming("until")):
+        study("mine", ["model=gpt2,gpt2-xl"], until="best")
