@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.cost import SPENT
-from factsweep.operators.errors import DecodingError
+from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.config.home import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import calibration, rates
@@ -20,6 +20,7 @@ from factsweep.pipeline.doctor import agreement, allreduce, gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.faults import cause
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
@@ -103,7 +104,10 @@ def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
     import ray
 
     task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
-    return ray.get(task.remote(run))
+    try:
+        return ray.get(task.remote(run))
+    except ray.exceptions.RayTaskError as error:  # whose text is a traceback
+        raise cause.of_task(error) from None
 
 
 def _together(run: Run) -> list[Finding]:
@@ -144,14 +148,24 @@ def looked_at(run: Run) -> Looked:
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
-    """The engine, its tokenizer, and what its start took; what it prints is read from its log."""
+    """The engine, its tokenizer, and what its start took; what it prints is read from its log.
+
+    Raises:
+        DecodingError: the engine does not start; on GPUs only the log of its own process says why.
+    """
     printed = Path("/proc/self/fd/1")
     before = printed.stat().st_size if printed.is_file() else 0
     began = time.monotonic()
     models.verify(weights)
     checked = time.monotonic()
-    with Watchdog().on_guard(run.cluster.start_s):  # as a sweep ends one that never loads
-        engine, tokenizer = engines.load(run, weights), models.tokenizer(weights)
+    try:
+        with Watchdog().on_guard(run.cluster.start_s):  # as a sweep ends one that never loads
+            engine, tokenizer = engines.load(run, weights), models.tokenizer(weights)
+    except FactsweepError:
+        raise
+    except Exception as error:
+        why = cause.of_error(error, cause.own_log())
+        raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
     loaded = time.monotonic()
     text = ""
     if printed.is_file():

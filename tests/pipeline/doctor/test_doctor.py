@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +17,11 @@ import boto3
 import httpx
 import pytest
 import ray
+from ray.exceptions import RayTaskError
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.run import Run
@@ -417,6 +418,40 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     assert "warns: 100.0% of the answers differ" in state(found, "asked twice")
     said = naming("Loading weights 3.2", "Graph capturing 4.0", "init engine 20.5")
     assert re.search(said, state(found, "start"))
+
+
+def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.err"
+    log.with_suffix(
+        ".out"
+    ).write_text(  # as an H200 wrote it, where the engine is a process of its own
+        "(EngineCore pid=76) ERROR 11-26 06:49:26 [core.py:1510] EngineCore failed to start.\n"
+        "(EngineCore pid=76) ERROR 11-26 06:49:26 [core.py:1510] ModuleNotFoundError: No module "
+        "named 'torchvision'\n"
+    )
+
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("Engine core initialization failed. See root cause above.")
+
+    monkeypatch.setattr(load.engines, "load", failing)
+    monkeypatch.setattr(load.cause, "own_log", lambda: log)
+    run = small_settings()
+    told = naming(run.model.name, "No module named 'torchvision'")
+    with pytest.raises(DecodingError, match=told):
+        load.looked_at(run)
+    # Ray hands on what a task raised as the text of a traceback.
+    told_by_ray = RayTaskError("looked_at", "Traceback …", DecodingError("It does not start."))
+
+    def get(_: object) -> Any:
+        raise told_by_ray.as_instanceof_cause()
+
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=str))
+    monkeypatch.setattr(load.cluster, "started", nullcontext)
+    with pytest.raises(DecodingError, match=r"^It does not start\.$"):
+        list(load.checks(run))
 
 
 def test_answers_are_compared_with_those_of_one_gpu_and_of_a_cpu(

@@ -119,7 +119,7 @@ def test_journal_failed_run_says_where_things_lie(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(_: Plan) -> None:
+    def fail(_: Plan, **__: object) -> None:
         raise DecodingError("no engine was ready.")
 
     monkeypatch.setattr("factsweep.pipeline.run.compute", fail)
