@@ -179,7 +179,8 @@ def room(run: Run, found: Sequence[Gpu]) -> Finding:
     gpus = model.tensor_parallel * model.pipeline_parallel
     need = quantised.weights_gb(model)
     there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
-    told = f"{model.name} has {need:,.1f} GB of weights; {gpus} GPUs give {there:,.0f} GB"
+    weights = f"{need:,.0f} GB of weights" if need >= 1 else f"{need:.1f} GB of weights"
+    told = f"{model.name} has {weights}; {gpus} GPUs give {there:,.0f} GB"
     fails = ""
     if need > 0.8 * there:
         fails = "give model.tensor_parallel or larger GPUs, so that a fifth is left for the cache"
