@@ -21,6 +21,14 @@ SMALL = {
     "bench_retrieval.py": ["--entities", "2000", "--facts", "50", "--dense"],
     "bench_tail.py": [],
 }
+# What they call is called by others here, or by tests.
+SELDOM = {
+    "bench_intervals.py",
+    "bench_names.py",
+    "bench_page.py",
+    "bench_resume.py",
+    "bench_tail.py",
+}
 LONG = {
     "bench_decode.py": "it decodes thousands of prompts in six ways with a real model",
     "bench_endpoint.py": "it starts a server with a real model, and asks it thousands of prompts",
@@ -36,7 +44,10 @@ def test_every_benchmark_is_run_here_or_says_why_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("script", SMALL)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(each, marks=[pytest.mark.chaos] * (each in SELDOM)) for each in SMALL],
+)
 def test_benchmark_runs_to_its_end(script: str) -> None:
     command = [sys.executable, str(FOLDER / script), *SMALL[script]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.engines import ENGINES, vllm
+from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED, Start, installed
+from factsweep.operators.engines.vllm.start import NO_ANSWER
 
 METHODS = {
     "generate": "answers",
@@ -38,7 +39,7 @@ def test_variables_that_change_no_answer_are_variables_of_vllm() -> None:
     assert spec.origin is not None
     sources = [Path(spec.origin).parent / each for each in ("envs.py", "v1/worker/cpu_worker.py")]
     known = set(re.findall(r"VLLM_\w+", "".join(path.read_text() for path in sources)))
-    assert [p for p in vllm.NO_ANSWER if not any(fnmatchcase(name, p) for name in known)] == []
+    assert [p for p in NO_ANSWER if not any(fnmatchcase(name, p) for name in known)] == []
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -8,7 +8,7 @@ import pytest
 
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
 from factsweep.operators.engines.thoughts import Marks
-from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines import vllm
 from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.vllm.start import load
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_load_on_cuda_needs_no_nvcc_for_the_sampler(started: list[dict[str, Any]]) -> None:
-    vllm._load(Start("m", None, "bfloat16", 128, device="cuda"))
+    load(Start("m", None, "bfloat16", 128, device="cuda"))
     assert [each["sampler"] for each in started] == ["0"]
 
 
@@ -40,7 +40,7 @@ def test_load_on_cuda_keeps_the_sampler_that_is_asked_for(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SAMPLER, "1")
-    vllm._load(Start("m", None, "bfloat16", 128, device="cuda"))
+    load(Start("m", None, "bfloat16", 128, device="cuda"))
     assert [each["sampler"] for each in started] == ["1"]
 
 
@@ -53,7 +53,7 @@ def test_load_on_several_gpus_sums_alike_with_and_without_nvcc(
         Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2),
         Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2, arguments=own),
     ):
-        vllm._load(start)
+        load(start)
     found = [each.get("compilation_config") for each in started]
     assert found == [None, {"pass_config": {"fuse_allreduce_rms": False}}, {"mode": 0}]
 
@@ -68,7 +68,7 @@ def test_load_hands_every_option_to_vllm(started: list[dict[str, Any]]) -> None:
         gpu_memory_utilization=0.5,
         arguments=options,
     )
-    vllm._load(start)
+    load(start)
     [given] = started
     expected = {
         "model": "m",

@@ -20,7 +20,7 @@ from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.engines.kind import Endpoint, Start
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored
 from factsweep.operators.engines.score_requests import score_requests
-from factsweep.operators.engines.vllm import VllmEngine
+from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.plausibility import items
 from factsweep.operators.prompts.setting import Setting

@@ -1,0 +1,132 @@
+"""How vLLM is started, and what of its environment may change an answer."""
+
+import ast
+import json
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from factsweep.operators.engines.kind import Start, precision
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+
+def load(start: Start) -> "LLM":
+    """VLLM with the model loaded, with prefix caching."""
+    if start.device == "cuda":
+        # When vLLM starts, it warms up FlashInfer's sampler, which is compiled then: that fails
+        # where there is no nvcc. No request of ours asks it: those that sample have seeds.
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    from vllm import LLM
+    from vllm.platforms import current_platform
+
+    options: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": True}
+    # A model that reads images, too, is asked for text: nothing is loaded or planned for them.
+    options["language_model_only"] = True
+    if current_platform.is_cpu():
+        # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
+        # longer than most of our prompts and shares nothing.
+        options |= {"enforce_eager": True, "block_size": 32}
+        # Prompts are not prefilled in chunks: for a seeded request vLLM would rewind the random
+        # generator, which is not possible for those of a CPU.
+        options |= {"enable_chunked_prefill": False}
+    if start.ability == "prefer":
+        options["max_logprobs"] = -1  # beams and the likeliest next tokens may ask for any number
+    if start.device == "cuda" and start.tensor_parallel > 1:
+        # vLLM would do this where FlashInfer finds an nvcc, and sum in another order there.
+        options["compilation_config"] = {"pass_config": {"fuse_allreduce_rms": False}}
+    if start.pipeline_parallel > 1:
+        # Over several nodes: in the placement group of Ray's that this process is in.
+        options["distributed_executor_backend"] = "ray"
+    if start.adapters:
+        # One at a time, as if it were asked alone; the others wait in the CPU's memory.
+        options |= {"enable_lora": True, "max_loras": 1, "max_cpu_loras": len(start.adapters)}
+        options["max_lora_rank"] = max(map(_rank, start.adapters.values()))
+    options |= start.arguments
+    return LLM(
+        model=start.model,
+        revision=start.revision,
+        tokenizer_revision=start.revision,
+        dtype=start.dtype,
+        max_model_len=start.max_model_len,
+        tensor_parallel_size=start.tensor_parallel,
+        pipeline_parallel_size=start.pipeline_parallel,
+        trust_remote_code=start.trust_remote_code,
+        seed=start.seed,
+        gpu_memory_utilization=start.gpu_memory_utilization,
+        **options,
+    )
+
+
+def _rank(adapter: Path) -> int:
+    """The smallest rank that vLLM has room for and the adapter fits into."""
+    from vllm.config.lora import MaxLoRARanks
+
+    said = json.loads((adapter / "adapter_config.json").read_text())
+    ranks = [said["r"], *said.get("rank_pattern", {}).values()]
+    return int(min(each for each in get_args(MaxLoRARanks) if each >= max(ranks)))
+
+
+def arguments() -> frozenset[str] | None:
+    """The arguments of vLLM's engine; null where vLLM is not installed.
+
+    Read from its source: importing it takes many seconds.
+    """
+    spec = find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    source = Path(spec.submodule_search_locations[0], "engine/arg_utils.py").read_text()
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    (body,) = (node.body for node in classes if node.name == "EngineArgs")
+    fields = (node.target for node in body if isinstance(node, ast.AnnAssign))
+    return frozenset(field.id for field in fields if isinstance(field, ast.Name))
+
+
+# vLLM's environment variables that change no answer, and why; any other may change one.
+NO_ANSWER = {
+    "VLLM_BATCH_INVARIANT": "decoding.determinism sets it",
+    "VLLM_CPU_KVCACHE_SPACE": "cluster.cpu_kvcache_gib sets it",
+    "VLLM_CPU_OMP_THREADS_BIND": "which cores compute",
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "likewise",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "which processes there are",
+    "VLLM_WORKER_MULTIPROC_METHOD": "likewise",
+    "VLLM_DIST_IDENT": "what they are called; vLLM sets it itself",
+    "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": "likewise",
+    "VLLM_DISABLE_SHARED_EXPERTS_STREAM": "what they run at once; vLLM sets it itself on a CPU",
+    "VLLM_SSM_CONV_STATE_LAYOUT": "how their memory is laid out; likewise",
+    "VLLM_USE_BREAKABLE_CUDAGRAPH": "how their kernels are started; likewise",
+    "VLLM_HOST_IP": "how they find each other",
+    "VLLM_LOOPBACK_IP": "likewise",
+    "VLLM_PORT": "likewise",
+    "VLLM_RPC_BASE_PATH": "likewise",
+    "VLLM_*_TIMEOUT*": "how long they wait",
+    "VLLM_LOG*": "what is printed",
+    "VLLM_DISABLE_LOG_LOGO": "likewise",
+    "VLLM_*USAGE*": "what its makers are told",
+    "VLLM_DO_NOT_TRACK": "likewise",
+    "VLLM_API_KEY": "a secret of its server, which nobody asks here",
+    "VLLM_CACHE_ROOT": "where files lie",
+    "VLLM_CONFIG_ROOT": "likewise",
+    "VLLM_ASSETS_CACHE": "likewise",
+    "VLLM_BUILD_*": "what an image is called",
+    "VLLM_IMAGE_TAG": "likewise",
+    "VLLM_TARGET_DEVICE": "which build is installed, which the engine's version names",
+}
+
+
+def switches(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of vLLM, and of what it multiplies with, that are set and may change an answer.
+
+    >>> switches({"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_MLA_DISABLE": "1", "HOME": "/root"})
+    {'VLLM_MLA_DISABLE': '1'}
+    """
+    own = {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith("VLLM_") and not any(fnmatchcase(name, each) for each in NO_ANSWER)
+    }
+    return own | precision(environment)
