@@ -41,11 +41,8 @@ def main() -> int:
     """Gather the pages, check them, and build the site; returns the exit code."""
     shutil.rmtree(PAGES, ignore_errors=True)
     sources = written()
-    wrong = [f"{name}: {each}" for name, text in sources.items() for each in faults(text)]
-    wrong += [*broken(sources), *unlisted(sources)]
-    for fault in wrong:
-        sys.stderr.write(f"docs: {fault}\n")
-    if wrong:
+    if found := list(wrong(sources)):
+        sys.stderr.writelines(f"docs: {fault}\n" for fault in found)
         return 1
     for name, text in sources.items():
         put(name, text)
@@ -59,6 +56,14 @@ def main() -> int:
     if done.returncode == 0:
         without_network()
     return done.returncode
+
+
+def wrong(sources: dict[str, str]) -> Iterator[str]:
+    """What is wrong with the pages, one sentence each."""
+    for name, text in sources.items():
+        yield from (f"{name}: {each}" for each in faults(text))
+    yield from broken(sources)
+    yield from unlisted(sources)
 
 
 def without_network() -> None:
