@@ -58,7 +58,7 @@ class Forecast:
     first: str = ""  # prompt, as the model reads it
     pairs: int = 0
     duplicates: int = 0
-    shown: Shown = NOTHING  # of the whole setting
+    shown: Shown = NOTHING  # of the whole setting, where prompts are read
     too_long: set[str] = field(default_factory=set)  # their ids
     tokens: int = 0
     shared_tokens: int = 0
@@ -113,8 +113,9 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
         rows, name = expansion.prompts, expansion.relation_id
         last = ends(rows.height, run.cluster.rows_per_shard)
         figures.whole += rows.height
-        leaks = shown(expansion, facts.pairs)
-        figures.shown = Shown(*(a + b for a, b in zip(figures.shown, leaks, strict=True)))
+        if tokens:
+            leaks = shown(expansion, facts.pairs)
+            figures.shown = Shown(*(a + b for a, b in zip(figures.shown, leaks, strict=True)))
         if part is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)

@@ -86,7 +86,7 @@ def _run(study: Study, member: Member) -> Run:
     """The run that asks all prompts, or those of its budget."""
     run = member.run
     if run.budget is None or (member in _full(study) and run.answers is None):
-        return replace(run, budget=None, control=None, target=None)
+        return _whole(run)
     return run
 
 
@@ -100,25 +100,29 @@ def _weights(study: Study, member: Member) -> Model | None:
     return None
 
 
-def _whole(member: Member) -> Run:
-    return replace(member.run, budget=None, control=None, target=None)
+def _whole(run: Run) -> Run:
+    """The run without a budget."""
+    return replace(run, budget=None, control=None, target=None)
 
 
 def _of_one_base(study: Study, member: Member) -> list[Run]:
     """The runs that have no results and another adapter, and nothing else of their own.
 
-    Those with a budget choose what they ask while they go on, and have engines of their own.
+    Those with a budget choose what they ask while they go on, and have engines of their own; so has
+    a run without an adapter.
     """
+    if member.run.model.adapter is None:
+        return []
     full = study.members if member.run.budget is None else _full(study)
-    whole = [_whole(each) for each in full if each is not member and not each.is_complete]
-    return [each for each in whole if _but_for_adapter(each) == _but_for_adapter(_whole(member))]
+    base = _base(member.run)
+    alike = (each for each in full if each is not member and each.run.model.adapter)
+    # The store is asked last, and only about these.
+    return [_whole(each.run) for each in alike if _base(each.run) == base and not each.is_complete]
 
 
-def _but_for_adapter(run: Run) -> Run:
-    """A run without the names of its adapter, if it has one; without any, it shares no engine."""
-    if run.model.adapter is None:
-        return run
-    return replace(run, name="", model=replace(run.model, name="", adapter=""))
+def _base(run: Run) -> Run:
+    """What a run has in common with those of other adapters."""
+    return replace(_whole(run), name="", model=replace(run.model, name="", adapter=None))
 
 
 def _compute(run: Run, others: Sequence[Run]) -> None:
