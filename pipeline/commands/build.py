@@ -150,7 +150,9 @@ def _facts(asked: argparse.Namespace) -> Iterator[str]:
 
     _check_numbers(asked)
     if asked.endpoint and not asked.model:
-        raise InputError("--endpoint and --model go together; give both or neither.")
+        raise InputError(
+            "--endpoint needs --model, the name of the model that is asked there; give it."
+        )
     model = None
     if asked.model:
         url = asked.endpoint
