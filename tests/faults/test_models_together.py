@@ -1,6 +1,5 @@
 """Several models in one store. The engine is fake: see sweep.py."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -27,14 +26,17 @@ def test_second_model_takes_what_the_first_has_published_and_ends_before_it(
 
 
 @pytest.mark.chaos  # a dozen drivers
-@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("place", ["folder", "throttled S3"])
 def test_five_models_of_which_two_are_killed_answer_every_prompt_once(
     running_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """All share facts and prompts, which one of them makes; none waits for another to end."""
-    with serving(tmp_path / "s3.log") as server:
+    """All share facts and prompts, which one of them makes; none waits for another to end.
+
+    Of S3 every eighth request is refused as too much: it is asked again, and the sweeps count it.
+    """
+    with serving(tmp_path / "s3.log", "tests.throttled_s3_server") as server:
         store = str(tmp_path / "artifacts")
-        if place == "s3":  # its URL has all that the nodes of a Ray that runs already need
+        if place != "folder":  # its URL has all that the nodes of a Ray that runs already need
             bucket(server.url, monkeypatch)
             host = server.url.removeprefix("http://")
             asked = f"scheme=http&endpoint_override={host}&region=us-east-1"
@@ -50,13 +52,14 @@ def test_five_models_of_which_two_are_killed_answer_every_prompt_once(
         ]
         for each in sweeps:
             each.until(lambda each=each: len(each.answered()) > 5)
-        began = time.monotonic()
+        assert [each.process and each.process.poll() for each in sweeps] == [None] * 5
         for each in sweeps[:2]:
             each.kill_driver()
             each.start()
         done = [each.finish() for each in sweeps]
         assert [each.returncode for each in done] == [0] * 5, [each.stderr for each in done]
-        assert time.monotonic() - began < 300
+        if place != "folder":
+            assert all("refused by the store" in each.stderr for each in done)
         prompts = set(sweeps[-1].answered())
         for number, each in enumerate(sweeps):
             assert set(each.answered()) == prompts
