@@ -209,6 +209,15 @@ def test_take_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
         writer(Store(str(tmp_path))).take(FOLDER, wait=False)
 
 
+def test_take_what_is_neither_created_nor_listed_is_one_sentence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = iter([False])
+    monkeypatch.setattr(Store, "put_new", lambda *_: next(once))
+    with pytest.raises(InputError, match=naming("000001.json", "remove")):
+        writer(store).take(FOLDER, wait=False, clock=Clock())
+
+
 def test_take_leaves_only_its_own_lease(store: Store) -> None:
     for name in "abc":
         writer(store, name).take(FOLDER, wait=False, clock=Clock())
