@@ -242,8 +242,12 @@ def test_beat_after_another_took_nothing_of_ours_goes_on(store: Store) -> None:
     assert store.names("writers") == [f"{'a' * 32}.json"]
 
 
+@pytest.mark.parametrize("error", [InputError, OSError])
 def test_keep_beating_store_out_of_reach_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: type[Exception],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, done, beats = Store(str(tmp_path)), Event(), list[bytes]()
     ours = writer(store)
@@ -252,7 +256,7 @@ def test_keep_beating_store_out_of_reach_is_tried_again(
     def unsteady(self: Store, name: str, content: bytes) -> None:
         beats.append(content)
         if len(beats) == 1:
-            raise InputError("the store is away")
+            raise error("the store is away")
         put(self, name, content)
         done.set()
 
