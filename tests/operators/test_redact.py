@@ -80,7 +80,7 @@ def test_redactor_userinfo_of_several_urls_is_left_out() -> None:
     [
         *("X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token", "Signature", "sig"),
         *("AWSAccessKeyId", "X-Goog-Signature", "access_token", "api_key", "apikey", "token"),
-        *("password", "client_secret", "secret_key"),
+        *("password", "passwd", "passphrase", "client_secret", "secret_key", "credentials"),
     ],
 )
 def test_redactor_credential_in_a_query_is_hidden(name: str) -> None:

@@ -57,8 +57,9 @@ def test_probed_fact_without_a_subject_is_named() -> None:
 
 
 def test_probed_missing_column_is_named() -> None:
-    with pytest.raises(InputError, match=naming("column human_score")):
-        probed({"probing": probing()["probing"].drop("human_score")})
+    for column in ROWS[0]:
+        with pytest.raises(InputError, match=naming(f"column {column}")):
+            probed({"probing": probing()["probing"].drop(column)})
 
 
 def verbalisation(flawed: str, corrected: str | None, triple: str) -> dict[str, Any]:

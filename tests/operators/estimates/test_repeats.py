@@ -137,6 +137,15 @@ def test_demonstrations_are_unbiased_in_sum_and_in_what_draws_add_to_the_mean(
     assert abs(mean - known) < 3 * error
 
 
+def test_demonstrations_of_several_other_runs_are_their_mean() -> None:
+    world = World(of_group=0.4, of_prompt=0.3)
+    others = [Twice(SAMPLE, world.scores(n) - world.scores(0), "shared") for n in (1, 2)]
+    asked = [demonstrations(each, "template", 0.0) for each in (others[:1], others[1:], others)]
+    one, other, both = (share for share in asked if share is not None)
+    for found, first, second in zip(both, one, other, strict=True):
+        assert found == pytest.approx((first + second) / 2)
+
+
 @pytest.mark.parametrize("scope", get_args(Scope))
 def test_shared_demonstrations_of_templates_are_part_of_templates(scope: Scope) -> None:
     world = World(of_group=0.5, of_prompt=0.3, of_decoding=0.2)

@@ -83,6 +83,10 @@ def test_chances_of_written_sentences_put_the_label_of_the_subject_in_place() ->
     found = chances(facts, "P36", 4, seed=0)
     assert found["P36.1"].subjects == ["The Japanese government sits in"]
     assert found["P36.1"].relations == ["France works for"]
+    base = facts.knowledge_base
+    assert base is not None
+    others = replace(base, entities=base.entities.filter(pl.col("entity_id") != "Q142"))
+    assert chances(replace(facts, knowledge_base=others), "P36", 4, seed=0)["P36.1"].relations == []
     # The sentence on Japan does not name it: it is an opening of no other subject.
     other = chances(facts, "P108", 4, seed=0)["P108.3"]
     assert other == Chance([], ["As everybody knows, the capital of John Doe is"])

@@ -39,6 +39,11 @@ def test_target_that_is_none_is_refused_in_a_sentence(text: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_targets_of_kamel_are_its_three_numbers() -> None:
+    with pytest.raises(InputError, match=naming("precision, recall, f1")):
+        load([*GIVEN, "benchmark=kamel-mini", "target=acc_at_1±0.003"])
+
+
 def test_target_without_a_budget_is_refused() -> None:
     with pytest.raises(InputError, match=naming("target=acc_at_1±0.1", "budget=", "give")):
         load(["target=acc_at_1±0.1"])

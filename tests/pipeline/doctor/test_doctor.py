@@ -129,6 +129,7 @@ def test_gpus_are_judged_by_what_their_driver_says(
             "fails: uncorrected errors of memory: GPU 0 has",
         ),
         (f"{h100()}, 0, Enabled", small, "health", "warns"),
+        (f"{h100()}, 0, Disabled\n{h100(1)}, 0, Enabled", small, "health", "warns"),
         (h100(), small, "memory for the model", "holds"),
         (h100(), large, "memory for the model", "fails: tiny has 140 GB of weights"),
         (f"{h100()}\n{old.replace('0,', '1,', 1)}", small, "GPUs", "warns: 2 ×"),

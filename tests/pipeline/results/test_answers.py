@@ -65,3 +65,4 @@ def test_answers_text_of_another_relation_has_its_answer(
     found = answers(branch, relation)
     assert set(found["prompt_id"].str.head(3)) == ({relation} if relation else {"P17", "P30"})
     assert set(found["answer"]) == {"Italy"}
+    assert "thought" not in found.columns  # of a model that does not think

@@ -209,6 +209,15 @@ def test_take_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
         writer(Store(str(tmp_path))).take(FOLDER, wait=False)
 
 
+def test_take_what_is_neither_created_nor_listed_is_one_sentence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = iter([False])
+    monkeypatch.setattr(Store, "put_new", lambda *_: next(once))
+    with pytest.raises(InputError, match=naming("000001.json", "remove")):
+        writer(store).take(FOLDER, wait=False, clock=Clock())
+
+
 def test_take_leaves_only_its_own_lease(store: Store) -> None:
     for name in "abc":
         writer(store, name).take(FOLDER, wait=False, clock=Clock())
@@ -233,8 +242,12 @@ def test_beat_after_another_took_nothing_of_ours_goes_on(store: Store) -> None:
     assert store.names("writers") == [f"{'a' * 32}.json"]
 
 
+@pytest.mark.parametrize("error", [InputError, OSError])
 def test_keep_beating_store_out_of_reach_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: type[Exception],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, done, beats = Store(str(tmp_path)), Event(), list[bytes]()
     ours = writer(store)
@@ -243,7 +256,7 @@ def test_keep_beating_store_out_of_reach_is_tried_again(
     def unsteady(self: Store, name: str, content: bytes) -> None:
         beats.append(content)
         if len(beats) == 1:
-            raise InputError("the store is away")
+            raise error("the store is away")
         put(self, name, content)
         done.set()
 

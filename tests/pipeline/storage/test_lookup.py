@@ -47,3 +47,8 @@ def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: 
     Artifact(artifact.store, replace(RECIPE, version=2)).begin()
     with pytest.raises(InputError, match=naming(n, f"'{prefix}'")):
         find(artifact.store, prefix)
+
+
+def test_opened_artifact_that_is_gone_is_one_sentence(artifact: Artifact) -> None:
+    with pytest.raises(InputError, match=naming(artifact.folder, "run again")):
+        opened(artifact.store, artifact.folder)

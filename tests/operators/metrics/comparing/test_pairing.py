@@ -50,3 +50,8 @@ def test_unit_of_is_prompts_unless_a_shared_fact_would_be_lost(
     kept = first.join(second, on="prompt_id", how="semi").select(FACT).unique().height
     lost = shared(first, second).facts - kept
     assert unit_of(first, second) == ("fact" if lost else "prompt")
+
+
+def test_unit_of_the_same_prompts_of_a_fact_is_prompts() -> None:
+    run = pl.DataFrame({"prompt_id": ["a", "b"], "relation_id": ["P1"] * 2, "pair_id": ["t"] * 2})
+    assert unit_of(run, run) == "prompt"

@@ -39,7 +39,8 @@ def answers(*correct: bool) -> pl.DataFrame:
 
 
 def loaded(rows: pl.DataFrame) -> Answers:
-    return Answers(("P1",), lambda relation: rows.filter(relation_id=relation))
+    relations = tuple(rows["relation_id"].unique(maintain_order=True))
+    return Answers(relations, lambda relation: rows.filter(relation_id=relation))
 
 
 def test_pairs_are_those_that_differ_in_one_thing() -> None:
@@ -83,6 +84,14 @@ def test_effects_are_the_second_less_the_first() -> None:
     assert row["ci_low"] <= row["difference"] == 0.5 <= row["ci_high"]
     assert re.search(naming("4 prompts of 2 facts", "template and name"), row["paired"])
     assert effects_table(found).row(0, named=True)["difference"] == "+.5000"
+
+
+def test_effects_are_over_all_relations() -> None:
+    one = answers(True, False, False, False)
+    other = one.with_columns(relation_id=pl.lit("P2"), prompt_id=pl.format("q{}", "prompt_id"))
+    run = loaded(pl.concat([one, other]))
+    (paired,) = effects({BASE: run, SHOWN: run}, n_rounds=20)["paired"].unique()
+    assert re.search(naming("8 prompts of 4 facts"), paired)
 
 
 def test_effects_are_what_compare_computes() -> None:

@@ -96,6 +96,7 @@ def test_build_general_queries_are_left_out(
     [
         ({"asked": "both"}, "row 0 (counted from 0): asked is 'both'; write subject or object."),
         ({"statement": "It eats <object>."}, "statement has no <subject>; put it in."),
+        ({"question": "What does <subject> eat?"}, "question has no <object>; put it in."),
         ({"question": "What, then, <subject> <object>?"}, "question has a comma and a blank"),
         ({"max_answers": "many"}, "max_answers is no number; write one or nothing."),
     ],

@@ -223,6 +223,7 @@ def test_drop_repeats_what_was_too_much_at_once(code: str, monkeypatch: pytest.M
     s3.Bucket("s3://bucket").drop(*names)
     assert busy.asked == [names, ["c", "d"], ["d"]]
     assert len(slept) == s3_client.REFUSED.times - refused == 2
+    assert all(pause_s < 2**n for n, pause_s in enumerate(slept))
 
 
 def test_region_is_told_to_a_role_that_sees_one_prefix_alone(
