@@ -140,13 +140,15 @@ def engines(run: Run, n_shards: int) -> "ray.data.ActorPoolStrategy":
     )
 
 
-def held_gpus(run: Run, engine: str, known: Sequence[str]) -> list[str]:
-    """The GPUs that an engine holds; those of other nodes have names of our own.
+def held_gpus(run: Run, context: Any) -> list[str]:
+    """The GPUs that the engine of this process holds.
 
-    Those that vLLM's workers hold in a placement group are not this process's to know.
+    What vLLM's workers hold in a placement group is not known here, and gets names of our own.
     """
-    n = gpus_per_engine(run)
-    return list(known)[:n] or [f"{engine[:6]}-{number}" for number in range(n)]
+    if not (n := gpus_per_engine(run)):
+        return []
+    known: list[str] = context.get_accelerator_ids()["GPU"]
+    return known or [f"{context.get_actor_id()[:6]}-{number}" for number in range(n)]
 
 
 def _broke(run: Run, spent: float) -> StoppedError:
@@ -179,8 +181,7 @@ class Decoder:
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
         self._purse = None if run.max_cost is None else TallyPurse(tally)
-        gpus = held_gpus(run, self._name, context.get_accelerator_ids()["GPU"])
-        born = (self._name, context.get_node_id(), str(cause.own_log()), gpus)
+        born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
         if lost := ray.get(tally.born.remote(*born)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
 
