@@ -19,7 +19,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
+from tests.faults.sweep import CHUNK, SMALL, Sweep, kill, title
 from tests.messages import naming
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -63,7 +63,7 @@ def given(address: str) -> list[str]:
 def engines() -> list[psutil.Process]:
     """The processes that hold an engine, of all Rays of this process."""
     family = psutil.Process().children(recursive=True)
-    return [each for each in family if "MapWorker" in " ".join(each.cmdline())]
+    return [each for each in family if "MapWorker" in title(each)]
 
 
 def spans(folder: Path) -> pl.DataFrame:
