@@ -71,14 +71,19 @@ def _packed(
     pieces: Sequence[Piece], fit: Sequence[Job], engines: Mapping[str, int], address: str
 ) -> Errors:
     by_name, line = {each.job.name: each for each in pieces}, in_line(fit, engines)
-    drivers, failed = list[_Driver](), Errors()
+    drivers, failed, busy_at = list[_Driver](), Errors(), time.monotonic()
     with _ended(drivers):
         # What never has room says so before it asks for anything.
         for each in [each for each in pieces if each.job not in fit]:
             drivers.append(_Driver(each, Share(address, each.job.least)))
         while line or drivers:
             to_come = [Demand(each.piece.job, each.to_come()) for each in drivers] if line else []
-            if may_begin(line, cluster.free_gpus(), to_come):
+            busy_at = time.monotonic() if drivers else busy_at
+            # Where others hold the GPUs for so long, the next run says what it waits for.
+            waits = (
+                line and time.monotonic() - busy_at > by_name[line[0].name].runs[0].cluster.start_s
+            )
+            if waits or may_begin(line, cluster.free_gpus(), to_come):
                 piece = by_name[line.pop(0).name]
                 n = engines[piece.job.name]
                 where = f"{count(n, 'engine')} of {piece.job.gpus:g} GPUs"
@@ -86,8 +91,8 @@ def _packed(
                 _LOG.info("run %s: %s, %s", place, piece.job.name, where)
                 drivers.append(_Driver(piece, Share(address, n)))
                 continue
-            connection.wait([each.sentinel for each in drivers], timeout=_LOOK_EVERY_S)
-            for over in [each for each in drivers if each.is_over()]:
+            connection.wait([each.says for each in drivers], timeout=_LOOK_EVERY_S)
+            for over in [each for each in drivers if each.says.poll()]:
                 drivers.remove(over)
                 failed |= over.errors()
     return failed
@@ -114,13 +119,13 @@ class _Said(NamedTuple):
 
 
 class _Driver:
-    """A process that measures the runs of a piece."""
+    """A process that measures the runs of a piece; `says` has something when that is over."""
 
     def __init__(self, piece: Piece, given: Share) -> None:
         self.piece = piece
         self._share, self._began, self._are_there = given, time.monotonic(), False
         spawn = multiprocessing.get_context("spawn")
-        self._says, says = spawn.Pipe(duplex=False)
+        self.says, says = spawn.Pipe(duplex=False)
         text, writes = spawn.Pipe(duplex=False)
         self._process = spawn.Process(target=_drive, args=(piece.measure, given, says, writes))
         # Ctrl-C in a terminal reaches all of its processes: this one passes it on, once.
@@ -131,11 +136,6 @@ class _Driver:
             each.close()
         self._shows = threading.Thread(target=self._show, args=(text,), daemon=True)
         self._shows.start()
-
-    @property
-    def sentinel(self) -> int:
-        """What becomes ready when the process ends."""
-        return self._process.sentinel
 
     def to_come(self) -> int:
         """How many engines it will still start, as far as it has told; none that never came."""
@@ -152,28 +152,27 @@ class _Driver:
             return max(0, n)
         return 0
 
-    def is_over(self) -> bool:
-        """Whether the process has ended."""
-        return not self._process.is_alive()
-
     def errors(self) -> Errors:
-        """What failed.
+        """What failed, when the process has said so or has ended.
 
         Raises:
             StoppedError: somebody asked it to stop.
         """
+        try:
+            said: _Said = self.says.recv()
+        except EOFError:
+            said = _Said({self.piece.job.name: self._died()})
         self.wait(None)
-        if not self._says.poll():
-            code = self._process.exitcode
-            why = DecodingError(
-                f"its process ended with code {code} and without a word; what is published is "
-                "kept, so look into its log, and run again."
-            )
-            return Errors({self.piece.job.name: why})
-        said: _Said = self._says.recv()
         if said.stopped is not None:
             raise said.stopped
         return said.errors
+
+    def _died(self) -> DecodingError:
+        self.wait(None)
+        return DecodingError(
+            f"its process ended with code {self._process.exitcode} and without a word; what is "
+            "published is kept, so look into its log, and run again."
+        )
 
     def stop(self) -> None:
         """Ask the process to stop, if it goes on."""
