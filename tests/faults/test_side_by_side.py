@@ -123,8 +123,8 @@ def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     study.until(lambda: len(study.answered()) > 40)
     assert study.process is not None
     os.killpg(study.process.pid, how) if how == signal.SIGINT else study.process.kill()
-    code = study.process.wait(timeout=200)
-    assert code == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    study.process.communicate(timeout=300)
+    assert study.process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL)
     end = time.monotonic() + 60
     while engines():
         assert time.monotonic() < end
@@ -133,4 +133,7 @@ def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     done = study.start().finish()
     assert done.returncode == 0, done.stderr
     answered = Counter(study.answered())
-    assert set(answered.values()) <= ({5} if how == signal.SIGINT else {5, 6})
+    assert min(answered.values()) == 5
+    # What an engine was asked when it was stopped, or had not published when it was killed.
+    lost = 4 * (1 if how == signal.SIGINT else CHUNK)
+    assert sum(answered.values()) <= 5 * len(answered) + lost
