@@ -64,9 +64,7 @@ def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
     Where two have room on the GPUs of the cluster at the same time they go on side by side; those
     that are asked all prompts end before the others begin, whose controls they are.
     """
-    if study.members[0].run.cluster.weights_gib is not None or not any(
-        side_by_side.can_share(each.run) for each in members
-    ):
+    if not _may_share(study):
         return _one_by_one(study, members, members)
     failed = []
     whole = [each for each in members if _run(study, each).budget is None]
@@ -78,6 +76,16 @@ def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
         failed += [Failed(labels[name], error) for name, error in (errors or {}).items()]
         failed += _one_by_one(study, members, [e for e in part if e.run.name not in done])
     return failed
+
+
+def _may_share(study: Study) -> bool:
+    """Whether some runs hold GPUs of one cluster that is there; weights that go are for one."""
+    clusters = [each.run.cluster for each in study.members]
+    return (
+        clusters[0].weights_gib is None
+        and len({each.address for each in clusters}) == 1
+        and any(side_by_side.can_share(each.run) for each in study.members)
+    )
 
 
 def _pieces(study: Study, members: Sequence[Member]) -> list[Piece]:

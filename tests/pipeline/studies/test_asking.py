@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,10 @@ FAKE = (
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """What was asked side by side, and what alone."""
-    found: dict[str, list[str]] = {"together": [], "alone": []}
+    found: dict[str, list[str]] = {"together": [], "alone": [], "calls": []}
 
     def together(pieces: Sequence[Piece]) -> Errors:
+        found["calls"].append(str(len(pieces)))
         found["together"] += [each.job.name for each in pieces]
         return {pieces[-1].job.name: DecodingError("it does not load.")}
 
@@ -41,9 +43,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return found
 
 
-def ask(folder: Path, *overrides: str) -> list[tuple[str, type[FactsweepError]]]:
+def ask(folder: Path, *overrides: str, **given: Any) -> list[tuple[str, type[FactsweepError]]]:
     where = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
-    failed = asking.ask(study("some", [*FAKE, *where, *overrides]))
+    failed = asking.ask(study("some", [*FAKE, *where, *overrides], **given))
     return [(each.label, type(each.error)) for each in failed]
 
 
@@ -52,7 +54,8 @@ def test_runs_that_hold_gpus_are_asked_side_by_side(
 ) -> None:
     models = "model.id=ada,bea,cia"
     assert ask(tmp_path, models, "cluster.device=cuda") == [("bea", DecodingError)]
-    assert asked == {"together": ["some/cia", "some/ada", "some/bea"], "alone": []}
+    assert asked["together"] == ["some/cia", "some/ada", "some/bea"]
+    assert not asked["alone"]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +64,25 @@ def test_runs_that_hold_gpus_are_asked_side_by_side(
         ["cluster.device=cpu"],
         ["cluster.device=cuda", "cluster.weights_gib=500"],
         ["cluster=ray", "cluster.device=cuda", "cluster.launch.autoscales=true"],
+        ["cluster.device=cuda", "cluster.address=null,'10.0.0.1:6379'"],
     ],
 )
 def test_runs_without_gpus_of_their_own_are_asked_as_ever(
     tmp_path: Path, asked: dict[str, list[str]], alone: list[str]
 ) -> None:
     assert not ask(tmp_path, "model.id=ada,bea,cia", *alone)
-    assert asked == {"together": [], "alone": ["some/cia", "some/ada", "some/bea"]}
+    assert not asked["together"]
+    order = dict.fromkeys(each.removeprefix("some/")[:3] for each in asked["alone"])
+    assert list(order) == ["cia", "ada", "bea"]
+
+
+def test_controls_end_before_the_runs_of_a_budget_begin(
+    tmp_path: Path, asked: dict[str, list[str]]
+) -> None:
+    given = ["model.id=ada,bea,cia,dea", "cluster.device=cuda", "budget=40%"]
+    ask(tmp_path, *given, full=2)
+    assert asked["together"] == ["some/dea", "some/ada", "some/bea", "some/cia"]
+    assert asked["calls"] == ["2", "2"]
 
 
 def test_run_is_computed_in_its_share_and_recorded_as_it_was_given() -> None:
