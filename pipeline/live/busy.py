@@ -9,7 +9,6 @@ import polars as pl
 from factsweep.operators.tables.runs.busy import SPANS
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.results import report
-from factsweep.pipeline.storage.stores.store import Store
 
 _NAME = "logs/gpus.parquet"
 
@@ -26,10 +25,7 @@ def keep(run: Run, spans: Sequence[Mapping[str, Any]], n_gpus: int) -> None:
 
 def known(run: Run) -> pl.DataFrame:
     """All that was noted of a run; columns: `SPANS`."""
-    return _read(report.folder(run))
-
-
-def _read(store: Store) -> pl.DataFrame:
+    store = report.folder(run)
     if not store.exists(_NAME):
         return pl.DataFrame(schema=SPANS)
     return pl.read_parquet(io.BytesIO(store.get(_NAME))).match_to_schema(SPANS)
