@@ -20,6 +20,7 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
 from factsweep.pipeline.studies import effort, ranking, side_by_side
+from factsweep.pipeline.studies.packing import Job
 from factsweep.pipeline.studies.side_by_side import Errors, Piece
 from factsweep.pipeline.studies.study import Member, Study
 from factsweep.pipeline.studies.weights import Shelf
@@ -102,9 +103,12 @@ def _pieces(study: Study, members: Sequence[Member]) -> list[Piece]:
             name = first.setdefault(_base(run), run.name) if is_adapted else run.name
             plans.setdefault(name, []).append(plan)
             of.setdefault(name, []).append(each)
+    jobs = list[Job]()
+    with suppress(FactsweepError):
+        jobs = effort.jobs(plans)
     return [
         Piece(job, tuple(each.run for each in of[job.name]), partial(_there, study, of[job.name]))
-        for job in effort.jobs(plans)
+        for job in jobs
     ]
 
 
