@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
-from factsweep.pipeline.execution import cluster, dag, progress
+from factsweep.pipeline.execution import cluster, dag, progress, share
 from factsweep.pipeline.execution.faults import cause, head, leaving
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.execution.tally import tally_actor
-from factsweep.pipeline.live import journal, pulse
+from factsweep.pipeline.live import busy, journal, pulse
 from factsweep.pipeline.live.measuring import Measures, Measuring
 from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.meter import Meter
@@ -153,6 +154,7 @@ def _completed(
 
 def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[Plan] = ()) -> None:
     """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
+    plan = replace(plan, run=share.placed(plan.run))
     examination.refused(plan.run)
     if together := list(others):
         names = listed([each.run.model.name for each in together])
@@ -207,6 +209,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
             bar.close()
             live.close(counts)
             _keep_logs(plan.run, tally)
+            _keep_spans(plan.run, tally)
 
 
 def _keep_logs(settings: Run, tally: Any) -> None:
@@ -226,6 +229,16 @@ def _keep_logs(settings: Run, tally: Any) -> None:
         _LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
     if lost:
         _LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])
+
+
+def _keep_spans(settings: Run, tally: Any) -> None:
+    """Note which GPUs its engines held, and what they did there."""
+    try:
+        spans = ray.get(tally.spans.remote(), timeout=_LOGS_S)
+        there = sum(ray.cluster_resources().get("GPU", 0) for _ in spans[:1])
+        busy.keep(settings, spans, int(there))
+    except (ray.exceptions.RayError, InputError) as error:
+        _LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
 
 
 def _read_there(node: str, log: str) -> Any:

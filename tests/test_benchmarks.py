@@ -15,6 +15,7 @@ SMALL = {
     "bench_idle.py": ["--shards", "2", "--prompts", "200", "--delay", "0"],
     "bench_intervals.py": ["--samples", "20"],
     "bench_names.py": ["--samples", "2"],
+    "bench_packing.py": ["--prompts", "650000"],
     "bench_page.py": ["--settings", "2", "--scale", "0.01"],
     "bench_reads.py": ["--scale", "0.03"],
     "bench_resume.py": ["--scale", "0.03"],
@@ -25,6 +26,7 @@ SMALL = {
 SELDOM = {
     "bench_intervals.py",
     "bench_names.py",
+    "bench_packing.py",
     "bench_page.py",
     "bench_resume.py",
     "bench_tail.py",

@@ -137,11 +137,11 @@ def load(start: Start) -> FakeEngine:
     `seconds_per_answer`, until the file `hurry` is there; `log`, a file that gets one line per
     prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a
     prompt that kills the engine, `*` for any prompt; `hang`, that of one that it never answers;
-    `loads_s`, how long it loads; `broken`,
-    the error that it raises in place of starting, in which $NAMES are those of the environment.
+    `loads_s`, how long it loads; `broken`, the error that it raises in place of starting, in which
+    $NAMES are those of the environment, `of` the model that alone is broken.
     """
     wish = json.loads(os.environ.get(WISH, "{}"))
-    if "broken" in wish:
+    if "broken" in wish and wish.get("of", start.model) == start.model:
         raise RuntimeError(os.path.expandvars(wish["broken"]))
     time.sleep(wish.get("loads_s", 0))
     if "places" in wish:

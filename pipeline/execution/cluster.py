@@ -123,11 +123,31 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
     Raises:
         InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
     """
+    _check_engine(run)
+    _check_determinism(run)
+    with _running(run, environment(run, offline=offline)):
+        _check_room(run, gpus_by_node())
+        yield
+
+
+@contextmanager
+def shared(run: Run) -> Iterator[str]:
+    """A running Ray for the runs of several processes, by the settings of one; yields its address.
+
+    Raises:
+        InputError: no Ray answers at cluster.address, or none starts.
+    """
+    import ray
+
+    with _running(run, {}):
+        yield str(ray.get_runtime_context().gcs_address)
+
+
+@contextmanager
+def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
     import ray
     from ray._private import worker
 
-    _check_engine(run)
-    _check_determinism(run)
     # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
     os.environ.setdefault("RAY_worker_niceness", "0")
     # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
@@ -136,11 +156,10 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
     worker.print_to_stdstream = _unsaid
-    _connect(run, environment(run, offline=offline))
+    _connect(run, variables)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _check_room(run, _gpus_by_node())
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -276,10 +295,20 @@ def _check_room(run: Run, nodes: Sequence[int]) -> None:
         )
 
 
-def _gpus_by_node() -> list[int]:
+def gpus_by_node() -> list[int]:
+    """The GPUs of each node, whoever holds them."""
     import ray
 
     return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+
+
+def free_gpus() -> list[float]:
+    """The GPUs of each node that has some, without those that engines hold."""
+    from ray._private.state import available_resources_per_node, total_resources_per_node
+
+    free = available_resources_per_node()
+    nodes = sorted(node for node, there in total_resources_per_node().items() if there.get("GPU"))
+    return [float(free.get(node, {}).get("GPU", 0)) for node in nodes]
 
 
 def room(run: Run) -> str:

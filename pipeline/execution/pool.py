@@ -23,7 +23,7 @@ from factsweep.operators.errors import DecodingError, FactsweepError, StoppedErr
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import engine
-from factsweep.pipeline.execution.cluster import placement
+from factsweep.pipeline.execution.cluster import gpus_per_engine, placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.made_of import check_planned
@@ -140,6 +140,17 @@ def engines(run: Run, n_shards: int) -> "ray.data.ActorPoolStrategy":
     )
 
 
+def held_gpus(run: Run, context: Any) -> list[str]:
+    """The GPUs that the engine of this process holds.
+
+    What vLLM's workers hold in a placement group is not known here, and gets names of our own.
+    """
+    if not (n := gpus_per_engine(run)):
+        return []
+    known: list[str] = context.get_accelerator_ids()["GPU"]
+    return known or [f"{context.get_actor_id()[:6]}-{number}" for number in range(n)]
+
+
 def _broke(run: Run, spent: float) -> StoppedError:
     return StoppedError(
         f"stopped at {spent:.4g} spent, before max_cost={run.max_cost:g} is exceeded; what is "
@@ -170,7 +181,8 @@ class Decoder:
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
         self._purse = None if run.max_cost is None else TallyPurse(tally)
-        if lost := self._lives("born", context.get_node_id(), str(cause.own_log())):
+        born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
+        if lost := ray.get(tally.born.remote(*born)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:

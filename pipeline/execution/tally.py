@@ -6,11 +6,12 @@ Its process loads this module, and little else: a run waits for it.
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.faults.lives import Lives
+from factsweep.pipeline.execution.timeline import Timeline
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.cluster import Cluster
@@ -38,8 +39,10 @@ class Tally:
     ) -> None:
         self._stall_s = stall_s
         self._lives = Lives(max_deaths, one_machine=one_machine)
+        self._timeline = Timeline()
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
+        self._to_begin = set[str]()  # shards
         self._at: dict[str, str] = {}  # by shard: the engine that has begun it
         self._seen: dict[str, float] = {}
         self._notes: list[str] = []
@@ -77,7 +80,7 @@ class Tally:
 
     def announce(self, left: Mapping[str, int]) -> None:
         """Say how many answers each shard lacks."""
-        self._left = dict(left)
+        self._left, self._to_begin = dict(left), set(left)
         self._counts.update(all_shards=len(left), all_answers=sum(left.values()))
 
     def begin(self, engine: str, shard: str, left: int) -> Begun:
@@ -85,6 +88,8 @@ class Tally:
 
         Where another engine died of it, what that one had not published is left to do again.
         """
+        self._timeline.begun(engine, shard)
+        self._to_begin.discard(shard)
         again = max(0, left - self._left.get(shard, left))
         self._at[shard] = engine
         self._left[shard] = left
@@ -106,6 +111,7 @@ class Tally:
 
     def end(self, engine: str, shard: str) -> None:
         """An engine has published a shard; it may be at the next one already."""
+        self._timeline.published(engine, shard)
         if self._at.get(shard) == engine:
             del self._at[shard]
             self._left[shard] = 0
@@ -117,7 +123,18 @@ class Tally:
 
     def lives(self, event: str, *details: str) -> Any:
         """Tell or ask what `event` names, a method of Lives."""
+        if event == "ended":
+            self._timeline.ended(details[0])
         return getattr(self._lives, event)(*details)
+
+    def born(self, engine: str, node: str, log: str, gpus: Sequence[str]) -> str | None:
+        """An engine begins on these GPUs; returns the log of one before it that died silently."""
+        self._timeline.born(engine, node, gpus)
+        return self._lives.born(engine, node, log)
+
+    def spans(self) -> list[dict[str, Any]]:
+        """What engines that hold GPUs did until now, and when (`Timeline.spans`)."""
+        return self._timeline.spans()
 
     def last_death(self) -> str | None:
         """What the last engine that died has died of."""
@@ -134,11 +151,13 @@ class Tally:
     def read(self) -> tuple[dict[str, float], list[str]]:
         """The counts, and the sentences since the last reading.
 
-        `decoded` are all answers that engines gave, `answers` those that need not be given again.
+        `decoded` are all answers that engines gave, `answers` those that need not be given again;
+        `places` are the engines that there were, but for those that took the place of a dead one.
         """
         notes, self._notes = self._notes, []
         counts: dict[str, float] = {**self._counts, "engines": self._alive()}
         counts["loading"] = len(self._lives.loading())
+        counts["places"], counts["to_begin"] = self._lives.n_places, len(self._to_begin)
         counts["decoded"] = counts.get("answers", 0)
         counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
         return counts, notes

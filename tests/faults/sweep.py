@@ -134,7 +134,7 @@ class Sweep:
 
     def engines(self) -> list[psutil.Process]:
         """The processes that hold an engine."""
-        return [p for p in self._family() if "MapWorker" in _title(p)]
+        return [p for p in self._family() if "MapWorker" in title(p)]
 
     def raylets(self) -> list[psutil.Process]:
         """The process that is Ray's node."""
@@ -206,7 +206,8 @@ def kill(process: psutil.Process) -> None:
         return
 
 
-def _title(process: psutil.Process) -> str:
+def title(process: psutil.Process) -> str:
+    """The command line of a process; nothing if it has ended."""
     try:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.AccessDenied):
