@@ -25,6 +25,7 @@ _PROPOSAL = (
     "allows it, and names nothing of these examples:"
 )
 _EXAMPLES = 5
+_OF_NONE = "a template of a relation without a fact"
 
 Templates = Mapping[str, Mapping[str, Sequence[str]]]
 
@@ -60,7 +61,8 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
     """The templates (language, relation, template) that can be used, and what was found (FINDINGS).
 
     Left out are a template without [X] and [Y] once each, one that names an object of its relation,
-    and a repetition. One without a letter of its language's script is kept, and listed.
+    a repetition, and one of a relation without facts. One without a letter of its language's
+    script is kept, and listed.
 
     Raises:
         InputError: a relation has none that can be used.
@@ -79,9 +81,14 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
                 used.append((str(language), str(relation), text))
         if len(used) == before:
             raise InputError(
-                f"templates: relation {relation!r} of language {language} has none that can be "
-                f"used, of {len(texts)}; write one with [X] and [Y] once each, and no object in it."
+                f"relation {relation!r} of language {language} has no template that can be used, "
+                f"of {len(texts)}; write one with [X] and [Y] once each, and no object in it."
             )
+    known = set(facts.select("language", "relation").iter_rows())
+    for language, relation in ((each, name) for each, held in templates.items() for name in held):
+        if (language, relation) not in known:
+            texts = templates[language][relation]
+            found += [(None, language, relation, text, _OF_NONE, True) for text in texts]
     columns = dict.fromkeys(("language", "relation", "template"), pl.String())
     return pl.DataFrame(used, columns, orient="row"), pl.DataFrame(found, FINDINGS, orient="row")
 

@@ -75,7 +75,10 @@ def build_facts(
         raise InputError(f"{path}: no fact can be asked, of {facts.height} rows{first}.")
     sheet = templates or path.with_suffix(".templates.yaml")
     yield from _sheet_written(sheet, usable, model)
-    used, wrong = reviewed(usable, _templates(sheet))
+    try:
+        used, wrong = reviewed(usable, _templates(sheet))
+    except InputError as error:
+        raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     found = pl.concat([found, wrong])
     own = folders.own() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
