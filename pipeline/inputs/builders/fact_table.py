@@ -72,6 +72,19 @@ def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
     return facts.select(as_day(pl.col("date")) > first).to_series()
 
 
+def strangers(facts: pl.DataFrame) -> Iterator[str]:
+    """Which languages share no fact with the first: a study across languages would compare none."""
+    subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
+    of = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
+    first, *others = of.partition_by("language", include_key=True, maintain_order=True)
+    for other in others:
+        if other.join(first, on=["relation", "subject"], how="semi").is_empty():
+            yield (
+                f"  no fact in {other['language'][0]} is one in {first['language'][0]}: to compare "
+                "languages, give each fact the same relation and subject_id in all of them"
+            )
+
+
 def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
     for column, name in meant.items():
         yield f"{path}: column {column.strip()} is read as {name}"

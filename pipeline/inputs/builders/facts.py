@@ -94,6 +94,7 @@ def build_facts(
     where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
     for title, each, made, read in sets:
         yield _publish(own, title, each, made, read, found.filter(where == each), licence)
+    yield from fact_table.strangers(usable)
     for why, n_rows in dated.items():
         if n_rows:
             yield f"  {n_rows:,} left out: {why}"

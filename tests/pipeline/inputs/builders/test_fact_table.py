@@ -65,6 +65,14 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, subtests: pytest
             fact_table.read(path, "en")
 
 
+def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    same = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
+    path.write_text(f"relation,subject,object,language,subject_id\n{same}P36,Peru,Lima,fr,\n")
+    said = [*fact_table.strangers(fact_table.read(path, "en").facts)]
+    assert [each.split()[3] for each in said] == ["nl", "fr"]
+
+
 def test_a_refused_set_leaves_those_of_other_languages_unmade(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
