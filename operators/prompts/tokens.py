@@ -56,7 +56,7 @@ def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
 def _chat(
     tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any], prefill: str | None
 ) -> str:
-    from jinja2 import TemplateError
+    from jinja2 import TemplateError, TemplateSyntaxError
 
     if tokenizer.chat_template is None:
         raise InputError(
@@ -69,6 +69,11 @@ def _chat(
         ending = {"continue_final_message": True}
     try:
         return str(tokenizer.apply_chat_template(chat, tokenize=False, **ending, **told))
+    except TemplateSyntaxError as error:
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} cannot be read, line {error.lineno}: "
+            f"{error.message}; correct it, or give another with model.chat_template=FILE."
+        ) from error
     except (TemplateError, ValueError) as error:
         if prefill is not None:
             raise InputError(

@@ -140,6 +140,11 @@ def test_encode_template_that_does_not_read_what_it_is_told_is_refused() -> None
         assert encode(own, ["b"], chat_template=True, template_kwargs=accepted) == [[3]]
 
 
+def test_encode_template_that_is_no_jinja_is_refused_by_its_line() -> None:
+    with pytest.raises(InputError, match=naming("line 2", "model.chat_template=FILE")):
+        encode(tiny("<s>", "a\n{{ messages }"), ["b"], chat_template=True)
+
+
 def test_encode_closed_thought_is_no_open_one() -> None:
     closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
     assert encode(closed, ["b"], chat_template=True) == [[3, 0, 0]]
