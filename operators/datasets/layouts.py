@@ -90,6 +90,23 @@ def meant(columns: Collection[str]) -> dict[str, str]:
     return {column: name for column, name in found.items() if name and name != column}
 
 
+def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
+    """Which columns must be meant by wanted names that a table lacks, whatever else it has.
+
+    >>> alike(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
+    {'Relation': 'relation', ' head': 'subject'}
+    >>> alike(["head", "sub"], ["subject"])
+    {}
+    """
+    found = {}
+    for name in wanted:
+        called = (name, *_MEANT.get(name, ()))
+        meant_so = [each for each in columns if each.strip().casefold() in called]
+        if name not in columns and len(meant_so) == 1:
+            found[meant_so[0]] = name
+    return found
+
+
 def _is_plain(columns: Collection[str]) -> bool:
     """Whether these are the columns of a plain table of facts.
 
@@ -225,7 +242,7 @@ def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _lists(column: pl.Series) -> pl.Series:
-    found = [_listed(text, column.name, row) for row, text in enumerate(column)]
+    found = [listed(text, column.name, row) for row, text in enumerate(column)]
     try:
         return pl.Series(column.name, found)
     except TypeError as error:
@@ -235,7 +252,12 @@ def _lists(column: pl.Series) -> pl.Series:
         ) from error
 
 
-def _listed(text: str | None, name: str, row: int) -> list[Any] | None:
+def listed(text: str | None, name: str, row: int) -> list[Any] | None:
+    """A list that is written as a text; null where there is nothing.
+
+    Raises:
+        InputError: it is no list.
+    """
     if text is None or not text.strip():
         return None
     for parse in (json.loads, ast.literal_eval):

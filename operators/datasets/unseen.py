@@ -30,9 +30,9 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
         return facts, found.height
     if how == "refuse":
         raise InputError(_sentence(*found.row(0)))
-    templates = facts.templates.with_columns(_seen(pl.col("text")))
-    names = pl.col("subjects").list.eval(_filled(_seen(pl.element())))
-    labels = pl.element().struct.field("labels").list.eval(_filled(_seen(pl.element())))
+    templates = facts.templates.with_columns(seen(pl.col("text")))
+    names = pl.col("subjects").list.eval(_filled(seen(pl.element())))
+    labels = pl.element().struct.field("labels").list.eval(_filled(seen(pl.element())))
     objects = pl.col("objects").list.eval(pl.element().struct.with_fields(labels=labels))
     named = pl.element().struct.field("labels").list.len() > 0
     objects = objects.list.eval(pl.element().filter(named))
@@ -40,7 +40,8 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     return checked(replace(facts, templates=templates, pairs=pairs)), found.height
 
 
-def _seen(text: pl.Expr) -> pl.Expr:
+def seen(text: pl.Expr) -> pl.Expr:
+    """A text without these characters."""
     return text.str.replace_all(_CHARACTER, "")
 
 

@@ -1,6 +1,9 @@
 """Thoughts of a model: where one ends, by vLLM's reasoning parsers, and how one is closed."""
 
+import ast
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.protocol import Thought
@@ -10,6 +13,20 @@ from factsweep.operators.errors import InputError, reason
 _KNOWN = ("qwen3", "seed_oss")
 # As models write it, and as their templates do where they skip the thought.
 _BEHIND = "\n\n"
+
+
+def parsers() -> frozenset[str] | None:
+    """The names of vLLM's reasoning parsers; null where vLLM is not installed.
+
+    Read from its source: importing it takes many seconds.
+    """
+    spec = find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    source = Path(spec.submodule_search_locations[0], "reasoning/__init__.py").read_text()
+    tables = (node.value for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+    return frozenset(str(key.value) for key in keys if isinstance(key, ast.Constant))
 
 
 class Marks(NamedTuple):

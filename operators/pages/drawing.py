@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from factsweep.operators.tables.shared.lettering import save
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -48,7 +50,7 @@ def drawing(figure: "Figure", name: str, title: str) -> Drawing:
 
     out = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        save(figure, out, format="svg", transparent=True, metadata={"Date": None})
     svg = _element(out.getvalue(), title)
     is_plain = "<image" in svg
     if not is_plain:

@@ -31,16 +31,18 @@ def encode(
 
     Raises:
         InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
-            template takes no such chat, or opens a thought behind it and none may be thought.
+            template takes no such chat, does not read what it is told, or opens a thought behind
+            the chat and none may be thought.
     """
     if not texts:
         return []
     if chat_template:
         told = template_kwargs or {}
-        chats = (messages(text, as_turns=as_turns) for text in texts)
+        chats = [messages(text, as_turns=as_turns) for text in texts]
         texts = [_chat(tokenizer, chat, told, prefill) for chat in chats]
+        _check_told(tokenizer, told)
         if not may_think:
-            _check_thought(tokenizer, texts[0])
+            _check_thought(tokenizer, texts[0], chats[0][-1]["content"])
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
     _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
     return ids
@@ -54,7 +56,7 @@ def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
 def _chat(
     tokenizer: Any, chat: list[dict[str, str]], told: Mapping[str, Any], prefill: str | None
 ) -> str:
-    from jinja2 import TemplateError
+    from jinja2 import TemplateError, TemplateSyntaxError
 
     if tokenizer.chat_template is None:
         raise InputError(
@@ -67,6 +69,11 @@ def _chat(
         ending = {"continue_final_message": True}
     try:
         return str(tokenizer.apply_chat_template(chat, tokenize=False, **ending, **told))
+    except TemplateSyntaxError as error:
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} cannot be read, line {error.lineno}: "
+            f"{error.message}; correct it, or give another with model.chat_template=FILE."
+        ) from error
     except (TemplateError, ValueError) as error:
         if prefill is not None:
             raise InputError(
@@ -80,9 +87,31 @@ def _chat(
         ) from error
 
 
-def _check_thought(tokenizer: Any, prompt: str) -> None:
+def _check_told(tokenizer: Any, told: Mapping[str, Any]) -> None:
+    """Refuse what a template does not read: it would change nothing, and nobody would know."""
+    template = tokenizer.get_chat_template()
+    for name, value in told.items():
+        if re.search(rf"\b{re.escape(name)}\b", template):
+            continue
+        if name != "enable_thinking":
+            raise InputError(
+                f"model.template_kwargs names {name}, which the chat template of "
+                f"{tokenizer.name_or_path} does not read; correct the name, or leave it out."
+            )
+        if value is False and len(told) == 1:
+            raise InputError(
+                f"the chat template of {tokenizer.name_or_path} has no switch enable_thinking, so "
+                "model.thinking=off would change nothing; name its own in model.template_kwargs, "
+                "let it think (model.thinking=on), or leave model.thinking out."
+            )
+
+
+def _check_thought(tokenizer: Any, prompt: str, asked: str) -> None:
     """A model that is made to think would have its thought measured in place of its answer."""
-    if (found := re.search(rf"{THOUGHT}\s*$", prompt)) is not None:
+    behind = prompt.rpartition(asked.strip() or prompt)[2]
+    opened = [*re.finditer(THOUGHT, behind)]
+    if opened and not re.search(THOUGHT_END, behind[opened[-1].end() :]):
+        found = opened[-1]
         raise InputError(
             f"the chat template of {tokenizer.name_or_path} opens a thought ({found[1]}) behind "
             "the prompt, so the thought would be measured and not the answer; let it think first "

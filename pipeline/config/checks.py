@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 from factsweep.operators import names
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
+from factsweep.operators.engines.thoughts import parsers
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import is_secret, redactor, texts
 from factsweep.pipeline.config.budget import budget
@@ -215,6 +216,12 @@ def _check_thinking(run: Run) -> None:
         raise InputError(
             f"benchmark={run.benchmark.name} reads probabilities, before which no model thinks; "
             "set model.thinking=off."
+        )
+    known = sorted(parsers() or ())
+    if known and model.reasoning_parser not in (None, *known):
+        raise InputError(
+            f"model.reasoning_parser={model.reasoning_parser} is none of vLLM's; it has "
+            f"{', '.join(known)}.{suggestion(str(model.reasoning_parser), known)}"
         )
 
 

@@ -137,9 +137,23 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     return {str(name): value for name, value in resolved.items()}
 
 
+# What other harnesses and papers call a key, where no letters tell.
+_ELSEWHERE = {
+    "model.lora": "model.adapter",
+    "model.lora_path": "model.adapter",
+    "model.peft": "model.adapter",
+    "model.enable_thinking": "model.thinking",
+    "model.system": "prompt.system",
+    "model.system_prompt": "prompt.system",
+    "model.quantization": "model.engine.quantization",
+    "benchmark.lang": "benchmark.language",
+}
+
+
 def _meant(key: str) -> str:
     """The key that was probably meant, as a sentence."""
-    return suggestion(key, keys())
+    other = _ELSEWHERE.get(key)
+    return f" Did you mean {other}?" if other else suggestion(key, keys())
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:

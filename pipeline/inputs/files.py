@@ -13,6 +13,13 @@ from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 
 _FIX = "fetch or copy it again"
+# By what libraries say.
+_FIXES: Mapping[str, str] = {
+    "utf-8": "save it as UTF-8",
+    "more fields": "a row has more values than there are columns: put quotation marks around one "
+    "that holds a comma",
+    'could not parse `"': "close the quotation mark",
+}
 _TWICE = re.compile(r"(.+)_duplicated_\d+")
 _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
     ".parquet": pl.scan_parquet,
@@ -136,7 +143,9 @@ def has_rows(path: Path) -> bool:
 
 def unreadable(path: Path, error: Exception) -> DamagedFileError:
     """The error of a file that a library cannot read."""
-    return DamagedFileError(f"{path} cannot be read ({reason(error)}); {_FIX}.")
+    why = reason(error)
+    fix = next((fix for said, fix in _FIXES.items() if said in why.casefold()), _FIX)
+    return DamagedFileError(f"{path} cannot be read ({why}); {fix}.")
 
 
 def _scan(path: Path) -> pl.LazyFrame:

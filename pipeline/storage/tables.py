@@ -1,6 +1,7 @@
 """Tables and figures as files: Markdown, CSV and LaTeX, Parquet; PNG and SVG."""
 
 import io
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.tables.formats.csv import csv
 from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.lettering import save
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_LOG = logging.getLogger("factsweep")
 _LIST = "files.json"  # what a report wrote
 
 
@@ -79,8 +82,16 @@ def _figure_files(name: str, figure: "Figure") -> Iterator[tuple[str, bytes]]:
     """It as PNG and SVG, the same bytes each time: without a date and with ids of its own."""
     import matplotlib as mpl
 
+    lacking = ""
     for kind, metadata in (("png", {}), ("svg", {"Date": None})):
         picture = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": name}):
-            figure.savefig(picture, format=kind, dpi=200, metadata=metadata)
+            lacking = save(figure, picture, format=kind, dpi=200, metadata=metadata)
         yield f"{name}.{kind}", picture.getvalue()
+    if lacking:
+        _LOG.warning(
+            "%s: no font of this machine has %s; install one, such as Noto Sans CJK. On the page "
+            "the reader's browser has them.",
+            name,
+            lacking,
+        )

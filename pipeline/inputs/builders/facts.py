@@ -1,6 +1,5 @@
 """Data sets of a table of facts, one per language, in the user's own folder."""
 
-import datetime
 import io
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,23 +8,23 @@ from pathlib import Path
 import polars as pl
 import yaml
 
+from factsweep.operators.construction.fact_flaws import checked, cleaned, undated
 from factsweep.operators.construction.facts import (
-    NEEDED,
     Templates,
-    checked,
     generic,
     proposal,
     reviewed,
     rows,
 )
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.names import check
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests
-from factsweep.pipeline.inputs.builders import folder, sources
+from factsweep.pipeline.inputs.builders import fact_table, folder
 from factsweep.pipeline.inputs.builders.asking import Model, asked, proposed
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -61,28 +60,44 @@ def build_facts(
     """
     name = name or path.stem
     check(name, "the name of the set")
-    facts, dated = _after(_read(path, language), after)
+    facts, said = fact_table.read(path, language)
+    yield from said
+    facts, dated = _after(facts, after)
     if cutoff is not None:
-        later = _later(facts, "--cutoff", cutoff)
+        later = fact_table.later(facts, "--cutoff", cutoff)
         names = {True: f"after {cutoff}", False: f"until {cutoff}"}
         facts = facts.with_columns(sample=later.replace_strict(names, default="undated"))
+    facts, changed = cleaned(facts)
     usable, found = checked(facts)
+    found = pl.concat([changed, undated(facts), found]).sort("row", maintain_order=True)
     if usable.is_empty():
-        raise InputError(f"{path}: no fact can be asked; of {facts.height} rows each has a flaw.")
+        first = f"; the first: {found['finding'][0]}" if found.height else ""
+        raise InputError(f"{path}: no fact can be asked, of {facts.height} rows{first}.")
     sheet = templates or path.with_suffix(".templates.yaml")
     yield from _sheet_written(sheet, usable, model)
-    used, wrong = reviewed(usable, _templates(sheet))
+    try:
+        used, wrong = reviewed(usable, _templates(sheet))
+    except InputError as error:
+        raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     found = pl.concat([found, wrong])
     own = folders.own() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
+    sets = []
     for each in languages:
         mine = pl.col("language") == each
         title = name if len(languages) == 1 else f"{name}-{each}"
-        check(title, "the name of the set, which ends with the language of its rows")
+        _check_free(own, title)
         made = rows(usable.filter(mine), used.filter(mine))
-        yield _publish(own, title, each, made, found.filter(mine), licence)
-    if dated:
-        yield f"  {dated:,} rows left out: not after {after}, or without a date"
+        sets.append((title, each, made, _READER.facts(made.lazy(), None)))
+    # What was found of a language without a set is beside the first.
+    has_set = pl.col("language").is_in(languages)
+    where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
+    for title, each, made, read in sets:
+        yield _publish(own, title, each, made, read, found.filter(where == each), licence)
+    yield from fact_table.strangers(usable)
+    for why, n_rows in dated.items():
+        if n_rows:
+            yield f"  {n_rows:,} left out: {why}"
     counted = found.group_by("finding", "left_out").len().sort("left_out", "finding")
     for finding, left_out, count in counted.iter_rows():
         yield f"  {count:,} {'left out' if left_out else 'kept'}: {finding}"
@@ -90,54 +105,14 @@ def build_facts(
         yield f"  each of them, with its row: {_FINDINGS} of the set"
 
 
-def _read(path: Path, language: str) -> pl.DataFrame:
-    """The facts with their rows, from 0, and languages."""
-    facts = sources.rows(path)
-    if missing := [column for column in NEEDED if column not in facts.columns]:
-        raise InputError(
-            f"{path}: column {', '.join(missing)} is missing; it has {', '.join(facts.columns)}: "
-            "rename the columns of the file."
-        )
-    more = ("subject_id", "object_id", "popularity", "sample")
-    texts = [*NEEDED, *(each for each in more if each in facts.columns)]
-    facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
-    _check_popularity(facts, path)
-    given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
-    # A slash would be part of a URL, as the reader has it.
-    relation = pl.col("relation").str.replace_all("/", " ")
-    return facts.with_row_index("row").with_columns(
-        relation=relation, language=given.fill_null(language)
-    )
-
-
-def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
-    if "popularity" in facts.columns:
-        given = facts["popularity"].replace("", None)
-        wrong = given.is_not_null() & given.cast(pl.Float64, strict=False).is_null()
-        if wrong.any():
-            row = int(wrong.arg_max() or 0)
-            raise InputError(
-                f"{path}, row {row} (counted from 0): popularity {given[row]!r} is no number; "
-                "correct it, or leave it empty."
-            )
-
-
-def _after(facts: pl.DataFrame, after: str | None) -> tuple[pl.DataFrame, int]:
-    """The facts whose date is later, and how many are not."""
-    kept = facts if after is None else facts.filter(_later(facts, "--after", after))
-    return kept, facts.height - kept.height
-
-
-def _later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
-    """Whether each fact is of a later date; null where it has none."""
-    try:
-        first = datetime.date.fromisoformat(day)
-    except ValueError as error:
-        raise InputError(f"{option} {day}: no date; write it as 2024-12-31.") from error
-    if "date" not in facts.columns:
-        raise InputError(f"{option} {day}: the table has no column date; add it.")
-    date = facts["date"].cast(pl.String).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-    return date > first
+def _after(facts: pl.DataFrame, day: str | None) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The facts whose date is later, and how many are left out, by the reason."""
+    if day is None:
+        return facts, {}
+    is_later = fact_table.later(facts, "--after", day)
+    without = int(is_later.is_null().sum())
+    reasons = {f"not after {day}": int((~is_later).sum()), "without a date as 2024-12-31": without}
+    return facts.filter(is_later), reasons
 
 
 def _sheet_written(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Iterator[str]:
@@ -191,18 +166,28 @@ def _templates(path: Path) -> Templates:
     return held  # type: ignore[no-any-return]  # just looked at
 
 
-def _publish(
-    own: Path, name: str, language: str, made: pl.DataFrame, found: pl.DataFrame, licence: str
-) -> str:
-    """Write one set, its catalog entry and its benchmark; says what is in it."""
-    twins = f"{name}-twins"
+def _check_free(own: Path, name: str) -> None:
+    """Refuse a name that is none, or under which something else lies already."""
+    check(name, "the name of the set, which ends with the language of its rows")
     for shipped in (folders.CATALOG, folders.CONF / "benchmark"):
         if (shipped / f"{name}.yaml").exists():
             raise InputError(f"{name} is a set that ships; give another with --name.")
     out = own / "data_catalog" / name
     if out.exists() and not (out / _FINDINGS).is_file():
         raise InputError(f"{out} was not made by this command; choose another --name.")
-    facts = _READER.facts(made.lazy(), None)
+
+
+def _publish(
+    own: Path,
+    name: str,
+    language: str,
+    made: pl.DataFrame,
+    facts: Facts,
+    found: pl.DataFrame,
+    licence: str,
+) -> str:
+    """Write one set, its catalog entry and its benchmark; says what is in it."""
+    twins, out = f"{name}-twins", own / "data_catalog" / name
     data = io.BytesIO()
     made.write_parquet(data)
     rows_file = f"rows.{digests.of_contents({'rows': data.getvalue()})[:12]}.parquet"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
-from factsweep.operators.engines.thoughts import Marks
+from factsweep.operators.engines.thoughts import Marks, parsers
 from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models
@@ -219,3 +219,9 @@ def test_more_seeded_prompts_than_a_step_has_room_for_are_all_answered(engine: V
 
 def test_answers_no_requests_is_no_answers(engine: VllmEngine) -> None:
     assert list(engine.answers([])) == []
+
+
+def test_parsers_read_from_the_source_are_those_that_vllm_has() -> None:
+    from vllm.reasoning import ReasoningParserManager
+
+    assert parsers() == {*ReasoningParserManager.list_registered()}

@@ -117,6 +117,34 @@ def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_o
     assert encode(thinks, ["b"], chat_template=True, template_kwargs=told) == [[3, 2]]
 
 
+def test_encode_thought_that_is_opened_with_words_or_by_a_prefill_is_refused() -> None:
+    begun = tiny("<s>", "<think> a {{ messages[0]['content'] }} <think> a a")
+    with pytest.raises(InputError, match=naming("<think>", "model.thinking=on")):
+        encode(begun, ["b"], chat_template=True)
+    turns = "{% for each in messages %}{{ each.content }} {% endfor %}"
+    with pytest.raises(InputError, match=naming("<think>")):
+        encode(tiny("<s>", turns), ["b"], chat_template=True, prefill="<think> a")
+    told = tiny("<s>", "a <think> a {{ messages[0]['content'] }} a")  # it is told of, not opened
+    assert encode(told, ["b"], chat_template=True)[0][-2:] == [3, 2]
+
+
+def test_encode_template_that_does_not_read_what_it_is_told_is_refused() -> None:
+    own = tiny("<s>", "{{ messages[0]['content'] }}{% if think_more %} a{% endif %}")
+    for told, named in (
+        ({"enable_thinking": False}, ("enable_thinking", "model.thinking=off")),
+        ({"think": True}, ("model.template_kwargs", "think")),
+    ):
+        with pytest.raises(InputError, match=naming(*named)):
+            encode(own, ["b"], chat_template=True, template_kwargs=told)
+    for accepted in ({"enable_thinking": True}, {"enable_thinking": False, "think_more": False}):
+        assert encode(own, ["b"], chat_template=True, template_kwargs=accepted) == [[3]]
+
+
+def test_encode_template_that_is_no_jinja_is_refused_by_its_line() -> None:
+    with pytest.raises(InputError, match=naming("line 2", "model.chat_template=FILE")):
+        encode(tiny("<s>", "a\n{{ messages }"), ["b"], chat_template=True)
+
+
 def test_encode_closed_thought_is_no_open_one() -> None:
     closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
     assert encode(closed, ["b"], chat_template=True) == [[3, 0, 0]]

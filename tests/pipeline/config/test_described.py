@@ -140,6 +140,7 @@ def test_thinking_is_told_to_the_template_and_refused_where_nothing_is_thought(m
         ("model.thinking=on",): "model.chat_template=true",
         (chat, "model.thinking=on", "benchmark=probelm-mini"): "reads probabilities",
         (chat, "model.thinking=maybe"): "model.thinking='maybe'",
+        (chat, "model.thinking=on", "model.reasoning_parser=qwen"): "Did you mean qwen3?",
     }.items():
         with pytest.raises(InputError, match=re.escape(expected)):
             load([model, *overrides])

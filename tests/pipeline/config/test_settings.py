@@ -312,6 +312,7 @@ MISSPELT = {
     "model=smolm2-135m": "Did you mean smollm2-135m?",
     "benchmark.method=beleif": "Did you mean belief?",
     "metrics.analyses=[template_sprad]": "Did you mean template_spread?",
+    "model.lora=x": "Did you mean model.adapter?",
     "+metrics.n_bin=3": "Did you mean n_bins?",
 }
 

@@ -1,13 +1,18 @@
 """Tables and figures as files."""
 
+import re
 from pathlib import Path
 
 import polars as pl
+import pytest
 from matplotlib.figure import Figure
 
 from factsweep.operators.methods.method import Report
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
+from tests.messages import naming
+
+DRAWN = True
 
 
 def drawn() -> Figure:
@@ -17,6 +22,18 @@ def drawn() -> Figure:
     axes.fill_between([0, 1], [0.1, 0.3], [0.3, 0.5], hatch="/")
     axes.legend()
     return figure
+
+
+def test_a_figure_whose_letters_no_font_has_is_written_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    figure = drawn()
+    figure.suptitle("\U000e8000")  # of no script
+    with caplog.at_level("WARNING", "factsweep"):
+        write_report(Store(str(tmp_path)), Report({}, {"curve": figure}))
+    (said,) = caplog.messages
+    assert re.search(naming("figures/curve", "font"), said)
+    assert (tmp_path / "figures" / "curve.png").is_file()
 
 
 def test_write_report_twice_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """build facts: sixty facts in four languages, with every flaw, become sets of the catalog."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,7 @@ from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.storage.stores.store import Store
 from tests.chat_server import completion, serving
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 _WORDS = {
@@ -84,18 +86,26 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
         assert main(["catalog", "verify", f"mine-{language}"]) == 0
     sheet = table.with_suffix(".templates.yaml")
     edited = sheet.read_text().replace("[X], 首都: [Y].", "[X]の首都は[Y]です。")
-    sheet.write_text(edited.replace("首都 ([X]): [Y].", "首都 市 1: [X], [Y]"))
+    edited = edited.replace("首都 ([X]): [Y].", "首都 市 1: [X], [Y]")
+    sheet.write_text(edited + "  Hauptstatt:\n  - '[X] hat [Y].'\n")
     capsys.readouterr()
     assert main(["build", "facts", str(table)]) == 0
-    assert "1 left out: names the object 市 1" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 left out: names the object 市 1" in printed
+    assert "1 left out: a template of a relation without a fact" in printed
     texts = catalog.read(catalog.entry("mine-ja")).templates["text"].to_list()
     assert texts == ["[X] – 首都: [Y].", "[X]の首都は[Y]です。"]
+    sheet.write_text(edited.replace("Hauptstadt", "Hauptstatt"))
+    assert main(["build", "facts", str(table)]) == 2
+    assert re.search(naming(sheet, "'Hauptstadt'", "de"), capsys.readouterr().err)
 
 
 def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     late = ["build", "facts", str(table), "--name", "late", "--after", "2024-06-30"]
     assert main(late) == 0
-    assert "55 rows left out: not after 2024-06-30" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "54 left out: not after 2024-06-30" in printed
+    assert "1 left out: without a date" in printed
     assert main([*late[:-1], "June"]) != 0
     assert "2024-12-31" in capsys.readouterr().err
     # Her "facts" would take the place of the one that it is made of.

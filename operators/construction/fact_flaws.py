@@ -1,0 +1,167 @@
+"""What is wrong with the rows of a table of facts, and what is doubtful.
+
+No paper: the rules are ours. A fact that cannot be asked is left out, with its row and the reason;
+one that can be asked and is doubtful is kept, and listed, too.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from factsweep.operators.construction.labels import foreign, names, plain
+from factsweep.operators.datasets.layouts import listed
+from factsweep.operators.datasets.unseen import seen
+
+NEEDED = ("relation", "subject", "object")
+ALIASES = ("subject_aliases", "object_aliases")
+FINDINGS = pl.Schema({"row": pl.Int64(), "language": pl.String()})
+FINDINGS |= dict.fromkeys(("relation", "text", "finding"), pl.String())
+FINDINGS |= {"left_out": pl.Boolean()}
+_CLEANED = "a line break, or what nobody sees, was taken out"
+_UNDATED = "its date is not written as 2024-12-31, and so counts as none"
+
+
+class _Fact(NamedTuple):
+    """A row as it is compared with others; `given` is how it was written."""
+
+    asked: tuple[str, str, str]  # language, relation, subject
+    subject_id: str
+    object: str
+    further: tuple[list[str], list[str]]  # other names of subject and object
+    given: Mapping[str, Any]
+
+
+class _Earlier:
+    """What the rows before said."""
+
+    def __init__(self) -> None:
+        self._whole: set[tuple[object, ...]] = set()
+        self._objects: dict[tuple[object, ...], set[str]] = {}
+        self._ids: dict[tuple[str, ...], set[str]] = {}
+        self._called: dict[tuple[str, ...], str] = {}
+
+    def flaw(self, fact: _Fact) -> str | None:
+        """Why a fact cannot be asked."""
+        whole = (*fact.asked, fact.subject_id, fact.object)
+        if whole in self._whole:
+            return "a double of an earlier row"
+        self._whole.add(whole)
+        if names(fact.asked[2], fact.object):
+            return "the subject names the object"
+        return None
+
+    def doubts(self, fact: _Fact) -> Iterator[str]:
+        """What is doubtful of a fact that can be asked."""
+        language, relation, subject = fact.asked
+        objects = self._objects.setdefault((*fact.asked, fact.subject_id), set())
+        if objects:
+            yield "the subject has another object, too; each is right"
+        objects.add(fact.object)
+        ids = self._ids.setdefault(fact.asked, set())
+        if ids - {fact.subject_id}:
+            yield "the subject's name belongs to another id, too"
+        ids.add(fact.subject_id)
+        if fact.subject_id:
+            of_id = (language, relation, fact.subject_id)
+            if self._called.setdefault(of_id, subject) != subject:
+                yield "its subject id has another name in an earlier row, and is asked by that one"
+        others, labels = fact.further
+        if any(names(s, o) for s in (subject, *others) for o in (fact.object, *labels)):
+            yield "a name of the subject names the object"
+        if any(foreign(fact.given[name], language) for name in ("subject", "object")):
+            yield f"a name without a letter of the script of {language}"
+
+
+def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    r"""The facts with one blank for other white space and nothing unseen, and where there was any.
+
+    >>> row = {"row": 0, "language": "en", "relation": "capital", "subject": "Pe\u200bru"}
+    >>> facts, found = cleaned(pl.DataFrame([row | {"object": "Lima\nCallao"}]))
+    >>> facts.select("subject", "object").row(0), found.height
+    (('Peru', 'Lima Callao'), 1)
+    """
+    texts = [n for n in (*NEEDED, *ALIASES) if facts.schema.get(n) == pl.String]
+    lists = [n for n in ALIASES if facts.schema.get(n) == pl.List(pl.String)]
+    clean = facts.with_columns(
+        *(_clean(pl.col(name)) for name in texts),
+        *(pl.col(name).list.eval(_clean(pl.element())) for name in lists),
+    )
+    other = [clean[name].ne_missing(facts[name]) for name in (*texts, *lists)]
+    changed = pl.select(pl.any_horizontal(other)).to_series()
+    return clean, _findings(clean.filter(changed), _CLEANED)
+
+
+def undated(facts: pl.DataFrame) -> pl.DataFrame:
+    """The facts (FINDINGS) whose date cannot be read."""
+    if "date" not in facts.columns:
+        return FINDINGS.to_frame()
+    given = pl.col("date").replace("", None).is_not_null()
+    return _findings(facts.filter(given & as_day(pl.col("date")).is_null()), _UNDATED)
+
+
+def as_day(date: pl.Expr) -> pl.Expr:
+    """Texts as dates; null where one is none."""
+    return date.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+
+
+def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The facts that can be asked, and what was found (FINDINGS), rows counted from 0.
+
+    `facts` has row, language, relation, subject, object, and may have subject_id and other names.
+    Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
+    and objects that the subject names. Kept are several objects of one subject, which are all
+    right, names that several ids have, ids that have several names, other names that tell the
+    object, and names in another script.
+
+    >>> facts = pl.DataFrame({"row": [0, 1], "language": "en", "relation": "capital",
+    ...                       "subject": ["Peru", "Mexico City"], "object": [None, "Mexico"]})
+    >>> checked(facts)[1]["finding"].to_list()
+    ['object is empty', 'the subject names the object']
+    """
+    found: list[tuple[int, str, bool]] = []
+    earlier = _Earlier()
+    for given in facts.iter_rows(named=True):
+        fact = _fact(given)
+        row = int(given["row"])
+        empty = [name for name in NEEDED if not plain(given[name])]
+        flaw = f"{', '.join(empty)} is empty" if empty else earlier.flaw(fact)
+        if flaw:
+            found.append((row, flaw, True))
+        else:
+            found += [(row, doubt, False) for doubt in earlier.doubts(fact)]
+    table = pl.DataFrame(
+        found, {"row": pl.Int64, "finding": pl.String, "left_out": bool}, orient="row"
+    )
+    left = table.filter("left_out")["row"].implode()
+    rows = facts.with_columns(pl.col("row").cast(pl.Int64))
+    said = table.join(rows.select("row", "language", *_said()), "row", maintain_order="left")
+    return facts.filter(~pl.col("row").is_in(left)), said.select(FINDINGS.names())
+
+
+def _fact(given: Mapping[str, Any]) -> _Fact:
+    relation, subject, object_ = (plain(given[name]) for name in NEEDED)
+    others, labels = ([*map(plain, _aliases(given, name))] for name in ALIASES)
+    asked = (given["language"], relation, subject)
+    return _Fact(asked, str(given.get("subject_id") or ""), object_, (others, labels), given)
+
+
+def _aliases(given: Mapping[str, Any], name: str) -> list[str]:
+    value = given.get(name)
+    return (listed(value, name, given["row"]) if isinstance(value, str) else value) or []
+
+
+def _clean(text: pl.Expr) -> pl.Expr:
+    return seen(text.str.replace_all(r"[\s--\ ]+", " "))
+
+
+def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
+    row = pl.col("row").cast(pl.Int64)
+    said = facts.select(row, "language", *_said(), finding=pl.lit(finding), left_out=False)
+    return said.select(FINDINGS.names()).cast(FINDINGS)
+
+
+def _said() -> tuple[pl.Expr, pl.Expr]:
+    """How a row is shown: its relation, and its subject and object."""
+    text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
+    return pl.col("relation").fill_null(""), text.alias("text")

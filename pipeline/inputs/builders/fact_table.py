@@ -1,0 +1,138 @@
+"""A table of facts as somebody has it: which columns it has, and what of their values is unfit."""
+
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
+from factsweep.operators.datasets.layouts import alike, listed
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs.builders import sources
+
+_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language")
+
+
+class FactTable(NamedTuple):
+    """The facts with their rows, from 0, and languages; and what is to be said of the columns."""
+
+    facts: pl.DataFrame
+    said: Sequence[str]
+
+
+def read(path: Path, language: str) -> FactTable:
+    """The facts of a table, whose rows are in `language` unless they say otherwise.
+
+    Raises:
+        InputError: a needed column or all rows are missing; a popularity that is no number, or
+            other names that are no list.
+    """
+    facts = sources.rows(path)
+    meant = alike(facts.columns, (*NEEDED, *_MORE))
+    facts = facts.rename(meant)
+    if missing := [column for column in NEEDED if column not in facts.columns]:
+        fix = "rename the columns of the file"
+        if len(facts.columns) == 1 and ";" in facts.columns[0]:
+            fix = "write commas between them in place of semicolons"
+        raise InputError(
+            f"{path}: column {', '.join(missing)} is missing; it has {', '.join(facts.columns)}: "
+            f"{fix}."
+        )
+    if facts.is_empty():
+        raise InputError(f"{path} has columns and no rows; write one row for each fact.")
+    for name in ALIASES:
+        if name in facts.columns:
+            _check_aliases(facts[name], path)
+    texts = [each for each in (*NEEDED, *_MORE) if each in facts.columns and each not in ALIASES]
+    facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
+    _check_popularity(facts, path)
+    facts = _in_languages(facts, language)
+    # A slash would be part of a URL, as the reader has it.
+    relation = pl.col("relation").str.replace_all("/", " ")
+    facts = facts.with_row_index("row").with_columns(relation=relation)
+    return FactTable(facts, [*_of_columns(path, facts.columns, meant), *_of_languages(facts)])
+
+
+def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
+    """Whether each fact is of a later date; null where it has none.
+
+    Raises:
+        InputError: `day` is no date, or the table has none.
+    """
+    try:
+        first = datetime.date.fromisoformat(day)
+    except ValueError as error:
+        raise InputError(f"{option} {day}: no date; write it as 2024-12-31.") from error
+    if "date" not in facts.columns:
+        raise InputError(f"{option} {day}: the table has no column date; add it.")
+    return facts.select(as_day(pl.col("date")) > first).to_series()
+
+
+def strangers(facts: pl.DataFrame) -> Iterator[str]:
+    """Which languages share no fact with the first: a study across languages would compare none."""
+    subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
+    of = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
+    first, *others = of.partition_by("language", include_key=True, maintain_order=True)
+    for other in others:
+        if other.join(first, on=["relation", "subject"], how="semi").is_empty():
+            yield (
+                f"  no fact in {other['language'][0]} is one in {first['language'][0]}: to compare "
+                "languages, give each fact the same relation and subject_id in all of them"
+            )
+
+
+def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
+    for column, name in meant.items():
+        yield f"{path}: column {column.strip()} is read as {name}"
+    if unread := [each for each in columns if each not in ("row", *NEEDED, *_MORE)]:
+        yield f"{path}: not read: {', '.join(unread)}"
+
+
+def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
+    """Of which languages nothing but encoders can be asked, as there are no words."""
+    known = folders.files("language")
+    for each in facts["language"].unique(maintain_order=True):
+        if each != "en" and each not in known:
+            row = int((facts["language"] == each).arg_max() or 0)
+            yield (
+                f"  language {each!r} (row {row}, counted from 0) has no words: write a code such "
+                f"as de, or {folders.OWN}/language/{each}.yaml; there are {', '.join(known)}"
+            )
+
+
+def _in_languages(facts: pl.DataFrame, default: str) -> pl.DataFrame:
+    given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
+    language = given.str.to_lowercase().replace("", None).fill_null(default.lower())
+    return facts.with_columns(language=language)
+
+
+def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
+    if "popularity" in facts.columns:
+        given = facts["popularity"].replace("", None)
+        numbers = given.cast(pl.Float64, strict=False)
+        wrong = given.is_not_null() & ~numbers.is_finite().fill_null(value=False)
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise InputError(
+                f"{path}, row {row} (counted from 0): popularity {given[row]!r} is no number; "
+                "correct it, or leave it empty."
+            )
+
+
+def _check_aliases(column: pl.Series, path: Path) -> None:
+    if column.dtype == pl.String:
+        for row, text in enumerate(column):
+            try:
+                names = listed(text, column.name, row) or ()
+            except InputError as error:
+                example = json.dumps([text], ensure_ascii=False)
+                raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error
+            if not all(isinstance(each, str) for each in names):
+                raise InputError(
+                    f"{path}, row {row} (counted from 0): {column.name} is {text}, and names are "
+                    "texts; write them in quotation marks."
+                )

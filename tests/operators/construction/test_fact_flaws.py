@@ -1,0 +1,86 @@
+"""What is wrong with a row of facts, and what is doubtful: one row of findings for each."""
+
+import json
+
+import polars as pl
+import pytest
+
+from factsweep.operators.construction.fact_flaws import checked, cleaned, undated
+
+_OTHER_ID = "its subject id has another name in an earlier row, and is asked by that one"
+
+
+_CASES = (
+    ("en", {"subject": "Mexico City", "object": "Mexico"}, "the subject names the object"),
+    (
+        "en",
+        {"subject": "Mexico City", "object": "MX", "object_aliases": '["Mexico"]'},
+        "a name of the subject names the object",
+    ),
+    (
+        "en",
+        {"subject": "CDMX", "subject_aliases": ["Mexico City"], "object": "Mexico"},
+        "a name of the subject names the object",
+    ),
+    ("en", {"subject": "The Republic", "subject_id": "Q0", "object": "Cusco"}, _OTHER_ID),
+    ("ja", {"subject": "東京都", "object": "東京"}, "the subject names the object"),
+    (
+        "ja",
+        {"subject": "France", "object": "パリ"},
+        "a name without a letter of the script of ja",
+    ),
+    ("ja", {"subject": "独逸", "object": "ﾍﾞﾙﾘﾝ"}, None),
+    (
+        "de",
+        {"subject": "Tokio", "object": "東京"},
+        "a name without a letter of the script of de",
+    ),
+    ("el", {"subject": "Αθήνα", "object": "Ελλάδα"}, None),
+    ("en", {"subject": "1984", "object": "1949"}, None),
+)
+
+
+def test_a_row_with_a_flaw_is_found(subtests: pytest.Subtests) -> None:
+    for language, more, finding in _CASES:
+        with subtests.test(more=more):
+            assert _found(language, more) == ([] if finding is None else [finding])
+
+
+def _found(language: str, more: dict[str, object]) -> list[str]:
+    """What is found of a row beside a sound one."""
+    first = {"row": 0, "relation": "capital", "subject": "x", "subject_id": "Q0", "object": "y"}
+    first |= {"language": language}
+    rows = [{**dict.fromkeys(more), **first}, {**first, "row": 1, "subject_id": "Q1", **more}]
+    _, found = checked(pl.DataFrame(rows, infer_schema_length=2))
+    return found.filter(pl.col("row") == 1)["finding"].to_list()
+
+
+def test_what_nobody_sees_is_taken_out_and_listed_in_names_and_other_names() -> None:
+    rows = [
+        ("Peru", "Lima", "[]", ["Lima"]),
+        ("\u200fPeru", "Lima", "[]", ["Lima"]),
+        ("Peru", "Lima\nCallao", "[]", ["Lima"]),
+        ("Peru", "New\u00a0Lima", json.dumps(["Pe\u200bru"], ensure_ascii=False), ["Li\u00adma"]),
+        ("Per\u200cu", None, None, None),  # a joiner is a letter's
+    ]
+    names = ["subject", "object", "subject_aliases", "object_aliases"]
+    facts = pl.DataFrame(rows, names, orient="row").with_columns(
+        language=pl.lit("en"), relation=pl.lit("capital")
+    )
+    clean, found = cleaned(facts.with_row_index("row"))
+    assert found["row"].to_list() == [1, 2, 3]
+    assert clean.row(2)[1:3] == ("Peru", "Lima Callao")
+    assert clean.row(3)[1:5] == ("Peru", "New Lima", '["Peru"]', ["Lima"])
+    assert clean.row(4)[1] == "Per\u200cu"
+
+
+def test_a_date_that_cannot_be_read_is_listed() -> None:
+    dates = ["2024-02-29", "2024-02-30", "31.12.2024", "2024", "", None, "2024-01-01T00:00:00Z"]
+    facts = (
+        pl.DataFrame({"date": dates})
+        .with_row_index("row")
+        .with_columns(
+            pl.lit("x").alias(name) for name in ("language", "relation", "subject", "object")
+        )
+    )
+    assert undated(facts)["row"].to_list() == [1, 2, 3]

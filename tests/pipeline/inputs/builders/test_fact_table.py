@@ -1,0 +1,97 @@
+"""Tables of facts as people have them: other columns, separators, encodings, languages."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.errors import FactsweepError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config import folders
+from factsweep.pipeline.inputs.builders import fact_table
+from tests.messages import naming
+
+_ROWS = "relation,subject,object\nHauptstadt,Österreich,Wien\n"
+_MORE = "relation,subject,object,{}\ncapital,Peru,Lima,{}\ncapital,Chile,Santiago,{}\n"
+
+
+def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "Predicate, HEAD ,tail,Date,note,LANGUAGE\ncapital,Peru,Lima,2024-01-01,x, De\n"
+    )
+    facts, said = fact_table.read(path, "en")
+    row = facts.row(0, named=True)
+    assert [row[n] for n in ("relation", "subject", "object", "date", "language")] == [
+        *("capital", "Peru", "Lima", "2024-01-01", "de")
+    ]
+    assert [each.removeprefix(f"{path}: ") for each in said] == [
+        "column Predicate is read as relation",
+        "column HEAD is read as subject",
+        "column tail is read as object",
+        "column Date is read as date",
+        "column LANGUAGE is read as language",
+        "not read: note",
+    ]
+
+
+def test_a_language_without_words_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(_MORE.format("language", "de", "German"))
+    facts, said = fact_table.read(path, "en")
+    assert facts["language"].to_list() == ["de", "german"]
+    assert len(said) == 1
+    assert re.search(naming("'german'", "row 1", "german.yaml"), said[0])
+
+
+_REFUSED = (
+    (_ROWS.encode("latin-1"), ("mine.csv", "save it as UTF-8")),
+    (_ROWS.encode("utf-16"), ("mine.csv", "save it as UTF-8")),
+    (_ROWS.replace(",", ";").encode(), ("mine.csv", "semicolons")),
+    (b"relation,subject,object\n", ("mine.csv", "no rows")),
+    (b"relation,subject,object\na,b,c,d\n", ("mine.csv", "quotation marks")),
+    (_MORE.format("popularity", "1", "nan").encode(), ("mine.csv", "row 1", "'nan'")),
+    (_MORE.format("object_aliases", "Q", "").encode(), ("mine.csv", "row 0", '["Q"]')),
+    (_MORE.format("object_aliases", "[]", "x").encode(), ("row 1", "object_aliases is 'x'")),
+    (_MORE.format("subject_aliases", "[]", "[1]").encode(), ("row 1", "subject_aliases", "[1]")),
+)
+
+
+def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    path = tmp_path / "mine.csv"
+    for content, named in _REFUSED:
+        path.write_bytes(content)
+        with subtests.test(named=named), pytest.raises(FactsweepError, match=naming(*named)):
+            fact_table.read(path, "en")
+
+
+def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    same = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
+    path.write_text(f"relation,subject,object,language,subject_id\n{same}P36,Peru,Lima,fr,\n")
+    said = [*fact_table.strangers(fact_table.read(path, "en").facts)]
+    assert [each.split()[3] for each in said] == ["nl", "fr"]
+
+
+def test_a_refused_set_leaves_those_of_other_languages_unmade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(folders.VARIABLE, raising=False)
+    path = tmp_path / "mine.csv"
+    path.write_text(_MORE.format("language", "de", "ja").replace("capital,Chile", "a:b,Chile"))
+    assert main(["build", "facts", str(path)]) == 2
+    assert "'a:b'" in capsys.readouterr().err
+    assert not (tmp_path / folders.OWN / "data_catalog").exists()
+
+
+def test_what_was_found_of_a_language_without_a_set_is_listed_beside_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(folders.VARIABLE, raising=False)
+    path = tmp_path / "mine.csv"
+    path.write_text(_MORE.format("language", "de", "ja").replace("Santiago", ""))
+    assert main(["build", "facts", str(path)]) == 0
+    found = tmp_path / folders.OWN / "data_catalog" / "mine" / "findings.csv"
+    assert "1,ja,capital,Chile | ,object is empty,true" in found.read_text()
