@@ -49,19 +49,18 @@ from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief import SHOWN, card, headline, parts
-from factsweep.operators.tables.belief.belief_paper import TABLES
-from factsweep.operators.tables.belief.calibration_figure import calibration_figure
-from factsweep.operators.tables.belief.calibration_panels import calibration_panels
-from factsweep.operators.tables.belief.coverage_figure import coverage, coverage_figure
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
-from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
-from factsweep.operators.tables.belief.printed_names import NAMES
-from factsweep.operators.tables.belief.sizes import sizes
-from factsweep.operators.tables.belief.template_examples import template_examples
-from factsweep.operators.tables.belief.template_spread_figure import (
+from factsweep.operators.tables.belief.figures import (
+    calibration_figure,
+    calibration_panels,
+    coverage,
+    coverage_figure,
+    knowledge_sharing_figure,
     spread_by_relation,
     template_spread_figure,
 )
+from factsweep.operators.tables.runs.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.paper_table import fill
 from factsweep.operators.tables.shared.published import asked_with
 

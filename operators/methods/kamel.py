@@ -24,8 +24,8 @@ from factsweep.operators.methods.method import (
 from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.precision_recall import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
-from factsweep.operators.tables.kamel import kamel as tables
-from factsweep.operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
+from factsweep.operators.tables import kamel as tables
+from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,8 +18,7 @@ from factsweep.operators.metrics.data_set.diversity import Encode, Parse
 from factsweep.operators.metrics.noise.flip_rate import flip_rate
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
-from factsweep.operators.tables.shared.answers import Answers
-from factsweep.operators.tables.shared.asking import Asking
+from factsweep.operators.tables.shared.asking import Answers, Asking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

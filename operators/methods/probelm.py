@@ -25,8 +25,8 @@ from factsweep.operators.methods.method import (
 from factsweep.operators.metrics.noise.permutation import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
-from factsweep.operators.tables.probelm import probelm as tables
-from factsweep.operators.tables.probelm.probelm_figure import frames_figure
+from factsweep.operators.tables import probelm as tables
+from factsweep.operators.tables.probelm import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 

@@ -22,7 +22,7 @@ from factsweep.operators.pages.heat_map import heat_map
 from factsweep.operators.pages.page import Browser, Page, Ran
 from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.prompts import turns
-from factsweep.operators.tables.shared.best_and_worst import best_and_worst
+from factsweep.operators.tables.shared.relations import best_and_worst
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.past import PastBranch

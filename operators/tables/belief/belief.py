@@ -8,8 +8,8 @@ from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
 from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.card import spread
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
-from factsweep.operators.tables.shared.seeds import spread
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)

@@ -1,18 +1,44 @@
 """The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.extrapolation import Line, log_linear
 from factsweep.operators.tables.distractors.distractors import MEASURES, NAMES
-from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
-from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Line(NamedTuple):
+    """value = intercept + slope · log10(parameters), and R² of the fit."""
+
+    intercept: float
+    slope: float
+    r_squared: float
+
+    def reaches(self, value: float) -> float | None:
+        """The log10 of the parameters at which the line reaches a value; null: it does not rise."""
+        return (value - self.intercept) / self.slope if self.slope > 0 else None
+
+
+def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
+    """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
+
+    >>> line = log_linear([8.0, 9.0, 10.0], [0.5, 0.6, 0.7])
+    >>> round(line.slope, 3), round(line.r_squared, 3), round(line.reaches(0.9), 3)
+    (0.1, 1.0, 12.0)
+    """
+    if len(set(log10_parameters)) < 3:
+        return None
+    from scipy.stats import linregress
+
+    found = linregress(log10_parameters, values)
+    return Line(float(found.intercept), float(found.slope), float(found.rvalue**2))
+
 
 # Figure 8: the number that is extrapolated, and the one that is asked for.
 EXTRAPOLATED, TARGET = "avg_at_20", 0.9

@@ -10,11 +10,9 @@ from factsweep.operators.metrics.belief.knowledge_state import STATES
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.shared.canvas import canvas
-from factsweep.operators.tables.shared.differences import interval, number, p_holm
-from factsweep.operators.tables.shared.numbers import COUNT, decimal
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.numbers import COUNT, decimal, interval, number, p_holm
 from factsweep.operators.tables.shared.relations import label_of, named
-from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

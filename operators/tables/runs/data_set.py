@@ -4,10 +4,17 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.tables.belief.belief_paper import TABLES
-from factsweep.operators.tables.belief.printed_names import NAMES
-from factsweep.operators.tables.shared.numbers import of_metric
+from factsweep.operators.datasets.facts import Facts, Slice, counts
+from factsweep.operators.datasets.kamel import split_sizes
+from factsweep.operators.datasets.single_objects import sliced
+from factsweep.operators.datasets.told_apart import told_apart
+from factsweep.operators.knowledge_base.omega import counted
+from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
+from factsweep.operators.prompts.clozes import answers
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.shared.numbers import decimal, of_metric
+from factsweep.operators.tables.shared.relations import named
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
@@ -146,3 +153,112 @@ def _row(
 
 def _heading(metric: str) -> str:
     return metric.replace("_", " ")
+
+
+def sizes(
+    facts: Facts, benchmark: str, *, parse: Parse | None = None, encode: Encode | None = None
+) -> pl.DataFrame:
+    """The set's own numbers as rows of the metrics table, with neither model nor setting.
+
+    The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
+    """
+    of_all = diversity(facts, parse=parse, encode=encode).tail(1)
+    (of_set,) = of_all.select("quantity", "lexicon", "syntax", "semantics").to_dicts()
+    numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
+    rows = {
+        "benchmark": benchmark,
+        "metric": list(numbers),
+        "value": [float(number) for number in numbers.values()],
+    }
+    return pl.concat([empty("metrics"), pl.DataFrame(rows)], how="diagonal_relaxed")
+
+
+def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
+    """The first manual templates of each relation, each with its first paraphrases.
+
+    One row per paraphrase: relation (id and label), manual template, paraphrased template. The
+    papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and a
+    manual template stands alone.
+
+    >>> templates = pl.DataFrame({
+    ...     "relation_id": ["P19"] * 3, "group": [0, 0, 0],
+    ...     "origin": ["manual", "paraphrase", "paraphrase"],
+    ...     "text": ["[X] was born in [Y].", "[X] is from [Y].", "[Y] saw the birth of [X]."],
+    ... })
+    >>> relations = pl.DataFrame({"relation_id": ["P19"], "label": ["place of birth"]})
+    >>> facts = Facts(relations, templates, pl.DataFrame())
+    >>> template_examples(facts, n_paraphrases=1).row(0)
+    ('P19 place of birth', '[X] was born in [Y].', '[X] is from [Y].')
+    """
+    manual = facts.templates.filter(pl.col("origin") == "manual")
+    first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)
+    others = facts.templates.filter(pl.col("origin") != "manual")
+    place = pl.int_range(pl.len()).over("relation_id", "group")
+    paraphrases = others.filter(place < n_paraphrases).drop_nulls("group")
+    return (
+        facts.relations.join(first, on="relation_id", maintain_order="left_right")
+        .join(
+            paraphrases.select("relation_id", "group", paraphrase="text"),
+            on=["relation_id", "group"],
+            how="left",
+            maintain_order="left_right",
+        )
+        .select(
+            named(pl.col("relation_id"), pl.col("label")).alias("relation"),
+            pl.col("text").alias("manual template"),
+            pl.col("paraphrase").alias("paraphrased template"),
+        )
+    )
+
+
+_SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")
+
+
+def distractors_by_relation(facts: Facts) -> pl.DataFrame:
+    """One row per relation, and one for all (relation_id null).
+
+    Columns: relation_id, n_facts, n_without (facts that have no distractor), n_below_100 (that have
+    fewer than 100), and sums over facts: n_same_type (other entities that share a type with the
+    answer), n_right (of these other right objects), n_sharing (of the others those that share a
+    label with the answer), n_distractors (the rest).
+    """
+    single = sliced(facts, Slice())
+    assert single.knowledge_base is not None
+    asked = answers(single)
+    sizes = counted(single.knowledge_base, asked)
+    rows = sizes.join(asked.select("pair_id", "relation_id"), on="pair_id", maintain_order="left")
+    left = pl.col("n_distractors")
+    figures = {
+        "n_facts": pl.len(),
+        "n_without": (left == 0).sum(),
+        "n_below_100": (left < 100).sum(),
+        **{name: pl.col(name).sum() for name in _SUMS},
+    }
+    by_relation = rows.group_by("relation_id", maintain_order=True).agg(**figures)
+    everything = rows.select(relation_id=pl.lit(None, pl.String), **figures)
+    return pl.concat([by_relation, everything])
+
+
+_SPLITS = {
+    "split": "Split",
+    "relations": "Relations",
+    "queries": "Queries",
+    "answers": "Right answers",
+    "several": "Queries with several",
+    "labels": "Labels per answer",
+}
+
+
+def splits(facts: Facts) -> pl.DataFrame:
+    """Table 1 of KAMEL for each split: one row per split."""
+    sizes = split_sizes(facts).with_columns(decimal(2).dashed(pl.col("labels")))
+    return sizes.select(list(_SPLITS)).cast(pl.String).rename(_SPLITS)
+
+
+def labels_told_apart(facts: Facts) -> pl.DataFrame:
+    """Labels of test queries that keep their special characters: one row per relation with any."""
+    kept = told_apart(facts.pairs.filter(split="test"))
+    found = kept.group_by("relation_id").agg(
+        Labels=pl.len().cast(pl.String), Examples=pl.col("full").head(6).str.join(" · ")
+    )
+    return found.sort("relation_id").rename({"relation_id": "Relation"})
