@@ -9,8 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import fitted
+from factsweep.operators.construction.columns import fitted, left_out
 from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
 from factsweep.operators.errors import InputError
@@ -84,7 +83,7 @@ def build(
         )
     return Built(
         _facts(pairs, questions, relation_labels or {}),
-        left_out.counts({"triple": named, "query": queries}),
+        left_out({"triple": named, "query": queries}),
     )
 
 

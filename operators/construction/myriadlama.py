@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import check_columns
+from factsweep.operators.construction.columns import check_columns, left_out
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
-from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -195,7 +193,7 @@ def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
         .when(reason.is_not_null().all())
         .then(pl.lit("no_object_left"))
     )
-    return left_out.counts({"triple": triples, "pair": gone})
+    return left_out({"triple": triples, "pair": gone})
 
 
 def _facts(

@@ -11,8 +11,7 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from factsweep.operators import seeds
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import check_columns
+from factsweep.operators.construction.columns import check_columns, left_out
 from factsweep.operators.construction.kamel import united
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
@@ -92,7 +91,7 @@ def build(
             "give larger snapshots, more relations or ask for fewer alternatives."
         )
     unused = pl.concat([each.select("relation_id", "reason") for each in (new, reasons)])
-    dropped = pl.concat([left_out.counts({"triple": unused}), _paraphrases(groups)])
+    dropped = pl.concat([left_out({"triple": unused}), _paraphrases(groups)])
     return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
 
 

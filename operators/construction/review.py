@@ -13,9 +13,9 @@ from factsweep.operators.construction.paraphrase import (
     has_slots,
     wording,
 )
-from factsweep.operators.datasets.templates import style
+from factsweep.operators.datasets.facts import style
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set.lexical_diversity import words
+from factsweep.operators.metrics.data_set import words
 
 SHEET = pl.Schema(
     dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())

@@ -21,9 +21,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
-from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 

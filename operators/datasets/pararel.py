@@ -15,8 +15,7 @@ from pathlib import PurePosixPath
 import polars as pl
 
 from factsweep.operators.datasets import json_texts
-from factsweep.operators.datasets.facts import Facts, checked
-from factsweep.operators.datasets.templates import numbered
+from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.schemas import empty
 
 _PATTERN = ("pattern",)

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.controls.regression import controlled_means
 from factsweep.operators.estimates.crossed import Estimated, exactly
-from factsweep.operators.estimates.stratified import MISSING, Means, means
+from factsweep.operators.estimates.stratified import MISSING, Means, controlled_means, means
 from factsweep.operators.estimates.table import ESTIMATES
 from factsweep.operators.metrics.kamel.macro import macro
 from factsweep.operators.metrics.kamel.precision_recall import precision_recall

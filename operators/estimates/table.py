@@ -17,8 +17,7 @@ from factsweep.operators.estimates.controls.control import (
 from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies
 from factsweep.operators.estimates.fluctuations.components import compared
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.fluctuations.fluctuation_range import fluctuation_range
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range, fluctuation_sd
 from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts

@@ -34,8 +34,7 @@ from factsweep.operators.methods.method import (
 )
 from factsweep.operators.metrics.belief.analyses import Analysis, analyses
 from factsweep.operators.metrics.belief.belief import belief, by_part
-from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.confidence import confidence
+from factsweep.operators.metrics.belief.calibration import bins, confidence
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.knowledge_sharing import knowledge_sharing
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness

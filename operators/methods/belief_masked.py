@@ -11,10 +11,8 @@ from factsweep.operators.matching.masked import label_probabilities, matched
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show
-from factsweep.operators.metrics.belief.bias_level import bias_level
 from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.extended_entities import extended_entities, gains
-from factsweep.operators.metrics.belief.left_out import left_out
+from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
 from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
 from factsweep.operators.prompts.masked import Masked, expand
 from factsweep.operators.tables.belief.belief import SHOWN, card

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import polars as pl
 from pydantic import Field
 
+from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.sentences import VERBALISED
-from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.engines.endpoint.judge import Judge
 from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
 from factsweep.operators.engines.endpoint.openai_client import key
@@ -41,16 +41,16 @@ from factsweep.operators.metrics.distractors.agreement import (
     robustness,
     robustness_rows,
 )
-from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
-from factsweep.operators.metrics.distractors.baselines import baselines
 from factsweep.operators.metrics.distractors.configurations import (
     VALUES,
     WIDTHS,
     of_distractors,
     of_probability,
 )
+from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.continuations import (
     Labels,
+    baselines,
     of_judged,
     of_texts,
     of_top_tokens,
@@ -60,7 +60,7 @@ from factsweep.operators.metrics.distractors.distractors import METRICS, distrac
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.distractors.karr import karr, of_karr
 from factsweep.operators.metrics.distractors.preference import curve
-from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty

@@ -14,8 +14,8 @@ from pydantic import Field
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.methods.ability import GENERATE, Ability
 from factsweep.operators.metrics.comparing.pairing import Unit
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse
-from factsweep.operators.metrics.noise.flip_rate import flip_rate
+from factsweep.operators.metrics.data_set import Encode, Parse
+from factsweep.operators.metrics.noise import flip_rate
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.asking import Answers, Asking

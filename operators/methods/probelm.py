@@ -22,7 +22,7 @@ from factsweep.operators.methods.method import (
     Sampling,
     Show,
 )
-from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
 from factsweep.operators.tables import probelm as tables

@@ -14,9 +14,10 @@ ranks, and is shared by all facts whose answers have the same types, after which
 keeps a set of its own, with the answer alone.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -25,12 +26,48 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import Kind, kinds
-from factsweep.operators.knowledge_base.resolve import resolved
+from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
-from factsweep.operators.prompts.endings import Ending
 from factsweep.operators.prompts.expansion import Expansion, names
 from factsweep.operators.schemas import empty
+
+Ending = Literal["eos", "sentence"]
+
+_SENTENCE = re.compile(r"""\.[.…"'’”»)\]]*\s*\Z|[ \t]*[\r\n]""")
+
+
+def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
+    """The tokens that begin an ending, in ascending order.
+
+    `eos` is the end of the text, one token: the paper's. `sentence` is a full stop, a line end, or
+    the end of the text; the probabilities of all tokens that begin one are summed. A token with a
+    full stop counts where nothing but more stops, closing quotes or brackets and blanks follow in
+    it: not `.com`, `.5` or `.,`. What it does to a real model: docs/metrics.md, Plausibility.
+
+    Raises:
+        InputError: the tokenizer has no token for the end of a text.
+    """
+    eos = tokenizer.eos_token_id
+    if eos is None:
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} has no token for the end of a text "
+            f"(eos_token), which prompt.ending={ending} asks for; take a model that has one."
+        )
+    if ending == "eos":
+        return (int(eos),)
+    texts = _texts(tokenizer)
+    return tuple(i for i, text in enumerate(texts) if i == eos or _SENTENCE.match(text))
+
+
+def _texts(tokenizer: Any) -> Sequence[str]:
+    """What each token adds behind a word: by itself, some tokenizers drop the blank before it."""
+    (anchor,) = tokenizer("a", add_special_tokens=False).input_ids[-1:]
+    behind = tokenizer.batch_decode(
+        [[anchor, each] for each in range(len(tokenizer))], clean_up_tokenization_spaces=False
+    )
+    begin = len(tokenizer.decode([anchor], clean_up_tokenization_spaces=False))
+    return [text[begin:] for text in behind]
+
 
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 
@@ -113,7 +150,7 @@ def answers(facts: Facts) -> pl.DataFrame:
     if not several.is_empty():
         raise InputError(
             f"pair {several['pair_id'][0]} has several objects; "
-            "make a fact of each (operators.datasets.single_objects)."
+            "make a fact of each (operators.datasets.entities)."
         )
     rows = facts.pairs.explode("objects").unnest("objects")
     return rows.select("pair_id", "subject_id", "relation_id", "labels", answer_id="object_id")

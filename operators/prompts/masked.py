@@ -9,8 +9,14 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import Expansion, calibration_ranks, names
-from factsweep.operators.prompts.languages import MASK
-from factsweep.operators.prompts.setting import Setting, Templates, eligible, filled, with_forms
+from factsweep.operators.prompts.setting import (
+    MASK,
+    Setting,
+    Templates,
+    eligible,
+    filled,
+    with_forms,
+)
 
 CONTENT_FREE = ("N/A", "", "?")
 

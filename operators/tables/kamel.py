@@ -14,8 +14,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
 from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
-from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
-from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.card import card as card_of

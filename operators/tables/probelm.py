@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from factsweep.operators.metrics.probelm.correlation import correlations
-from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS
+from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared.canvas import SERIES, canvas

@@ -14,7 +14,7 @@ from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.engines.measuring.dependency_parser import DependencyParser
 from factsweep.operators.engines.measuring.sentence_encoder import SentenceEncoder
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
+from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.runs.data_set import (
     by_relation,

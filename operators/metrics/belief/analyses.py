@@ -5,11 +5,13 @@ from typing import Literal
 
 import polars as pl
 
+from factsweep.operators.metrics.belief.calibration import ovconf_by_length
 from factsweep.operators.metrics.belief.consist import By
-from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphrase
-from factsweep.operators.metrics.belief.ovconf_by_length import ovconf_by_length
-from factsweep.operators.metrics.belief.subject_template import subject_template
-from factsweep.operators.metrics.belief.template_spread import template_spread
+from factsweep.operators.metrics.belief.templates import (
+    manual_paraphrase,
+    subject_template,
+    template_spread,
+)
 from factsweep.operators.metrics.shared.rows import ROWS
 
 Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
-from factsweep.operators.metrics.belief.bias_level import BIAS_LEVEL
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
@@ -29,7 +28,7 @@ from factsweep.operators.metrics.belief.intervals import (
     bootstrap_coverage_maximum,
     bootstrap_ece,
 )
-from factsweep.operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
+from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import ROWS, Counts, Row, counted, ratio_rows

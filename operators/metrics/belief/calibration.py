@@ -8,7 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from factsweep.operators.matching.lemmas import matches
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.metrics.shared.terms import pair_terms, ratio
 
 FloatArray = NDArray[np.float64]
@@ -212,3 +215,75 @@ AUROC = Metric(
     says="chance that a right answer has a higher confidence than a wrong one",
     better="higher",
 )
+
+
+def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
+
+    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key. The
+    result (prompt_id, confidence; sorted) has the prompts that have both. An empty answer matches
+    nothing: an empty greedy answer has confidence 0, and an empty sample counts as a miss.
+
+    Source: BELIEF-ICL, section 3.2, item 3.
+
+    >>> greedy = pl.DataFrame({"prompt_id": ["p1", "p2"], "key": ["\x1fguitar\x1f", None]})
+    >>> samples = pl.DataFrame({
+    ...     "prompt_id": ["p1", "p1", "p1", "p1", "p2"],
+    ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None, None],
+    ... })
+    >>> confidence(greedy, samples)
+    shape: (2, 2)
+    ┌───────────┬────────────┐
+    │ prompt_id ┆ confidence │
+    │ ---       ┆ ---        │
+    │ str       ┆ f64        │
+    ╞═══════════╪════════════╡
+    │ p1        ┆ 0.5        │
+    │ p2        ┆ 0.0        │
+    └───────────┴────────────┘
+    """
+    counts = samples.group_by("prompt_id", "key").agg(n=pl.len())
+    answered = counts.join(greedy.select("prompt_id", greedy="key"), on="prompt_id")
+    agreeing = pl.col("n").filter(matches(pl.col("key"), pl.col("greedy"))).sum()
+    share = (agreeing / pl.sum("n")).alias("confidence")
+    return answered.group_by("prompt_id").agg(share).sort("prompt_id")
+
+
+def ovconf_by_length(
+    answers: pl.DataFrame,
+    canary: pl.DataFrame,
+    *,
+    longest: int = 5,
+    seed: int,
+    n_rounds: int = 1000,
+) -> pl.DataFrame:
+    """Give a row `ovconf` of the table ROWS for answers of 1, 2, … `longest` tokens.
+
+    The slice is `tokens=1` and so on. The confidence in an answer is the probability of its whole
+    token sequence, exp(logprob). `canary` has prompt_id, n_tokens and logprob (natural logarithm,
+    summed); `answers` prompt_id, relation_id, pair_id and correct. A prompt that lacks either is
+    in no group, so n_failed is 0; a group without prompts has a null.
+
+    Source: BELIEF, section 6.2, item 1, and footnote 15.
+
+    >>> answers = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "relation_id": ["P1", "P1"], "pair_id": ["t", "u"],
+    ...     "correct": [True, False],
+    ... })
+    >>> canary = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "n_tokens": [1, 2], "logprob": [0.0, -0.6931471805599453]
+    ... })
+    >>> rows = ovconf_by_length(answers, canary, longest=2, seed=1, n_rounds=10)
+    >>> rows.select("slice", "metric", "value", "n").rows()
+    [('tokens=1', 'ovconf', 0.0, 1), ('tokens=2', 'ovconf', 0.5, 1)]
+    """
+    sequences = canary.select(
+        "prompt_id", "n_tokens", confidence=pl.col("logprob").cast(pl.Float64).exp()
+    )
+    rows = answers.join(sequences.drop_nulls("confidence"), on="prompt_id")
+    found = []
+    for n_tokens in range(1, longest + 1):
+        group = rows.filter(pl.col("n_tokens") == n_tokens)
+        estimate = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
+        found.append(Row(None, f"tokens={n_tokens}", "ovconf", *estimate, group.height, 0))
+    return table(found)

@@ -8,7 +8,13 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing.paired_tests import (
+    cohens_h,
+    design_effect,
+    holm,
+    mcnemar,
+    sign_flip,
+)
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
 from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
@@ -18,7 +24,6 @@ from factsweep.operators.metrics.shared.bootstrap import (
     estimate,
     weight_blocks,
 )
-from factsweep.operators.metrics.shared.design_effect import design_effect
 from factsweep.operators.seeds import generator
 
 COMPARISON = pl.Schema(

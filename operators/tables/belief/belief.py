@@ -4,8 +4,7 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
-from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
-from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.card import spread

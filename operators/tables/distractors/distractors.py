@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
+from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.shared.metric import headings

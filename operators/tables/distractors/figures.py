@@ -28,6 +28,8 @@ class Line(NamedTuple):
 def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
     """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
 
+    Source: the paper on distractors, Figure 8, appendix E.
+
     >>> line = log_linear([8.0, 9.0, 10.0], [0.5, 0.6, 0.7])
     >>> round(line.slope, 3), round(line.r_squared, 3), round(line.reaches(0.9), 3)
     (0.1, 1.0, 12.0)

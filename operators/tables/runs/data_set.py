@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.kamel import split_sizes
-from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.datasets.told_apart import told_apart
 from factsweep.operators.knowledge_base.omega import counted
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
+from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
@@ -33,7 +33,7 @@ def diversity_beside(
 ) -> pl.DataFrame:
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
 
-    Columns in: those of `operators.metrics.data_set.diversity.DIVERSITY`. Columns out: set, source
+    Columns in: those of `operators.metrics.data_set.DIVERSITY`. Columns out: set, source
     (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
     encoders cannot be compared.
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from factsweep.operators.metrics.belief.bias_level import MULTI, bias_level, template_bias_level
+from factsweep.operators.metrics.belief.masked import MULTI, bias_level, template_bias_level
 
 # Relation → template → prompts, each the probabilities of the relation's candidates.
 Relation = list[list[list[float]]]

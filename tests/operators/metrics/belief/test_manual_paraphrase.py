@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphrase
-from factsweep.operators.metrics.belief.template_spread import template_accuracy
+from factsweep.operators.metrics.belief.templates import manual_paraphrase, template_accuracy
 from factsweep.operators.metrics.shared.terms import ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]

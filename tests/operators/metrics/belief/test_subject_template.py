@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.subject_template import subject_template
+from factsweep.operators.metrics.belief.templates import subject_template
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.template_spread import template_accuracy, template_spread
+from factsweep.operators.metrics.belief.templates import template_accuracy, template_spread
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

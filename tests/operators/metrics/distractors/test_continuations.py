@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.distractors.baselines import METRICS, baselines
 from factsweep.operators.metrics.distractors.configurations import WIDTHS
 from factsweep.operators.metrics.distractors.continuations import (
+    METRICS,
+    baselines,
     of_judged,
     of_texts,
     of_top_tokens,
