@@ -74,17 +74,6 @@ def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFra
 
     `work` has stage, setting, model and answers. What was measured in the same setting is taken,
     or if there is none, in all others together. Unknown is null.
-
-    >>> spent = pl.DataFrame(
-    ...     [("generations", "zero-shot", "m", "bfloat16", "H100", 1, 0, 900, 90.0, 0.0, 1800)],
-    ...     schema=["stage", "setting", "model", "dtype", "hardware", "gpus", "cores", "answers",
-    ...             "seconds", "core_seconds", "bytes"], orient="row",
-    ... )
-    >>> work = spent.select("stage", "setting", "model", answers=pl.lit(36_000))
-    >>> predict(work, spent, Place("h100", 1, None, "", "bfloat16")).row(0)[3:]
-    (3600.0, 1.0, 0.0, 72000.0, '10.0 answers/s of an engine in bfloat16 on H100')
-    >>> predict(work, spent, Place("A100", 1, None, "", "bfloat16")).row(0)[3:]
-    (None, None, None, 72000.0, None)
     """
     rows = [_predicted(each, spent, place) for each in work.iter_rows(named=True)]
     return pl.DataFrame(rows, schema=PREDICTED)

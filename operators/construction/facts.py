@@ -126,9 +126,6 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
 
     Left out are a template without [X] and [Y] once each, one that names an object of its relation,
     and a repetition. One without a letter of its language's script is kept, and listed.
-
-    Raises:
-        InputError: a relation has none that can be used.
     """
     used: list[tuple[str, str, str]] = []
     found: list[tuple[None, str, str, str, str, bool]] = []

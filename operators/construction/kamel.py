@@ -67,9 +67,6 @@ def build(
     In this order are dropped: triples without a label, literals that are no date and no integer,
     triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
     relations of fewer queries than all splits take together. The rest is drawn by seed.
-
-    Raises:
-        InputError: a missing column, or no relation is left.
     """
     triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
@@ -92,13 +89,6 @@ def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
 
     n is the number of words in the object's label, so that only an n-gram can be equal to it: whole
     words, one after the other. Upper and lower case are not told apart; the paper does not say.
-
-    >>> triples = pl.DataFrame({
-    ...     "subject": ["irrational number", "Kenya national rugby league team"],
-    ...     "object": ["rational number", "rugby league"],
-    ... })
-    >>> triples.select(named_in(pl.col("object"), pl.col("subject"))).to_series().to_list()
-    [False, True]
     """
     named, subject = (
         pl.concat_str(

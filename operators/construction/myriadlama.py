@@ -56,9 +56,6 @@ def build(
     names of subjects and objects are their labels and aliases. `fits` says of an object's main
     label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
     (PARAPHRASES) follow their manual template; without them the set has the manual ones alone.
-
-    Raises:
-        InputError: a missing column, paraphrases of an unknown template, or no pair is left.
     """
     knowledge = facts.clear() if knowledge is None else knowledge
     paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases
@@ -92,14 +89,6 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
     Columns in: relation_id, group, origin (of the canonical templates). Columns out: relation_id,
     n_manual, n_paraphrases, n_missing. Surplus paraphrases of one manual template do not make up
     for missing ones of another.
-
-    >>> templates = pl.DataFrame({
-    ...     "relation_id": ["P36", "P36", "P36"],
-    ...     "group": [0, 0, 1],
-    ...     "origin": ["manual", "paraphrase", "manual"],
-    ... })
-    >>> missing(templates).row(0)
-    ('P36', 2, 1, 37)
     """
     found = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
     groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=found)

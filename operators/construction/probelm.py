@@ -67,9 +67,6 @@ def build(
     Alternatives are those of Algorithm 1 (`frequencies`) that are in neither snapshot, the most
     frequent first, then by id. One whose label is more similar than `max_similarity` to that of the
     plausible entity or of an earlier alternative is a paraphrase, and dropped.
-
-    Raises:
-        InputError: a missing column, or no triple is left.
     """
     for name, table, schema in (
         ("before", before, TRIPLES),
@@ -106,14 +103,6 @@ def frequencies(
     For a triple (s, r, o) and `varied` = object, the siblings of s share a parent with it; each
     object that a sibling has under r counts once for that sibling. Columns: those of the triple,
     entity_id, frequency. `triples` and `facts` have the columns TRIPLES; parents are in `facts`.
-
-    >>> facts = pl.DataFrame(
-    ...     [("cat", "P279", "pet"), ("dog", "P279", "pet"), ("dog", "eats", "meat")],
-    ...     schema=TRIPLES, orient="row",
-    ... )
-    >>> triple = pl.DataFrame([("cat", "eats", "fish")], schema=TRIPLES, orient="row")
-    >>> frequencies(triple, facts, "object").rows()
-    [('cat', 'eats', 'fish', 'meat', 1)]
     """
     fixed = "object" if varied == "subject" else "subject"
     parents = facts.filter(pl.col("relation_id").is_in(list(parents_by))).select(

@@ -15,15 +15,6 @@ def knowledge_base(facts: Facts) -> KnowledgeBase:
 
     A name's entity is its id; an object without an id is known by its first label. The types of an
     entity are the relations that it is an object of, and the objects of its own P31 and P279.
-
-    >>> from factsweep.operators.datasets.facts import Facts
-    >>> pairs = pl.DataFrame({
-    ...     "pair_id": ["P36.Q142"], "relation_id": ["P36"], "subject_id": ["Q142"],
-    ...     "subjects": [["France"]], "objects": [[{"object_id": "Q90", "labels": ["Paris"]}]],
-    ... })
-    >>> base = knowledge_base(Facts(empty("relations"), empty("templates"), pairs))
-    >>> base.entities.select("entity_id", "labels", "types").rows()
-    [('Q142', ['France'], []), ('Q90', ['Paris'], ['P36'])]
     """
     rows = facts.pairs.explode("objects").unnest("objects").with_columns(object_id=object_id())
     triples = rows.select(
@@ -95,9 +86,6 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     """The chosen part as facts of one object, with `details` and a knowledge base.
 
     Where the set brings no knowledge base, it is made of all its facts, whichever part is chosen.
-
-    Raises:
-        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     base = facts.knowledge_base or knowledge_base(facts)
     return single_objects(facts_of.sliced(replace(facts, knowledge_base=base), part))

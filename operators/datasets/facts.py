@@ -135,11 +135,7 @@ class Slice:
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:
-    """The chosen part of the facts.
-
-    Raises:
-        InputError: a relation that the set does not have, or a part without pairs or names.
-    """
+    """The chosen part of the facts."""
     unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
     if unknown:
         known = ", ".join(facts.relations["relation_id"])

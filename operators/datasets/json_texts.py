@@ -14,9 +14,6 @@ from factsweep.operators.errors import InputError
 def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
     r"""The value of a JSON text.
 
-    Raises:
-        InputError: it is none, has a key twice in one object, or half of a surrogate pair.
-
     >>> parsed('{"P19": 1, "P19": 2}', "t.json", "correct it")
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: t.json: the key 'P19' stands twice; correct it.
@@ -36,11 +33,7 @@ def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
 
 
 def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects in a JSONL file's lines, each with where it stands; {} of other values.
-
-    Raises:
-        InputError: a line is no JSON.
-    """
+    """The objects in a JSONL file's lines, each with where it stands; {} of other values."""
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
@@ -50,11 +43,7 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def text(row: Mapping[str, Any], field: str, where: str) -> str:
-    """A field of a row.
-
-    Raises:
-        InputError: it is no text, or an empty one.
-    """
+    """A field of a row."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {field} must be a text; correct or drop the line.")

@@ -72,9 +72,6 @@ def facts_from_files(
     A set may lack dev files. Questions of relations without rows are left out, and so are files
     that are not of the layout (`README.md`). `relation_labels` names all relations that may be
     there, by id; without it every relation is taken and its label is its id.
-
-    Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     questions = [path for path in files if PurePosixPath(path).name == QUESTIONS]
     if not questions:
@@ -99,9 +96,6 @@ def facts_from_rows(
 
     Train rows and test rows do not fit into one table, so there may be several. `questions` has
     the question of each relation, with [S] for the subject.
-
-    Raises:
-        InputError: a missing column, an unfit question or row, or what `checked` refuses.
     """
     for relation_id, question in questions.items():
         _check_question(f"the question of {relation_id}", question)
@@ -144,12 +138,7 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
 
 
 def questions_of(path: str, content: str) -> dict[str, str]:
-    """The question of each relation; there is no header, and a question may hold commas.
-
-    Raises:
-        InputError: a line without a relation, a comma or [S], or a relation with two questions; the
-            same line twice is one, as in the authors' file.
-    """
+    """The question of each relation; there is no header, and a question may hold commas."""
     questions: dict[str, str] = {}
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -274,9 +263,6 @@ def sliced(facts: Facts, part: Slice) -> Facts:
 
     `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
     demonstrations do not change with it.
-
-    Raises:
-        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     facts = facts_module.sliced(facts, replace(part, pairs_per_relation=None))
     if part.pairs_per_relation is None:

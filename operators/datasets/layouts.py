@@ -59,11 +59,7 @@ _PLAIN_MORE = {
 
 
 def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with lists and truth values where a CSV file has texts, and types for empty columns.
-
-    Raises:
-        InputError: a text that begins as a list and is none; it names the row.
-    """
+    """The rows with lists and truth values where CSV has texts, and types for empty columns."""
     rows = _empty_typed(_plain_named(rows))
     schema = rows.collect_schema()
     texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
@@ -103,9 +99,6 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     """A plain table of facts with the names of the others; an object without an id has its label.
 
     A slash in the name of a relation is no part of a URL there, and becomes a blank.
-
-    Raises:
-        InputError: it has no templates.
     """
     rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
@@ -278,9 +271,6 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
 
     `labels` has the columns `entity_id` and `labels` (list[str]). An id may be the end of a URL. An
     entity that is missing there has no other names.
-
-    Raises:
-        InputError: the rows have no ids.
 
     >>> labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
     >>> rows = pl.LazyFrame({"sub_uri": ["Q142", "Q38"]})

@@ -105,9 +105,6 @@ def groups_from_files(
 
     Alternatives equal to the plausible entity are dropped (reason COPY), and so are those that
     stand among the alternatives before (DUPLICATE). Files of other kinds are ignored.
-
-    Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     named = {PurePosixPath(path).name: path for path in files}
     if PROMPTS not in named:
@@ -141,17 +138,6 @@ def with_candidates(facts: Facts) -> Facts:
 
     Until then the objects of a pair are its candidates, each with its rank in the file as its id;
     the plausible one comes first. Gaps between ranks are where rows were dropped.
-
-    >>> objects = [{"object_id": "1", "labels": ["Spain"]}, {"object_id": "3", "labels": ["China"]}]
-    >>> pairs = pl.DataFrame({
-    ...     "pair_id": ["P27.2023-11.7"], "relation_id": ["P27"], "split": ["2023-11"],
-    ...     "objects": [objects],
-    ... })
-    >>> facts = with_candidates(Facts(empty("relations"), empty("templates"), pairs))
-    >>> candidates(facts).select("candidate_id", "label", "rank", "is_positive").rows()
-    [('P27.2023-11.7.1', 'Spain', 1, True), ('P27.2023-11.7.3', 'China', 3, False)]
-    >>> facts.pairs["objects"].to_list()
-    [[{'object_id': '1', 'labels': ['Spain']}]]
     """
     rows = facts.pairs.select("pair_id", "relation_id", "objects", frame="split")
     rank = pl.col("object_id").cast(pl.Int64)
@@ -176,9 +162,6 @@ def candidates(facts: Facts) -> pl.DataFrame:
     """The candidates of each pair, in the order of the file (columns: CANDIDATES).
 
     `rank` is that of the file: 1 is the plausible one.
-
-    Raises:
-        InputError: the facts were read by a version that kept the candidates among the pairs.
     """
     if "candidates" not in facts.further:
         raise InputError("these facts are of an earlier version and have no candidates; run again.")

@@ -20,11 +20,7 @@ _CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
 
 
 def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
-    """The facts with these characters kept or removed, and how many texts hold one.
-
-    Raises:
-        InputError: there are, and they are to be refused; or nothing is left of a text.
-    """
+    """The facts with these characters kept or removed, and how many texts hold one."""
     found = _texts(facts)
     if how == "keep" or found.is_empty():
         return facts, found.height

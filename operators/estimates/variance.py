@@ -111,12 +111,6 @@ def advice(rows: pl.DataFrame) -> str:
 
     What demonstrations add to the error for others, and not to that for the full run, no prompt
     with the same demonstrations lessens.
-
-    >>> advice(pl.DataFrame({
-    ...     "source": ["fact", "rest"], "variance": [0.1, 0.1], "full_error": [0.0, 2e-6],
-    ...     "other_error": [2e-5, 1e-6],
-    ... }))[:30]
-    'Ask other facts, if the number'
     """
     is_fact, is_drawn = (pl.col("source") == name for name in ("fact", "demonstrations"))
     facts, prompts, others, drawn, all_others = rows.select(

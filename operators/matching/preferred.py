@@ -58,9 +58,6 @@ def given_preferences(
     Where candidates have ranks, these are the order, and all must be there. Elsewhere the n most
     plausible are the distractors. A prompt without a row for its answer is left out.
 
-    Raises:
-        InputError: a row is of no candidate of its prompt, stands twice, or is missing.
-
     >>> given = pl.DataFrame({"prompt_id": "p", "entity_id": ["Q1", "Q2"], "logprob": [-1.0, -2.0]})
     >>> prompts = pl.DataFrame({"prompt_id": ["p"], "candidates_id": ["s"], "answer_id": ["Q1"],
     ...     "left_out": [[]]}, schema_overrides={"left_out": pl.List(pl.String)})

@@ -30,10 +30,6 @@ def encode(
     writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
     (`operators.prompts.turns`). `template_kwargs` are what the template is told besides, and with a
     `prefill` the reply has begun with that text.
-
-    Raises:
-        InputError: the ids do not start with exactly one BOS where the tokenizer wants one, or the
-            template takes no such chat, or opens a thought behind it and none may be thought.
     """
     if not texts:
         return []

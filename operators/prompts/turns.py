@@ -60,11 +60,7 @@ def _shown(text: str) -> str:
 
 
 def check(asked: str | None, system: str | None) -> None:
-    """Refuse a system prompt where there are no turns.
-
-    Raises:
-        InputError: it names both fields.
-    """
+    """Refuse a system prompt where there are no turns."""
     if system is not None and asked != "turns":
         raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
 

@@ -21,11 +21,7 @@ KEYS: Mapping[str, str] = MappingProxyType(
 
 
 def conform(frame: pl.DataFrame, table: str) -> pa.Table:
-    """The frame as an Arrow table of the canonical schema, columns in its order.
-
-    Raises:
-        InputError: a column is missing or does not convert.
-    """
+    """The frame as an Arrow table of the canonical schema, columns in its order."""
     schema = SCHEMAS[table]
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:

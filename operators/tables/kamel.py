@@ -209,15 +209,6 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, as numbers.
 
     Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n (queries).
-
-    >>> metrics = pl.DataFrame({
-    ...     "model": ["m"] * 2, "benchmark": ["kamel"] * 2, "setting": ["10-shot"] * 2,
-    ...     "variant": pl.Series([None] * 2, dtype=pl.String),
-    ...     "slice": ["cardinality=10", "cardinality=2"], "metric": ["f1"] * 2,
-    ...     "value": [0.01, 0.05], "ci_low": [0.0, 0.04], "ci_high": [0.02, 0.06], "n": [4, 325],
-    ... })
-    >>> by_slice(metrics, "cardinality").select("cardinality", "f1").rows()
-    [('2', 0.05), ('10', 0.01)]
     """
     mine = (pl.col("metric") == "f1") & pl.col("slice").str.starts_with(f"{name}=")
     part = pl.col("slice").str.strip_prefix(f"{name}=")

@@ -45,12 +45,6 @@ def allotted(
     `place_in_relation` its place there in random order. Facts of all relations get laps in the
     same proportion, two at once, each fact its first two before any gets more. A larger budget
     contains a smaller one, and a budget of all prompts is all of them.
-
-    >>> one, two = np.array([0, 0, 0, 0]), np.arange(4)
-    >>> allotted(5, np.full(4, 10), one, two, seed=1).tolist()
-    [2, 2, 0, 0]
-    >>> allotted(10, np.full(4, 10), one, two, seed=1).tolist()
-    [4, 2, 2, 2]
     """
     order = in_proportion(relation, place_in_relation, seed)
     total = int(n_prompts.sum())

@@ -57,9 +57,6 @@ def along(
     two-sided p-value (`sign_flip` over facts) after Holm's correction over all runs but the
     reference. Ranks count from 1, the highest value. The band holds for all values at once.
 
-    Raises:
-        InputError: the runs have no fact in common.
-
     >>> terms = pl.DataFrame({
     ...     "label": [*"aaabbb"], "relation_id": ["P1"] * 6, "pair_id": [*"stustu"],
     ...     "numerator": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "denominator": [1.0] * 6,

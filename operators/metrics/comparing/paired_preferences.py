@@ -32,9 +32,6 @@ def paired_preferences(
     clozes in both runs; with the unit `prompt`, only clozes that both runs have an answer to. Each
     run has its own distractors: where a model finds them (`optimal`), they are others.
 
-    Raises:
-        InputError: a prompt stands twice in a run.
-
     >>> row = {"prompt_id": ["p"], "relation_id": ["P1"], "pair_id": ["t"], "n_distractors": [2]}
     >>> first, second = (pl.DataFrame({**row, "n_beaten": [each]}) for each in ([1, 1], [1, 2]))
     >>> found = paired_preferences(first, second)

@@ -56,9 +56,6 @@ def paired_terms(
     prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
     counts once in `one_word_ratio`, however many prompts it has.
 
-    Raises:
-        InputError: a prompt stands twice in a run.
-
     >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t"] * 2,
     ...     "template_id": ["a", "b"], "key": ["\x1frome\x1f"] * 2, "n_lemmas": [1, 1]}
     >>> first = pl.DataFrame({**prompts, "correct": [True, False]})

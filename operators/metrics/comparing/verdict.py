@@ -37,9 +37,6 @@ class Bar:
     metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
     than `min_facts` never show that nothing changed: the interval of a few facts that did not
     change has no width.
-
-    Raises:
-        InputError: one of them is out of its range.
     """
 
     noise_floor: float
@@ -89,9 +86,6 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
     if that is so of every metric over all. Keep the rows of the metrics that are to decide.
 
-    Raises:
-        InputError: a metric has no better direction.
-
     >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
     ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
     >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
@@ -123,9 +117,6 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     - improvement: the same on the better side;
     - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
     - not enough evidence: all others, also what has no value or interval.
-
-    Raises:
-        InputError: a metric has no better direction.
     """
     rows = []
     for row in comparison.iter_rows(named=True):

@@ -210,14 +210,6 @@ def spread_by_relation(
     """The accuracy of each relation's worst, mean and best template: relation, min, mean, max.
 
     Rows of one run, by their mean, the best first; a relation is its id and its label.
-
-    >>> rows = pl.DataFrame({
-    ...     "slice": ["relation=P36"] * 3 + [None],
-    ...     "metric": [f"template_spread_{x}" for x in ("min", "mean", "max", "max")],
-    ...     "value": [0.1, 0.4, 0.6, 0.5],
-    ... })
-    >>> spread_by_relation(rows, {"P36": "capital"}).row(0)
-    ('P36 capital', 0.1, 0.4, 0.6)
     """
     label = label_of(relation_id(), relation_labels)
     rows = metrics.filter(

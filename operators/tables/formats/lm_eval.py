@@ -43,19 +43,6 @@ def harness_results(
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
     standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
     in `higher_is_better` has no better direction.
-
-    Raises:
-        InputError: `metrics` has no rows, or those of several models.
-
-    >>> metrics = pl.DataFrame({
-    ...     "model": ["m"], "benchmark": ["mini"], "setting": ["4-template"], "variant": [None],
-    ...     "slice": [None], "metric": ["acc_at_1"], "value": [0.8], "ci_low": [0.75],
-    ...     "ci_high": [0.85], "n": [790], "n_failed": [10],
-    ... })
-    >>> record = {"run": {"model": {"id": "org/m"}}}
-    >>> found = harness_results(metrics, record, datetime(2026, 11, 21), {"acc_at_1": True})
-    >>> found["results"]["mini_4-template"]["acc_at_1,none"], found["n-shot"]
-    (0.8, {'mini_4-template': 4})
     """
     models = metrics["model"].unique().to_list()
     if len(models) != 1:

@@ -14,20 +14,6 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
     else of cores; engine-hours count an engine once, however many of them it holds, and `idle` is
     the share of them in which an engine had nothing to answer. What a server charged is `spent`.
-
-    >>> spent = pl.DataFrame({
-    ...     "stage": ["generations"], "setting": ["zero-shot"], "prompts": [90], "answers": [90],
-    ...     "prompt_tokens": [1000], "cached_tokens": [250], "output_tokens": [300],
-    ...     "seconds": [1800.0], "gpus": [2], "core_seconds": [0.0], "idle_seconds": [9.0],
-    ...     "bytes": [4_200_000],
-    ... })
-    >>> row = {"stage": "generations", "setting": "zero-shot", "gpu_hours": 0.8,
-    ...     "core_hours": 0.0, "bytes": 4e6}
-    >>> found = cost_table(spent, pl.DataFrame([row])).row(0, named=True)
-    >>> found["cached"], found["engine-hours"], found["GPU-hours"], found["predicted"]
-    ('25.0%', '0.5000', '1.0000', '0.8000')
-    >>> found["idle"], found["difference"], found["MB"], found["predicted MB"]
-    ('0.5%', '+25.0%', '4.20', '4.00')
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     charged = ["cost"] if "cost" in rows and rows["cost"].count() else []

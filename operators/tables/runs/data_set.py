@@ -36,18 +36,6 @@ def diversity_beside(
     Columns in: those of `operators.metrics.data_set.DIVERSITY`. Columns out: set, source
     (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
     encoders cannot be compared.
-
-    >>> row = {"relation_id": None, "quantity": 8.29, "lexicon": 0.4868, "syntax": None,
-    ...     "semantics": None}
-    >>> paper = pl.DataFrame(
-    ...     [("pararel", "quantity", 7.3, "000:8"), ("lpaqa", "quantity", 53.27, "000:8")],
-    ...     schema=["benchmark", "metric", "value", "table"], orient="row",
-    ... )
-    >>> diversity_beside(pl.DataFrame([row]), "pararel", paper).rows()
-    [('PARAREL', 'measured', '8.29', '.4868', '–', '–'), \
-('PARAREL', 'published', '7.30', '–', '–', '–'), \
-('PARAREL', 'difference', '+0.99', '–', '–', '–'), \
-('LPAQA', 'published', '53.27', '–', '–', '–')]
     """
     whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
     table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
@@ -179,16 +167,6 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
     One row per paraphrase: relation (id and label), manual template, paraphrased template. The
     papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and a
     manual template stands alone.
-
-    >>> templates = pl.DataFrame({
-    ...     "relation_id": ["P19"] * 3, "group": [0, 0, 0],
-    ...     "origin": ["manual", "paraphrase", "paraphrase"],
-    ...     "text": ["[X] was born in [Y].", "[X] is from [Y].", "[Y] saw the birth of [X]."],
-    ... })
-    >>> relations = pl.DataFrame({"relation_id": ["P19"], "label": ["place of birth"]})
-    >>> facts = Facts(relations, templates, pl.DataFrame())
-    >>> template_examples(facts, n_paraphrases=1).row(0)
-    ('P19 place of birth', '[X] was born in [Y].', '[X] is from [Y].')
     """
     manual = facts.templates.filter(pl.col("origin") == "manual")
     first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)

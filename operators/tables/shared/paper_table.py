@@ -77,23 +77,6 @@ def fill(
     Each row is there as measured, as published and as their difference; the last two where there is
     any. A missing number is a dash. Models that the table does not name follow after its own.
     `names` are the printed names of models, settings, benchmarks and metrics.
-
-    Raises:
-        InputError: two different numbers for one cell, such as those of two runs of one setting.
-
-    >>> sd = Table(
-    ...     "Spread", ("000:3",), {"model": "PLM"}, ({"model": "a"}, {"model": "b"}),
-    ...     (Column("SD", ({"metric": "fluctuation_sd"},)),),
-    ... )
-    >>> place = {"model": "a", "benchmark": "facts", "setting": None, "variant": None,
-    ...     "slice": None, "metric": "fluctuation_sd"}
-    >>> paper = pl.DataFrame([{**place, "value": 0.035, "table": "000:3"}])
-    >>> filled = fill(sd, pl.DataFrame([{**place, "value": 0.04}]), paper, benchmark="facts")
-    >>> filled.table.rows()
-    [('a', 'measured', '.0400'), ('a', 'published', '.0350'), ('a', 'difference', '+.0050'), \
-('b', 'measured', '–')]
-    >>> filled.missing.select("model", "metrics", "reason").rows()
-    [('b', 'fluctuation_sd', 'no run')]
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)

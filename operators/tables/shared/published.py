@@ -24,13 +24,6 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 
     `published` has the columns `PUBLISHED`. Columns: model, benchmark, setting, variant, slice,
     metric, table, measured, ci_low, ci_high, published, difference (measured − published).
-
-    >>> place = {"model": "m", "benchmark": "b", "setting": "zero-shot", "variant": None,
-    ...     "slice": None, "metric": "acc_at_1"}
-    >>> metrics = pl.DataFrame([{**place, "value": 0.35, "ci_low": 0.3, "ci_high": 0.4}])
-    >>> paper = pl.DataFrame([{**place, "value": 0.25, "table": "000:3"}])
-    >>> beside(metrics, paper).select("table", "measured", "published", "difference").row(0)
-    ('000:3', 0.35, 0.25, 0.1)
     """
     theirs = published.rename({"value": "published"}).cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
