@@ -38,7 +38,7 @@ from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns, empty
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
@@ -56,17 +56,7 @@ ROWS = pl.Schema(
     }
 )
 _TYPES = {name: int if dtype == pl.Int64 else str for name, dtype in ROWS.items()}
-CANDIDATES = pl.Schema(
-    {
-        "candidate_id": pl.String,
-        "pair_id": pl.String,
-        "relation_id": pl.String,
-        "frame": pl.String,
-        "label": pl.String,
-        "rank": pl.Int64,
-        "is_positive": pl.Boolean,
-    }
-)
+CANDIDATES = columns("candidates")
 DROPPED = pl.Schema({"pair_id": pl.String, "reason": pl.String, "count": pl.Int64})
 COPY, DUPLICATE = "copy_of_positive", "duplicate_alternative"
 

@@ -24,34 +24,12 @@ from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
+from factsweep.operators.schemas import SETTING, columns
 
-ESTIMATES = pl.Schema(
-    {
-        "metric": pl.String,
-        "value": pl.Float64,
-        "full_low": pl.Float64,
-        "full_high": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "share": pl.Float64,
-        "n": pl.Int64,
-        "why": pl.String,
-        "n_effective": pl.Float64,
-    }
-)
+ESTIMATES = columns("estimates", *SETTING, "control")
 
 
-TEMPLATES = pl.Schema(
-    {
-        "relation_id": pl.String,
-        "template_id": pl.String,
-        "n": pl.Int64,
-        "accuracy": pl.Float64,
-        "shrunk": pl.Float64,
-        "full_low": pl.Float64,
-        "full_high": pl.Float64,
-    }
-)
+TEMPLATES = columns("estimated_templates", *SETTING)
 
 
 class Scored(NamedTuple):

@@ -16,18 +16,11 @@ import polars as pl
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, components, errors
 from factsweep.operators.estimates.means import between_facts
+from factsweep.operators.schemas import SETTING, columns
 
 SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")
 
-VARIANCE = pl.Schema(
-    {
-        "source": pl.String,
-        "variance": pl.Float64,
-        "full_error": pl.Float64,
-        "other_error": pl.Float64,
-        "why": pl.String,
-    }
-)
+VARIANCE = columns("variance", *SETTING)
 
 # The part of the error for other facts below which more prompts of the same facts are of no use.
 _LITTLE = 0.1

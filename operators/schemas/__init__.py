@@ -16,8 +16,21 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
 )
 # The column in which no value may stand twice.
 KEYS: Mapping[str, str] = MappingProxyType(
-    {table: key for room in _ROOMS for table, key in room.KEYS.items()}
+    {
+        **dict.fromkeys((*said.SCHEMAS, "prompts", "ranked", "content_free"), "prompt_id"),
+        **dict.fromkeys(("chosen", "needed", "answers", "sampled", "given"), "prompt_id"),
+        **dict.fromkeys(("calibration", "preferred", "continued"), "prompt_id"),
+        **dict.fromkeys(("pairs", "crossed", "by_chance"), "pair_id"),
+        "relations": "relation_id",
+        "templates": "template_id",
+        "candidates": "candidate_id",
+        "entities": "entity_id",
+    }
 )
+# Who was asked what and how: the first columns of every table of results.
+SETTING = ("model", "benchmark", "setting", "variant")
+# What identifies a number of the metrics table.
+PLACE = (*SETTING, "slice", "metric")
 
 
 def conform(frame: pl.DataFrame, table: str) -> pa.Table:
@@ -37,3 +50,8 @@ def empty(table: str) -> pl.DataFrame:
     frame = pl.from_arrow(SCHEMAS[table].empty_table())
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def columns(table: str, *without: str) -> pl.Schema:
+    """The columns of a canonical table, but for some, as Polars has them."""
+    return pl.Schema({n: kind for n, kind in empty(table).schema.items() if n not in without})

@@ -91,13 +91,3 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-
-KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "relations": "relation_id",
-        "templates": "template_id",
-        "pairs": "pair_id",
-        "candidates": "candidate_id",
-        "entities": "entity_id",
-    }
-)

@@ -115,15 +115,3 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-
-KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "answers": "prompt_id",
-        "sampled": "prompt_id",
-        "given": "prompt_id",
-        "calibration": "prompt_id",
-        "preferred": "prompt_id",
-        "continued": "prompt_id",
-        "by_chance": "pair_id",
-    }
-)

@@ -67,14 +67,3 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         "needed": pa.schema([("prompt_id", pa.string()), ("block", pa.uint8())]),
     }
 )
-
-KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "prompts": "prompt_id",
-        "ranked": "prompt_id",
-        "content_free": "prompt_id",
-        "crossed": "pair_id",
-        "chosen": "prompt_id",
-        "needed": "prompt_id",
-    }
-)

@@ -5,12 +5,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-_SETTING = (
-    ("model", pa.string()),
-    ("benchmark", pa.string()),
-    ("setting", pa.string()),
-    ("variant", pa.string()),
-)
+_SETTING = tuple((name, pa.string()) for name in ("model", "benchmark", "setting", "variant"))
 
 SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
     {
@@ -43,7 +38,10 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
                 ("hyperparameters", pa.string()),
                 ("n_clozes", pa.int64()),
                 ("fold", pa.int64()),
-                ("chosen", pa.bool_()),
+                (
+                    "chosen",
+                    pa.bool_(),
+                ),  # whether it has the highest tau on the others, over all clozes
                 ("tau_others", pa.float64()),
                 ("tau", pa.float64()),
                 ("n", pa.int64()),
@@ -108,5 +106,3 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-
-KEYS: Mapping[str, str] = MappingProxyType({})

@@ -104,21 +104,3 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-
-KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "generations": "prompt_id",
-        "canary": "prompt_id",
-        "samples": "prompt_id",
-        "thoughts": "prompt_id",
-        "masked": "prompt_id",
-        "priors": "prompt_id",
-        "scores": "prompt_id",
-        "rescored": "prompt_id",
-        "preferences": "prompt_id",
-        "preferred_again": "prompt_id",
-        "beams": "prompt_id",
-        "chances": "prompt_id",
-        "errors": "prompt_id",
-    }
-)

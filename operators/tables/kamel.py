@@ -16,6 +16,7 @@ from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMES = ("model", "benchmark", "setting", "variant")
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
@@ -137,7 +137,7 @@ def _baseline_cells(overall: pl.DataFrame) -> pl.DataFrame:
 
 def _of_same(published: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
     """The published rows that have a measured one of the same place."""
-    place = [*_NAMES, "slice", "metric"]
+    place = [*SETTING, "slice", "metric"]
     return published.join(measured.select(place), on=place, how="semi", nulls_equal=True)
 
 
@@ -150,7 +150,7 @@ def by_relation(
 
     The column `published F1` is there where `published` is.
     """
-    place = [*_NAMES, "slice"]
+    place = [*SETTING, "slice"]
     relations = metrics.filter(is_relation())
     wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
     numbers = {
@@ -166,14 +166,14 @@ def by_relation(
     missing = [name for name in numbers if name not in wide.columns]
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
     label = label_of(relation_id(), relation_labels or {})
-    order = [*_NAMES, "f1", "ID"]
+    order = [*SETTING, "f1", "ID"]
     best = [name == "f1" for name in order]
     return (
         wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
         .with_columns(ID=relation_id(), Label=label)
         .sort(order, descending=best, nulls_last=best)
         .select(
-            *_NAMES,
+            *SETTING,
             "ID",
             "Label",
             *(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items()),
@@ -186,12 +186,12 @@ def extremes(
 ) -> pl.DataFrame:
     """Table 3: the `n` best and the `n` worst relations of each model, setting and variant."""
     table = by_relation(metrics, relation_labels).filter(pl.col("F1") != DASH)
-    place, size = pl.int_range(pl.len()).over(_NAMES), pl.len().over(_NAMES)
+    place, size = pl.int_range(pl.len()).over(SETTING), pl.len().over(SETTING)
     end = pl.when(place < n).then(pl.lit("best")).when(place >= size - n).then(pl.lit("worst"))
     return (
         table.with_columns(end=end)
         .drop_nulls("end")
-        .select(*_NAMES, "end", "ID", "Label", "F1", "baseline F1")
+        .select(*SETTING, "end", "ID", "Label", "F1", "baseline F1")
     )
 
 
@@ -214,8 +214,8 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     part = pl.col("slice").str.strip_prefix(f"{name}=")
     rows = metrics.filter(mine).with_columns(part.alias(name))
     number = pl.col(name).cast(pl.Int64, strict=False)
-    return rows.sort(*_NAMES, number, name).select(
-        *_NAMES, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
+    return rows.sort(*SETTING, number, name).select(
+        *SETTING, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
     )
 
 
@@ -237,7 +237,7 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     label = label_of(relation_id(), relation_labels or {})
     text = decimal(1).dashed(pl.col("value"))
     found = rows.select(
-        *_NAMES,
+        *SETTING,
         relation_id().fill_null("all").alias("ID"),
         label.fill_null("all").alias("Label"),
         pl.col("metric").str.strip_prefix("year_error_"),
@@ -245,7 +245,7 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
         pl.col("n").alias("with a year"),
         pl.col("n_failed").alias("without"),
     )
-    keys = [*_NAMES, "ID", "Label", "with a year", "without"]
+    keys = [*SETTING, "ID", "Label", "with a year", "without"]
     wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
     missing = [pl.lit(DASH).alias(name) for name in ("mean", "median") if name not in wide.columns]
     return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])

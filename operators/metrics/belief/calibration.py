@@ -13,13 +13,12 @@ from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.metrics.shared.terms import pair_terms, ratio
+from factsweep.operators.schemas import SETTING, columns
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-BINS = pl.Schema(
-    {"bin": pl.Int64, "n": pl.Int64, "mean_confidence": pl.Float64, "mean_accuracy": pl.Float64}
-)
+BINS = columns("bins", *SETTING)
 
 
 def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.lemmas import correct
+from factsweep.operators.schemas import columns
 
 STATES = (
     "known robustly",
@@ -20,15 +21,7 @@ STATES = (
 )
 STATE = pl.Enum(STATES)
 
-SAMPLED = pl.Schema(
-    {
-        "prompt_id": pl.String,
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "n_samples": pl.Int64,
-        "n_right_samples": pl.Int64,
-    }
-)
+SAMPLED = columns("sampled")
 EVIDENCE = pl.Schema(
     {
         "relation_id": pl.String,

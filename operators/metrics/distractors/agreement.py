@@ -14,22 +14,11 @@ import polars as pl
 from factsweep.operators.metrics.distractors.configurations import of_facts
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
+from factsweep.operators.schemas import SETTING, columns
 from factsweep.operators.seeds import keys
 
 N_FOLDS = 3
-AGREEMENT = pl.Schema(
-    {
-        "measure": pl.String,
-        "hyperparameters": pl.String,
-        "n_clozes": pl.Int64,
-        "fold": pl.Int64,
-        # Whether it has the highest tau on the other folds, over all clozes.
-        "chosen": pl.Boolean,
-        "tau_others": pl.Float64,
-        "tau": pl.Float64,
-        "n": pl.Int64,
-    }
-)
+AGREEMENT = columns("agreement", *SETTING)
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -186,6 +175,4 @@ def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(found, schema=ROBUSTNESS, orient="row")
 
 
-ROBUSTNESS = pl.Schema(
-    {"measure": pl.String, "hyperparameters": pl.String, "tau": pl.Float64, "n": pl.Int64}
-)
+ROBUSTNESS = columns("robustness", *SETTING)

@@ -10,6 +10,7 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.schemas import SETTING, columns
 
 Aggregation = Literal["min", "avg"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("min", "avg")
@@ -90,7 +91,7 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     return means.sort("n").select(pl.col(name).cast(kind) for name, kind in CURVE.items())
 
 
-CURVE = pl.Schema({"n": pl.Int64, "min": pl.Float64, "avg": pl.Float64, "n_facts": pl.Int64})
+CURVE = columns("curve", *SETTING, "sample")
 
 
 def _ranks() -> pl.Expr:

@@ -18,11 +18,12 @@ from factsweep.operators.metrics.probelm.ranking import (
 )
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import ROWS, Row, counted_pairs
+from factsweep.operators.metrics.shared.rows import Row, counted_pairs
 from factsweep.operators.metrics.shared.terms import pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.schemas import PLACE, SETTING, columns
 
-PROBELM = pl.Schema([("setting", pl.String()), *ROWS.items()])
+PROBELM = columns("metrics", *SETTING[:2])
 # The setting of what is measured over all three prompt types.
 ALL_TYPES = "all"
 # The relation that the paper measures 2017 without (appendix C).
@@ -192,7 +193,6 @@ def _rows(
             yield counts.row(name, found.overall, variant=measured.variant, part=part.name)
 
 
-_KEYS = ("model", "benchmark", "setting", "variant", "slice", "metric")
 CORRELATIONS = pl.Schema(
     {"first": pl.String, "second": pl.String, "pearson": pl.Float64, "n": pl.Int64}
 )
@@ -219,7 +219,7 @@ def correlations(
     [('statement', 'question', 1.0, 3)]
     """
     kept = metrics.filter(pl.col(between).is_in(names)).drop_nulls("value")
-    same = [name for name in _KEYS if name != between and name in kept.columns]
+    same = [name for name in PLACE if name != between and name in kept.columns]
     rows = []
     for first, second in combinations(names, 2):
         one, other = (

@@ -10,19 +10,9 @@ from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
     bootstrap_ratio,
 )
+from factsweep.operators.schemas import SETTING, columns
 
-ROWS = pl.Schema(
-    {
-        "variant": pl.String,
-        "slice": pl.String,
-        "metric": pl.String,
-        "value": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "n": pl.Int64,
-        "n_failed": pl.Int64,
-    }
-)
+ROWS = columns("metrics", *SETTING[:3])
 
 
 class Row(NamedTuple):

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-# What identifies a number of the metrics table.
-_PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
+from factsweep.operators.schemas import PLACE
 
 
 def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -24,7 +23,7 @@ def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """
     rows = pl.concat(metrics)
     alone = pl.len() == 1
-    found = rows.group_by(_PLACE, maintain_order=True).agg(
+    found = rows.group_by(PLACE, maintain_order=True).agg(
         pl.mean("value"),
         *(pl.when(alone).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
         pl.min("n"),

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.tables.distractors.distractors import MEASURES, NAMES
+from factsweep.operators.schemas import SETTING
+from factsweep.operators.tables.distractors.distractors import MEASURES
 from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 
@@ -94,7 +95,7 @@ def size_points(curves: pl.DataFrame) -> pl.DataFrame:
 def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
     """Figure 3: the mean tau over folds by number of distractors, one series per retrieval.
 
-    In each fold the aggregation counts that was chosen there. `taus` has NAMES and the columns of
+    In each fold the aggregation counts that was chosen there. `taus` has SETTING and the columns of
     `agreement.AGREEMENT`.
     """
     rows = (
@@ -105,7 +106,7 @@ def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
             x=pl.col("hyperparameters").str.extract(r"@(\d+)$").cast(pl.Int64),
         )
     )
-    fold = [*NAMES, "fold"]
+    fold = [*SETTING, "fold"]
     chosen = rows.filter("chosen").select(*fold, "aggregation")
     mine = rows.join(chosen, on=[*fold, "aggregation"], how="semi", nulls_equal=True)
     return _mean_over_folds(mine, _printed(mine))
@@ -207,7 +208,7 @@ def wide(points: pl.DataFrame, x: str) -> pl.DataFrame:
 
 
 def _complete(taus: pl.DataFrame) -> pl.DataFrame:
-    return taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(NAMES))
+    return taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING))
 
 
 def _mean_over_folds(rows: pl.DataFrame, series: pl.Expr) -> pl.DataFrame:

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.numbers import Number
-
-_NAMES = ("model", "benchmark", "setting", "variant")
 
 
 def has_seeds(metrics: pl.DataFrame) -> bool:
@@ -42,7 +41,7 @@ def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     >>> with_seeds(pl.DataFrame({"setting": ["x"], "F1": [0.5]}), metrics).row(0)
     ('x', 0.5, '3')
     """
-    names = [name for name in _NAMES if name in table.columns]
+    names = [name for name in SETTING if name in table.columns]
     if not names or "seeds" in table.columns:
         return table
     texts = pl.col("n_asked").unique().sort().cast(pl.String).str.join(", ")
@@ -57,7 +56,7 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("n_asked") > 1)
     return rows.select(
-        *_NAMES, "metric", pl.col("value").alias("mean"), pl.col("sd").alias("SD"), seeds="n_seeds"
+        *SETTING, "metric", pl.col("value").alias("mean"), pl.col("sd").alias("SD"), seeds="n_seeds"
     )
 
 

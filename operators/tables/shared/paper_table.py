@@ -13,13 +13,12 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.numbers import DASH, of_metric
-from factsweep.operators.tables.shared.published import PLACE
 
 Place = Mapping[str, str | None]
 
 NOT_APPLICABLE = "n/a"
-_RUN = ("model", "benchmark", "setting", "variant")
 _SOURCES = ("measured", "published", "difference")
 
 
@@ -142,7 +141,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
             "metrics: {model}, {setting} has two different numbers for {metric} of {benchmark}; "
             "leave one of the two runs out.".format(**twice.row(0, named=True))
         )
-    runs = metrics.select(*_RUN, run=pl.lit(True)).unique()
+    runs = metrics.select(*SETTING, run=pl.lit(True)).unique()
     reason = (
         pl.when(~pl.col("applies") | pl.col("measured").is_not_null())
         .then(None)
@@ -154,7 +153,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         cells.join(ours, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
-        .join(runs, on=_RUN, how="left", nulls_equal=True, maintain_order="left")
+        .join(runs, on=SETTING, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(reason=reason)
     )
 
@@ -216,7 +215,7 @@ def _missing(cells: pl.DataFrame) -> pl.DataFrame:
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
     return (
         cells.drop_nulls("reason")
-        .group_by(*_RUN, "reason", maintain_order=True)
+        .group_by(*SETTING, "reason", maintain_order=True)
         .agg(metrics=metric.unique(maintain_order=True).str.join(", "))
-        .select(*_RUN, "metrics", "reason")
+        .select(*SETTING, "metrics", "reason")
     )

@@ -2,21 +2,12 @@
 
 import polars as pl
 
+from factsweep.operators.schemas import PLACE
+
 # The columns of data_catalog/published/*.csv; `table` says where in the paper a number stands.
 PUBLISHED = pl.Schema(
-    {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "setting": pl.String,
-        "variant": pl.String,
-        "slice": pl.String,
-        "metric": pl.String,
-        "value": pl.Float64,
-        "table": pl.String,
-    }
+    {**dict.fromkeys(PLACE, pl.String()), "value": pl.Float64(), "table": pl.String()}
 )
-# What identifies a number of the metrics table.
-PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
 
 
 def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
