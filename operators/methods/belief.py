@@ -9,7 +9,7 @@ import polars as pl
 from polars import selectors
 from pydantic import Field
 
-from factsweep.operators.datasets.facts import Facts, sliced, with_right_labels
+from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.estimates.paired import paired
 from factsweep.operators.estimates.repeats import Drawn, Repeat, with_repeats
 from factsweep.operators.estimates.table import controls_of, estimates, scored, templates
@@ -333,12 +333,7 @@ def _repeat(setting: Setting, beside: Beside) -> Repeat:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=Setting,
-        sliced=sliced,
-        expand=expand,
-        masked="belief-masked",
-    ),
+    ask=Ask(Setting, expand, masked="belief-masked"),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         answers="answers",
@@ -352,16 +347,9 @@ METHOD = Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
         sampling=Sampling(
-            _estimated,
-            targets=("acc_at_1", "one_word_ratio", "consist"),
-            paired=paired,
+            _estimated, targets=("acc_at_1", "one_word_ratio", "consist"), paired=paired
         ),
     ),
-    show=Show(
-        report=report,
-        card=card,
-        published="belief",
-        digest=digest,
-    ),
+    show=Show(report, card, published="belief", digest=digest),
     compare=comparing("match"),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.masked import label_probabilities, matched
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
@@ -75,17 +75,11 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=Masked,
-        sliced=sliced,
-        expand=expand,
-        ability=FILL,
-    ),
+    ask=Ask(Masked, expand, ability=FILL),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         answers="answers",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="acc_at_1",
         options=belief.Options,
@@ -95,11 +89,6 @@ METHOD = Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
     ),
-    show=Show(
-        report=belief.report,
-        card=card,
-        published="belief",
-        digest=belief.digest,
-    ),
+    show=Show(belief.report, card, published="belief", digest=belief.digest),
     compare=belief.comparing("equality"),
 )

@@ -317,18 +317,11 @@ def _evidence(tables: Tables) -> pl.DataFrame:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=Distractors,
-        sliced=sliced,
-        expand=expand,
-        ability=PREFER,
-        knowledge_base=True,
-    ),
+    ask=Ask(Distractors, expand, sliced, ability=PREFER, knowledge_base=True),
     measure=Measure(
         version=3,  # 2: KaRR; 3: intervals of small relations
         answers="preferred",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="min_at_1",
         options=Options,
@@ -337,11 +330,6 @@ METHOD = Method(
         metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
         twice=_twice,
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="distractors",
-        digest=_digest,
-    ),
-    compare=Compare(terms=_terms, evidence=_evidence),
+    show=Show(_report, tables.card, published="distractors", digest=_digest),
+    compare=Compare(_terms, _evidence),
 )

@@ -118,25 +118,15 @@ def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=FewShot,
-        sliced=sliced,
-        expand=expand,
-    ),
+    ask=Ask(FewShot, expand, sliced),
     measure=Measure(
         version=3,  # 2: intervals of small relations; 3: final stops of answers
         answers="given",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
         sampling=Sampling(_estimated, targets=("precision", "recall", "f1")),
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="kamel",
-        digest=_digest,
-    ),
+    show=Show(_report, tables.card, published="kamel", digest=_digest),
 )

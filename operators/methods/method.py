@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import polars as pl
 from pydantic import Field
 
-from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.facts import Facts, Slice, sliced
 from factsweep.operators.methods.ability import GENERATE, Ability
 from factsweep.operators.metrics.comparing.pairing import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
@@ -124,12 +124,8 @@ class Report:
 
 def joined(*reports: Report) -> Report:
     """Several reports as one; of what has the same name, the last."""
-    return Report(
-        tables={name: each for one in reports for name, each in one.tables.items()},
-        figures={name: each for one in reports for name, each in one.figures.items()},
-        titles={name: each for one in reports for name, each in one.titles.items()},
-        raw={name: each for one in reports for name, each in one.raw.items()},
-    )
+    parts = zip(*((one.tables, one.figures, one.titles, one.raw) for one in reports), strict=True)
+    return Report(*({name: each for one in part for name, each in one.items()} for part in parts))
 
 
 @dataclass(frozen=True)
@@ -164,8 +160,8 @@ class Ask:
     """
 
     setting: type[Any]
-    sliced: Callable[[Facts, Slice], Facts]
     expand: Expand
+    sliced: Callable[[Facts, Slice], Facts] = sliced
     ability: Ability = GENERATE
     masked: str | None = None
     knowledge_base: bool = False
@@ -243,9 +239,9 @@ class Measure:
     version: int
     answers: str
     matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
-    versions: Callable[[str], Mapping[str, str]]
     compute: Callable[[Evidence], Mapping[str, pl.DataFrame]]
     main_metric: str
+    versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
     options: type[Any] = Rounds
     calibration: str | None = None
     left_out: str | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.estimates.queries import probelm_estimates
 from factsweep.operators.methods.ability import SCORE
@@ -112,27 +112,16 @@ def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=Plausibility,
-        sliced=sliced,
-        expand=expand,
-        ability=SCORE,
-    ),
+    ask=Ask(Plausibility, expand, ability=SCORE),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         answers="scored",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="accuracy",
         metrics=METRICS,
         twice=_twice,
         sampling=Sampling(_estimated, whole_pairs=True),
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="probelm",
-        digest=_digest,
-    ),
+    show=Show(_report, tables.card, published="probelm", digest=_digest),
 )

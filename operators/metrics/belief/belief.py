@@ -11,22 +11,23 @@ from factsweep.operators.metrics.belief.calibration import (
     ECE,
     OVCONF,
     auroc,
+    bootstrap_auroc,
+    bootstrap_ece,
     brier_terms,
     ece,
     ovconf_terms,
 )
 from factsweep.operators.metrics.belief.consist import CONSIST, By, consist_terms
-from factsweep.operators.metrics.belief.coverage import COVERAGE_MAXIMUM, COVERAGE_ORACLE
+from factsweep.operators.metrics.belief.coverage import (
+    COVERAGE_MAXIMUM,
+    COVERAGE_ORACLE,
+    bootstrap_coverage_maximum,
+)
 from factsweep.operators.metrics.belief.fluctuation import (
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     Draw,
     fluctuation,
-)
-from factsweep.operators.metrics.belief.intervals import (
-    bootstrap_auroc,
-    bootstrap_coverage_maximum,
-    bootstrap_ece,
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO

@@ -4,19 +4,26 @@ All functions take a table with one row per sampled prompt: relation_id, pair_id
 confidence (0 to 1) and correct.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import matches
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import (
+    CELLS_PER_BLOCK,
+    Estimate,
+    FloatArray,
+    IntArray,
+    bootstrap_ratio,
+    estimate,
+    weight_blocks,
+)
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.metrics.shared.terms import pair_terms, ratio
 from factsweep.operators.schemas import SETTING, columns
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from factsweep.operators.seeds import generator
 
 BINS = columns("bins", *SETTING)
 
@@ -176,6 +183,51 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     values = np.full(len(wins), np.nan)
     np.divide(wins, comparisons, out=values, where=comparisons > 0)
     return values
+
+
+def bootstrap_ece(
+    calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
+) -> Estimate:
+    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again.
+
+    The unit that is resampled is the prompt: there is one per pair.
+    """
+    rows = numbered(calibration)
+    weights = drawn_prompts(rows, seed, n_rounds)
+    return estimate(in_rounds(rows, weights, lambda each, of: ece_rounds(each, of, n_bins)))
+
+
+def bootstrap_auroc(calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Estimate:
+    """Estimate `auroc`; rounds without any right or any wrong answer are left out."""
+    rows = numbered(calibration)
+    return estimate(in_rounds(rows, drawn_prompts(rows, seed, n_rounds), auroc_rounds))
+
+
+def numbered(calibration: pl.DataFrame) -> pl.DataFrame:
+    """The prompts in the order in which rounds draw them, each with its number (`unit`)."""
+    ids = ("relation_id", "pair_id", "prompt_id")
+    return calibration.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
+
+
+def drawn_prompts(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
+    """How often each round takes each prompt: rounds × prompts, relation by relation."""
+    columns = [
+        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
+        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
+    ]
+    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
+
+
+def in_rounds(
+    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
+) -> FloatArray:
+    """The metric in each round, over a bounded number of drawn prompts at once."""
+    if rows.is_empty():
+        return np.full(1, np.nan)
+    ordered = by_confidence(rows)
+    drawn = weights[:, ordered["unit"].to_numpy()]
+    blocks = np.array_split(drawn, -(-drawn.size // CELLS_PER_BLOCK))
+    return np.concatenate([metric(ordered, block) for block in blocks])
 
 
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:

@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from factsweep.operators.metrics.belief.calibration import (
+    auroc_rounds,
+    drawn_prompts,
+    ece_rounds,
+    in_rounds,
+    numbered,
+)
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_tests import (
     cohens_h,
@@ -22,9 +27,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     IntArray,
     bootstrap_ratio,
     estimate,
-    weight_blocks,
 )
-from factsweep.operators.seeds import generator
 
 COMPARISON = pl.Schema(
     {
@@ -62,7 +65,6 @@ SHARES = (
 )
 # A run's best template is chosen on the same facts, so no test would keep its level.
 _UNTESTED = "coverage_maximum"
-_CELLS_PER_BLOCK = 2**21
 
 
 class _Row(NamedTuple):
@@ -139,7 +141,7 @@ def compare_ranked(
     """
     runs = [_sampled(*each, unit) for each in ((first, second), (second, first))]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
-    weights = [_weights(each, seed, 0 if several else n_rounds) for each in runs]
+    weights = [drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
     metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
         "ece": lambda rows, drawn: ece_rounds(rows, drawn, n_bins),
         "auroc": auroc_rounds,
@@ -148,7 +150,7 @@ def compare_ranked(
     found = []
     for metric, of_rounds in metrics.items():
         one, other = (
-            _rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
+            in_rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
         )
         before, after = (estimate(each[:1]).value for each in (one, other))
         change = estimate(other - one)
@@ -242,28 +244,6 @@ def _with_holm(rows: list[_Row]) -> pl.DataFrame:
 
 def _sampled(own: pl.DataFrame, other: pl.DataFrame, unit: Unit) -> pl.DataFrame:
     """The prompts that are compared with what `own` says of them, each with its number (`unit`)."""
-    ids = (*FACT, "prompt_id")
-    texts = (each.with_columns(pl.col(ids).cast(pl.String)) for each in (own, other))
-    shared = next(texts).join(next(texts), on="prompt_id" if unit == "prompt" else FACT, how="semi")
-    return shared.sort(ids).with_row_index("unit")
-
-
-def _weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
-    """How often each round takes each prompt: rounds × prompts, relation by relation."""
-    columns = [
-        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
-        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
-    ]
-    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
-
-
-def _rounds(
-    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
-) -> FloatArray:
-    """The metric in each round, over a bounded number of drawn prompts at once."""
-    if rows.is_empty():
-        return np.full(1, np.nan)
-    ordered = by_confidence(rows)
-    drawn = weights[:, ordered["unit"].to_numpy()]
-    blocks = np.array_split(drawn, -(-drawn.size // _CELLS_PER_BLOCK))
-    return np.concatenate([metric(ordered, block) for block in blocks])
+    on = ("prompt_id",) if unit == "prompt" else FACT
+    one, others = (each.with_columns(pl.col(on).cast(pl.String)) for each in (own, other))
+    return numbered(one.join(others, on=on, how="semi"))

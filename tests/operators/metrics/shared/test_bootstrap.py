@@ -11,16 +11,13 @@ from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
+    bootstrap_auroc,
+    bootstrap_ece,
     by_confidence,
     ece,
     ece_rounds,
 )
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
-from factsweep.operators.metrics.belief.intervals import (
-    bootstrap_auroc,
-    bootstrap_coverage_maximum,
-    bootstrap_ece,
-)
+from factsweep.operators.metrics.belief.coverage import bootstrap_coverage_maximum, coverage_maximum
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
