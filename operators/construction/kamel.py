@@ -10,7 +10,7 @@ import polars as pl
 
 from factsweep.operators import seeds
 from factsweep.operators.construction.columns import fitted, left_out
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
@@ -234,12 +234,7 @@ def _facts(
     queries: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str]
 ) -> Facts:
     ids = queries["relation_id"].unique(maintain_order=True).to_list()
-    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
-    templates = [template(each, questions[each]) for each in ids]
-    return checked(
-        Facts(
-            pl.DataFrame(relations, schema=empty("relations").schema),
-            pl.DataFrame(templates, schema=empty("templates").schema),
-            queries.select(empty("pairs").columns),
-        )
-    )
+    asked = [template(each, questions[each]) for each in ids]
+    templates = pl.DataFrame(asked, schema=empty("templates").schema)
+    pairs = queries.select(empty("pairs").columns)
+    return checked(Facts(named(ids, relation_labels), templates, pairs))

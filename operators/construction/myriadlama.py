@@ -11,7 +11,7 @@ import polars as pl
 from factsweep.operators.construction.columns import check_columns, left_out
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
-from factsweep.operators.datasets.facts import Facts, checked, numbered
+from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
@@ -190,8 +190,4 @@ def _facts(
 ) -> Facts:
     left = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
     ids = left["relation_id"].unique(maintain_order=True).to_list()
-    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
-    schema = empty("relations").schema
-    return checked(
-        Facts(pl.DataFrame(relations, schema=schema), left, pairs.select(empty("pairs").columns))
-    )
+    return checked(Facts(named(ids, relation_labels), left, pairs.select(empty("pairs").columns)))

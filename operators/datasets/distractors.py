@@ -16,7 +16,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base import knowledge_base as bases
@@ -61,18 +61,9 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
         asked = asked.filter(pl.col("relation").is_in(list(relation_labels)))
     asked = asked.unique(["relation", "subject", "object"], keep="first", maintain_order=True)
     relations = asked["relation"].unique(maintain_order=True).to_list()
-    labels = relation_labels or {}
-    named = [{"relation_id": each, "label": labels.get(each, each)} for each in relations]
-    pairs = _pairs(asked, base)
-    return checked(
-        Facts(
-            pl.DataFrame(named, schema=empty("relations").schema),
-            _templates(templates, relations),
-            pairs,
-            {"details": _details(asked)},
-            base,
-        )
-    )
+    own, pairs = _templates(templates, relations), _pairs(asked, base)
+    details = {"details": _details(asked)}
+    return checked(Facts(named(relations, relation_labels), own, pairs, details, base))
 
 
 def counts(facts: Facts) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What every reader returns: the facts of a benchmark as canonical tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -66,6 +66,12 @@ def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
     return replace(facts, relations=rows.select("relation_id", label=pl.coalesce("known", "label")))
 
 
+def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
+    """The table of relations; one without a label has its id for one."""
+    rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
+    return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
+
+
 def checked(facts: Facts) -> Facts:
     """The facts, if every template and pair can be used.
 
@@ -84,28 +90,28 @@ def checked(facts: Facts) -> Facts:
                     f"template {template['template_id']} ({template['text']!r}) has no {slot}; "
                     f"put {slot} where the {'subject' if slot == '[X]' else 'object'} belongs."
                 )
-    known = facts.relations["relation_id"]
-    _refuse_first(
-        facts.templates.filter(~pl.col("relation_id").is_in(known.implode())),
+    relations, templates, pairs = facts.relations, facts.templates, facts.pairs
+    unfit = {
         "template {template_id} names the unknown relation {relation_id}; "
-        "add the relation or correct the template.",
-    )
-    _refuse_first(
-        facts.pairs.filter(pl.col("subjects").list.len() == 0),
-        "pair {pair_id} has no subject name; add one or drop the pair.",
-    )
-    _refuse_first(
-        facts.pairs.filter(pl.col("objects").list.len() == 0),
-        "pair {pair_id} has no objects; add one or drop the pair.",
-    )
-    _refuse_first(
-        facts.pairs.join(facts.templates, on="relation_id", how="anti"),
-        "relation {relation_id} has pairs but no templates; add one or drop its pairs.",
-    )
-    _refuse_first(
-        facts.relations.join(facts.pairs, on="relation_id", how="anti"),
-        "relation {relation_id} has no pairs; add one or drop the relation.",
-    )
+        "add the relation or correct the template.": templates.join(
+            relations, on="relation_id", how="anti", maintain_order="left"
+        ),
+        "pair {pair_id} has no subject name; add one or drop the pair.": pairs.filter(
+            pl.col("subjects").list.len() == 0
+        ),
+        "pair {pair_id} has no objects; add one or drop the pair.": pairs.filter(
+            pl.col("objects").list.len() == 0
+        ),
+        "relation {relation_id} has pairs but no templates; add one or drop its pairs.": pairs.join(
+            templates, on="relation_id", how="anti"
+        ),
+        "relation {relation_id} has no pairs; add one or drop the relation.": relations.join(
+            pairs, on="relation_id", how="anti"
+        ),
+    }
+    for sentence, rows in unfit.items():
+        if not rows.is_empty():
+            raise InputError(sentence.format(**rows.row(0, named=True)))
     return facts
 
 
@@ -118,11 +124,6 @@ def _check_names(facts: Facts) -> None:
     names.check_ids(relations, "the relation")
     names.check_ids(facts.templates["template_id"], "the template")
     names.check_ids(facts.pairs["pair_id"], "the pair")
-
-
-def _refuse_first(rows: pl.DataFrame, sentence: str) -> None:
-    if not rows.is_empty():
-        raise InputError(sentence.format(**rows.row(0, named=True)))
 
 
 @dataclass(frozen=True)

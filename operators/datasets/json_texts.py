@@ -60,3 +60,10 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in members]
         raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
     return found
+
+
+def check(where: str, fits: object, problem: str, found: object, *, what: str = "the row") -> None:
+    """Refuse what does not fit, shown as far as it is short."""
+    if not fits:
+        shown = json.dumps(found, ensure_ascii=False, default=str)
+        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop {what}.")

@@ -30,8 +30,8 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Slice, checked
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets.facts import Facts, Slice, checked, named
+from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -112,13 +112,13 @@ def _table_rows(tables: Iterable[pl.DataFrame]) -> Iterator[_Row]:
                 )
         for index, fields in enumerate(table.iter_rows(named=True)):
             where = f"table {number}, row {index} (counted from 0)"
-            _check(
+            check(
                 where,
                 fields["split"] in SPLITS,
                 f"split must be one of {', '.join(SPLITS)}",
                 fields,
             )
-            _check(where, _is_text(fields["relation_id"]), "relation_id is empty", fields)
+            check(where, _is_text(fields["relation_id"]), "relation_id is empty", fields)
             relation_id = fields["relation_id"].rpartition("/")[2]
             yield _Row(where, relation_id, fields["split"], fields)
 
@@ -132,7 +132,7 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
     for number, line in enumerate(content.rstrip("\r\n").split("\n")):
         where = f"{path}, row {number} (counted from 0)"
         fields = parsed(line, where, "correct or drop the row")
-        _check(where, isinstance(fields, dict), "no JSON object", fields)
+        check(where, isinstance(fields, dict), "no JSON object", fields)
         check_fields(where, fields, _FIELDS, "KAMEL's files")
         yield _Row(where, relation_id, split, fields)
 
@@ -167,16 +167,9 @@ def _facts(
 ) -> Facts:
     pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
-    labels = relation_labels or {}
-    relations = [{"relation_id": each, "label": labels.get(each, each)} for each in ids]
-    templates = [template(each, questions[each]) for each in ids if each in questions]
-    return checked(
-        Facts(
-            pl.DataFrame(relations, schema=empty("relations").schema),
-            pl.DataFrame(templates, schema=empty("templates").schema),
-            pairs,
-        )
-    )
+    asked = [template(each, questions[each]) for each in ids if each in questions]
+    templates = pl.DataFrame(asked, schema=empty("templates").schema)
+    return checked(Facts(named(ids, relation_labels), templates, pairs))
 
 
 def template(relation_id: str, question: str) -> dict[str, Any]:
@@ -205,7 +198,7 @@ def _pairs(
         numbers[row.relation_id, row.split] = number + 1
         subject_id = f"{row.split}.{number:04d}"
         subject = row.fields.get("sub_label")
-        _check(row.where, _is_text(subject), "sub_label is empty", row.fields)
+        check(row.where, _is_text(subject), "sub_label is empty", row.fields)
         yield {
             "pair_id": f"{row.relation_id}.{subject_id}",
             "relation_id": row.relation_id,
@@ -218,31 +211,31 @@ def _pairs(
 
 def _objects(row: _Row) -> list[dict[str, Any]]:
     answers: Any = row.fields.get("obj_label")
-    _check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
+    check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
     ids: Any = row.fields.get("obj_uri")
     if ids is None:
         ids = [None] * len(answers)
     fits = isinstance(ids, list) and len(ids) == len(answers)
-    _check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
+    check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
     return [_object(row, *each) for each in zip(ids, answers, strict=True)]
 
 
 def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
-    _check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
+    check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
     if isinstance(answer, str):
-        _check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
+        check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
         return {"object_id": object_id, "labels": [answer]}
-    _check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
+    check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
     assert isinstance(answer, dict)
     main, others = answer.get("rdf"), answer.get("alternative") or []
-    _check(row.where, isinstance(others, list), "alternative is no list", row.fields)
+    check(row.where, isinstance(others, list), "alternative is no list", row.fields)
     names = [main, answer.get("chosen"), *others]
     texts = all(name is None or isinstance(name, str) for name in names)
-    _check(row.where, texts, "obj_label holds a label that is no text", row.fields)
+    check(row.where, texts, "obj_label holds a label that is no text", row.fields)
     if main is None:
         names = [*others, answer.get("chosen")]
     labels = list(dict.fromkeys(name for name in names if _is_text(name)))
-    _check(row.where, labels, "obj_label has an answer without a label", row.fields)
+    check(row.where, labels, "obj_label has an answer without a label", row.fields)
     if object_id is None and main is None:
         object_id = _UNTYPED
     return {"object_id": object_id, "labels": labels}
@@ -250,12 +243,6 @@ def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def _check(where: str, fits: object, problem: str, found: object) -> None:
-    if not fits:
-        shown = json.dumps(found, ensure_ascii=False, default=str)
-        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop the row.")
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:

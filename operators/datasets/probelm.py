@@ -29,6 +29,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +37,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, checked
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import columns, empty
 
@@ -272,10 +273,7 @@ def _check_row(where: str, row: Any, positive: Any, *, first: bool) -> None:
     _check(where, first or row["rank"] > 1, "rank must be 2 or more", row)
 
 
-def _check(where: str, fits: object, problem: str, found: object) -> None:
-    if not fits:
-        shown = json.dumps(found, ensure_ascii=False)
-        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop it.")
+_check = partial(check, what="it")
 
 
 def _pair(

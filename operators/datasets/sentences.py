@@ -16,7 +16,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import empty
@@ -149,11 +149,10 @@ def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) ->
 
 
 def _as_facts(facts: Sequence[_Fact], relations: Relations) -> Facts:
-    known = relations or {}
     ids = list(dict.fromkeys(fact.relation_id for fact in facts))
     return checked(
         Facts(
-            _frame("relations", ({"relation_id": r, "label": known.get(r, r)} for r in ids)),
+            named(ids, relations),
             _frame("templates", map(_template, ids)),
             _frame("pairs", map(_pair, facts)),
             {"details": _frame("details", map(_detail, facts))},

@@ -36,7 +36,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.json_texts import rows, text
-from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
+from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples, one_each
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -82,7 +82,8 @@ def facts_from_files(
     triples = pl.DataFrame(found, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
-    facts = facts_from_triples(triples, templates(by_name, language), relation_labels)
+    texts = one_each(templates(by_name, language))
+    facts = facts_from_triples(triples, texts, relation_labels)
     return Facts(facts.relations, facts.templates, facts.pairs, _forms(facts, gender, language))
 
 
