@@ -14,6 +14,8 @@ from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
+from factsweep.operators.tables.shared.paper_table import Column, Table, fill
+from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.tables.shared.relations import named
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
@@ -93,50 +95,23 @@ def _beside(
     tables: tuple[str, ...],
 ) -> pl.DataFrame:
     """The set's own row, what was published of it, the difference; then the papers' other sets."""
-    papers = _papers(published, metrics, tables)
-    theirs = papers.pop(name, None)
-    rows = [_row(name, "measured", numbers, metrics)]
-    if theirs is not None:
-        rows.append(_row(name, "published", theirs, metrics))
-        rows.append(_row(name, "difference", _less(numbers, theirs), metrics))
-    rows += [_row(other, "published", values, metrics) for other, values in papers.items()]
-    schema = dict.fromkeys(("set", "source", *map(_heading, metrics)), pl.String())
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _papers(
-    published: pl.DataFrame | None, metrics: tuple[str, ...], tables: tuple[str, ...]
-) -> dict[str, dict[str, float]]:
-    """The papers' numbers by set and metric; of several tables, the first that has one counts."""
-    papers: dict[str, dict[str, float]] = {}
-    if published is None:
-        return papers
-    mine = published.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
-    for name, metric, value in (
-        mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)
-        .select("benchmark", "metric", "value")
-        .iter_rows()
-    ):
-        papers.setdefault(name, {}).setdefault(metric, value)
-    return papers
-
-
-def _less(
-    numbers: Mapping[str, float | None], theirs: Mapping[str, float]
-) -> dict[str, float | None]:
-    found = {}
-    for metric, value in theirs.items():
-        own = numbers[metric]
-        found[metric] = None if own is None else own - value
-    return found
-
-
-def _row(
-    name: str, source: str, numbers: Mapping[str, float | None], metrics: tuple[str, ...]
-) -> tuple[str, ...]:
-    signed = source == "difference"
-    texts = (of_metric(each).text(numbers.get(each), signed=signed) for each in metrics)
-    return (NAMES.get(name, name), source, *texts)
+    parts = [PUBLISHED.to_frame(), *([] if published is None else [published])]
+    printed = pl.concat(parts, how="diagonal_relaxed")
+    mine = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
+    others = mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)["benchmark"]
+    sets = dict.fromkeys((name, *others))
+    of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
+    table = Table(
+        title="",
+        printed_in=tables,
+        heads={"benchmark": "set"},
+        rows=tuple({"benchmark": each} for each in sets),
+        columns=tuple(Column(_heading(each), ({"metric": each},)) for each in metrics),
+    )
+    own = pl.DataFrame(of, schema=PUBLISHED, orient="row")
+    filled = fill(table, own, mine, benchmark=name, names=NAMES).table
+    is_own = pl.col("set") == NAMES.get(name, name)
+    return filled.filter(is_own | (pl.col("source") == "published"))
 
 
 def _heading(metric: str) -> str:
