@@ -16,11 +16,12 @@ from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.schemas import SETTING
+from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +31,7 @@ SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)
+_TEXT = _PERCENT.dashed(pl.col("value"))
 
 
 def overview(
@@ -72,73 +74,48 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    f1 = overall.filter(pl.col("metric") == "f1")
-    counts = f1.group_by("model", "benchmark", "variant").agg(
-        queries=pl.col("n").sum(), failed=pl.col("n_failed").sum()
-    )
-    source = pl.lit("measured")
+    names = ["model", "benchmark", "variant"]
+    f1 = overall.filter(metric="f1")
+    counts = f1.group_by(names).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
     measured = overall.filter(pl.col("metric").is_in(list(_HEADINGS)))
-    parts = [_cells(measured, source), _intervals(measured, source), _baseline_cells(overall)]
+    baseline = overall.filter(pl.col("metric").str.starts_with("baseline_"))
+    baseline = baseline.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
+    text = _PERCENT.interval().fill_null(DASH)
+    parts = [
+        _cells(measured, "measured"),
+        _cells(f1, "measured", "F1 interval", text),
+        _cells(baseline, BASELINE),
+    ]
     if published is not None:
-        parts.append(_cells(_of_same(published, measured), pl.lit("published")))
-    cells = pl.concat(parts).sort(
-        "model", "benchmark", "variant", "source", "shots", "column", nulls_last=False
-    )
-    keys = ["model", "benchmark", "variant", "source"]
+        same = published.join(measured.select(PLACE), on=PLACE, how="semi", nulls_equal=True)
+        parts.append(_cells(same, "published"))
+    keys = [*names, "source"]
+    cells = pl.concat(parts).sort(*keys, "shots", "column", nulls_last=False)
     table = cells.pivot(
         "heading", index=keys, values="text", aggregate_function="first", maintain_order=True
     )
     headings = cells.sort("shots", "column")["heading"].unique(maintain_order=True)
-    table = table.select(*keys, *headings).join(
-        counts, on=keys[:3], how="left", nulls_equal=True, maintain_order="left"
-    )
+    table = joined(table.select(*keys, *headings), counts, names)
     own = pl.col("source") == "measured"
     return table.with_columns(pl.when(own).then(pl.col("queries", "failed")))
 
 
-_CELLS = ("model", "benchmark", "variant", "source", "heading", "shots", "column", "text")
-_SHOTS = pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64)
-
-
-def _cells(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
-    letter = pl.col("metric").replace_strict(_HEADINGS)
-    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical()
+def _cells(
+    rows: pl.DataFrame, source: str, heading: str | None = None, text: pl.Expr = _TEXT
+) -> pl.DataFrame:
+    """The numbers as texts, each with its heading and what orders the headings."""
+    letter = pl.lit(heading) if heading else pl.col("metric").replace_strict(_HEADINGS)
+    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical().cast(pl.Int64)
     return rows.select(
         "model",
         "benchmark",
         "variant",
-        source=source,
+        source=pl.lit(source),
         heading=pl.concat_str("setting", letter, separator=" "),
-        shots=_SHOTS,
-        column=place.cast(pl.Int64),
-        text=_PERCENT.dashed(pl.col("value")),
+        shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
+        column=pl.lit(3, pl.Int64) if heading else place,
+        text=text,
     )
-
-
-def _intervals(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
-    f1 = rows.filter(pl.col("metric") == "f1")
-    return f1.select(
-        "model",
-        "benchmark",
-        "variant",
-        source=source,
-        heading=pl.concat_str("setting", pl.lit("F1 interval"), separator=" "),
-        shots=_SHOTS,
-        column=pl.lit(3, pl.Int64),
-        text=_PERCENT.interval().fill_null(DASH),
-    )
-
-
-def _baseline_cells(overall: pl.DataFrame) -> pl.DataFrame:
-    rows = overall.filter(pl.col("metric").str.starts_with("baseline_"))
-    rows = rows.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
-    return _cells(rows, pl.lit(BASELINE))
-
-
-def _of_same(published: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
-    """The published rows that have a measured one of the same place."""
-    place = [*SETTING, "slice", "metric"]
-    return published.join(measured.select(place), on=place, how="semi", nulls_equal=True)
 
 
 def by_relation(
@@ -153,12 +130,8 @@ def by_relation(
     place = [*SETTING, "slice"]
     relations = metrics.filter(is_relation())
     wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
-    numbers = {
-        "precision": "Precision",
-        "recall": "Recall",
-        "f1": "F1",
-        "baseline_f1": "baseline F1",
-    }
+    numbers = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
+    numbers["baseline_f1"] = "baseline F1"
     if published is not None:
         theirs = published.filter(pl.col("metric") == "f1").select(*place, published="value")
         wide = wide.join(theirs, on=place, how="left", nulls_equal=True)
@@ -172,12 +145,8 @@ def by_relation(
         wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
         .with_columns(ID=relation_id(), Label=label)
         .sort(order, descending=best, nulls_last=best)
-        .select(
-            *SETTING,
-            "ID",
-            "Label",
-            *(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items()),
-        )
+        .with_columns(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items())
+        .select(*SETTING, "ID", "Label", *numbers.values())
     )
 
 

@@ -22,6 +22,7 @@ from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined, wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -149,10 +150,10 @@ def by_relation(
     overall = rows.filter(pl.col("metric") == "plausibility").select(
         *_NAMES, "value", groups="n", failed="n_failed", ID=relation_id()
     )
-    wide = _wide(cells, keys).join(overall, on=[*_NAMES, "ID"], how="left", nulls_equal=True)
+    table = joined(wide(cells, keys, _HEADINGS), overall, [*_NAMES, "ID"])
     order = [*_NAMES, "value", "ID"]
     best = [name == "value" for name in order]
-    return wide.sort(order, descending=best, nulls_last=best).drop("value")
+    return table.sort(order, descending=best, nulls_last=best).drop("value")
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -227,8 +228,7 @@ def _table(
         *_NAMES, frame=_FRAME, source=pl.lit("measured"), groups="n", failed="n_failed"
     )
     order = pl.col("source").replace_strict({"measured": 0, "published": 1, RANDOM: 2})
-    wide = _wide(pl.concat(parts), keys)
-    table = wide.join(counts, on=keys, how="left", nulls_equal=True)
+    table = joined(wide(pl.concat(parts), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -261,14 +261,6 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
             *keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval()
         )
     return pl.concat([numbers.drop_nulls("heading"), intervals])
-
-
-def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """One row per key, one column per heading in the paper's order; a dash for a missing number."""
-    wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
-    extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
-    known = [heading for heading in _HEADINGS if heading in wide.columns]
-    return wide.select(*keys, pl.col([*known, *extra]).fill_null(DASH))
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.card import spread
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
+from factsweep.operators.tables.shared.wide import joined
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -36,14 +37,10 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     wide = overall.pivot(
         "metric", index=SETTING, values="text", aggregate_function="first", maintain_order=True
     )
-    numbers = {
-        heading: pl.col(metric).fill_null(DASH)
-        for metric, heading in HEADINGS.items()
-        if metric in wide.columns
-    }
-    table = wide.select(*SETTING, _scope(pl.col("setting"), pl.col("variant")), **numbers).join(
-        counts, on=SETTING, how="left", nulls_equal=True, maintain_order="left"
-    )
+    known = {metric: head for metric, head in HEADINGS.items() if metric in wide.columns}
+    numbers = {heading: pl.col(metric).fill_null(DASH) for metric, heading in known.items()}
+    scope = _scope(pl.col("setting"), pl.col("variant"))
+    table = joined(wide.select(*SETTING, scope, **numbers), counts, SETTING)
     columns = list(numbers)
     columns.insert(1, _INTERVAL)  # behind Acc@1, whose interval it is
     return table.select(*SETTING, "scope", *columns, "prompts", "failed")
@@ -60,7 +57,7 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
     numbers = {head: metric for metric, head in HEADINGS.items() if metric in wide.columns}
     table = wide.select(*keys, **numbers)
-    return table.join(interval, on=keys[:-1], how="left", nulls_equal=True, maintain_order="left")
+    return joined(table, interval, keys[:-1])
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -12,10 +12,11 @@ from factsweep.operators.metrics.distractors.continuations import METRICS as BAS
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.schemas import SETTING
+from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.card import card as card_of
-from factsweep.operators.tables.shared.numbers import DASH, decimal, in_percent
+from factsweep.operators.tables.shared.numbers import decimal, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined, wide
 
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
@@ -61,14 +62,12 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     The interval is that of Min@1. `prompts` and `failed` count those with and without an answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    wide = _wide(_cells(overall), list(SETTING))
+    table = _wide(_cells(overall), list(SETTING))
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     interval = overall.filter(metric="min_at_1").select(
         *SETTING, _PERCENT.interval().alias("Min@1, 95 %")
     )
-    for further in (interval, counts):
-        wide = wide.join(further, on=SETTING, how="left", nulls_equal=True, maintain_order="left")
-    return wide
+    return joined(joined(table, interval, SETTING), counts, SETTING)
 
 
 def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
@@ -84,8 +83,7 @@ def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> p
     """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
     rows = metrics.with_columns(source=pl.lit("measured"))
     if published is not None:
-        place = [*SETTING, "slice", "metric"]
-        theirs = published.join(metrics, on=place, how="semi", nulls_equal=True)
+        theirs = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
         rows = pl.concat([rows, theirs.with_columns(source=pl.lit("published"))], how="diagonal")
     sample = pl.col("slice").str.extract("^sample=(.*)$")
     mine = rows.with_columns(sample=sample).drop_nulls("sample")
@@ -99,10 +97,9 @@ def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFram
         ID=relation_id(), Label=label_of(relation_id(), labels)
     )
     worst = rows.filter(metric="min_at_1").select(*SETTING, "ID", worst="value")
-    wide = _wide(_cells(rows, "ID", "Label"), [*SETTING, "ID", "Label"])
-    keys = [*SETTING, "ID"]
-    wide = wide.join(worst, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return wide.sort(*SETTING, "worst", "ID", nulls_last=True).drop("worst")
+    table = _wide(_cells(rows, "ID", "Label"), [*SETTING, "ID", "Label"])
+    ordered = joined(table, worst, [*SETTING, "ID"]).sort(*SETTING, "worst", "ID", nulls_last=True)
+    return ordered.drop("worst")
 
 
 def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -161,15 +158,10 @@ def _cells(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
 
 
 def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """One row per key, one column per heading in the metrics' order."""
-    wide = cells.pivot("heading", index=keys, values="text", maintain_order=True)
-    order = list(_HEADINGS.values())
-    found = sorted(set(wide.columns) - set(keys), key=lambda each: order.index(_bare(each)))
-    return wide.select(*keys, pl.col(found).fill_null(DASH))
-
-
-def _bare(heading: str) -> str:
-    return heading.partition(" width=")[0]
+    """One row per key, one column per heading in the metrics' order, each with its widths."""
+    found = cells["heading"].unique().sort().to_list()
+    order = {heading: place for place, heading in enumerate(_HEADINGS.values())}
+    return wide(cells, keys, sorted(found, key=lambda each: order[each.partition(" width=")[0]]))
 
 
 def _per_measure(
