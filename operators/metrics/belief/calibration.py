@@ -61,24 +61,6 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     return means.select(pl.col(name).cast(dtype) for name, dtype in BINS.items()).sort("bin")
 
 
-def ovconf(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
-    """Average over the bins mean confidence minus mean accuracy (−1 to 1), weighted by size.
-
-    It equals mean confidence minus mean accuracy, whatever the bins: above 0 is overconfident.
-
-    Source: BELIEF, section 2.4, equation 2. The paper prints the weights |P(i)|/M, which are no
-    weights; here they are |P(i)|/|P|.
-
-    >>> ovconf(pl.DataFrame({
-    ...     "prompt_id": ["a", "b", "c"], "confidence": [1.0, 0.5, 0.75],
-    ...     "correct": [True, False, False],
-    ... }))
-    0.4166666666666667
-    """
-    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
-    return _bin_average(calibration, n_bins, gap)
-
-
 def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
     """Average over the bins |mean confidence − mean accuracy| (0 to 1), weighted by size.
 
@@ -90,22 +72,9 @@ def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
     ... }))
     0.375
     """
-    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
-    return _bin_average(calibration, n_bins, gap.abs())
-
-
-def brier(calibration: pl.DataFrame) -> float | None:
-    """Average the squared difference (0 to 1) of confidence and correctness over the prompts.
-
-    Source: Brier 1950; not in the paper.
-
-    >>> brier(pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t2"],
-    ...     "confidence": [1.0, 0.5], "correct": [True, True],
-    ... }))
-    0.125
-    """
-    return ratio(brier_terms(calibration))
+    gap = (pl.col("mean_confidence") - pl.col("mean_accuracy")).abs()
+    found = bins(calibration, n_bins)
+    return ratio(found.select(numerator=gap * pl.col("n"), denominator="n"))
 
 
 def auroc(calibration: pl.DataFrame) -> float | None:
@@ -127,14 +96,23 @@ def auroc(calibration: pl.DataFrame) -> float | None:
 
 
 def ovconf_terms(calibration: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair the sum of confidence minus correctness, over its number of prompts."""
+    """Give each pair the sum of confidence minus correctness, over its number of prompts.
+
+    The ratio is mean confidence minus mean accuracy (−1 to 1): above 0 is overconfident.
+
+    Source: BELIEF, section 2.4, equation 2, an average over bins, which is the same whatever the
+    bins. The paper prints the weights |P(i)|/M, which are no weights; here they are |P(i)|/|P|.
+    """
     return pair_terms(
         calibration, (pl.col("confidence") - pl.col("correct").cast(pl.Float64)).sum(), pl.len()
     )
 
 
 def brier_terms(calibration: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair the sum of squared differences, over its number of prompts."""
+    """Give each pair the sum of squared differences of confidence and correctness, over prompts.
+
+    Source: Brier 1950; not in the paper.
+    """
     squared = (pl.col("confidence") - pl.col("correct").cast(pl.Float64)) ** 2
     return pair_terms(calibration, squared.sum(), pl.len())
 
@@ -232,13 +210,6 @@ def in_rounds(
 
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
     return np.add.reduceat(values, starts, axis=1) if starts.size else values
-
-
-def _bin_average(calibration: pl.DataFrame, n_bins: int, gap: pl.Expr) -> float | None:
-    weighted = bins(calibration, n_bins).select(
-        numerator=gap * pl.col("n"), denominator=pl.col("n")
-    )
-    return ratio(weighted)
 
 
 OVCONF = Metric(

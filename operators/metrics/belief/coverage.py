@@ -13,28 +13,21 @@ from factsweep.operators.metrics.shared.bootstrap import (
     resampled_sums,
 )
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 
-def coverage_oracle(answers: pl.DataFrame) -> float | None:
-    """Give the share of pairs (0 to 1) with at least one correct answer.
+def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair a 1 if any of its answers is correct, over 1.
 
     Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
 
     Source: BELIEF, section 7, Table 7, "Oracle".
 
-    >>> coverage_oracle(pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4,
-    ...     "pair_id": ["t1", "t1", "t2", "t2"],
-    ...     "correct": [True, False, False, False],
-    ... }))
-    0.5
+    >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t2"]}
+    >>> answers = pl.DataFrame({**ids, "correct": [True, False, False, False]})
+    >>> coverage_oracle_terms(answers)["numerator"].to_list()
+    [1.0, 0.0]
     """
-    return ratio(coverage_oracle_terms(answers))
-
-
-def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair a 1 if any of its answers is correct, over 1."""
     return pair_terms(answers, pl.col("correct").any(), pl.lit(1.0))
 
 

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.calibration import brier, ovconf
-from factsweep.operators.metrics.belief.consist import consist
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.comparing.paired_terms import (
     PAIRED,
     paired_calibration_terms,
@@ -20,6 +16,14 @@ from factsweep.operators.metrics.comparing.paired_terms import (
 )
 from factsweep.operators.metrics.comparing.pairing import UNITS
 from tests.messages import naming
+from tests.operators.metrics.scalars import (
+    acc_at_1,
+    brier,
+    consist,
+    coverage_oracle,
+    one_word_ratio,
+    ovconf,
+)
 
 Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5
