@@ -19,8 +19,7 @@ from markupsafe import Markup, escape
 
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.pages.drawing import Drawing
-from factsweep.operators.pages.grid import Grid
-from factsweep.operators.pages.heat_map import HeatMap, scale
+from factsweep.operators.pages.grid import Grid, HeatMap, scale
 
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "best at 0", None: ""}
 _ARROWS = {"higher": "↑", "lower": "↓", "zero": "→0", None: ""}

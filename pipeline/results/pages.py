@@ -16,8 +16,7 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.pages import fact_browser, headline, page
 from factsweep.operators.pages.drawing import Drawing, drawing
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
-from factsweep.operators.pages.grid import Grid, grid
-from factsweep.operators.pages.heat_map import heat_map
+from factsweep.operators.pages.grid import Grid, grid, heat_map
 from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
 from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.prompts import turns

@@ -40,16 +40,8 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     ...     "prompt_id": ["a", "b", "c", "d"],
     ...     "confidence": [0.2, 0.9, 0.8, 0.1],
     ...     "correct": [False, True, False, False],
-    ... }), n_bins=2)
-    shape: (2, 4)
-    ┌─────┬─────┬─────────────────┬───────────────┐
-    │ bin ┆ n   ┆ mean_confidence ┆ mean_accuracy │
-    │ --- ┆ --- ┆ ---             ┆ ---           │
-    │ i64 ┆ i64 ┆ f64             ┆ f64           │
-    ╞═════╪═════╪═════════════════╪═══════════════╡
-    │ 1   ┆ 2   ┆ 0.85            ┆ 0.5           │
-    │ 2   ┆ 2   ┆ 0.15            ┆ 0.0           │
-    └─────┴─────┴─────────────────┴───────────────┘
+    ... }), n_bins=2).rows()
+    [(1, 2, 0.8500000000000001, 0.5), (2, 2, 0.15000000000000002, 0.0)]
     """
     index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
     means = (
@@ -253,16 +245,8 @@ def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     ...     "prompt_id": ["p1", "p1", "p1", "p1", "p2"],
     ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None, None],
     ... })
-    >>> confidence(greedy, samples)
-    shape: (2, 2)
-    ┌───────────┬────────────┐
-    │ prompt_id ┆ confidence │
-    │ ---       ┆ ---        │
-    │ str       ┆ f64        │
-    ╞═══════════╪════════════╡
-    │ p1        ┆ 0.5        │
-    │ p2        ┆ 0.0        │
-    └───────────┴────────────┘
+    >>> confidence(greedy, samples).rows()
+    [('p1', 0.5), ('p2', 0.0)]
     """
     counts = samples.group_by("prompt_id", "key").agg(n=pl.len())
     answered = counts.join(greedy.select("prompt_id", greedy="key"), on="prompt_id")

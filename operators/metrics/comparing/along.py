@@ -56,14 +56,6 @@ def along(
     are left out of all. `difference` is a run's value less that of the reference, `p_holm` its
     two-sided p-value (`sign_flip` over facts) after Holm's correction over all runs but the
     reference. Ranks count from 1, the highest value. The band holds for all values at once.
-
-    >>> terms = pl.DataFrame({
-    ...     "label": [*"aaabbb"], "relation_id": ["P1"] * 6, "pair_id": [*"stustu"],
-    ...     "numerator": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "denominator": [1.0] * 6,
-    ... })
-    >>> found = along(terms, ["a", "b"], reference="a", seed=1, n_rounds=20)
-    >>> found.select("label", "value", "difference", "rank_low", "rank_high").rows()
-    [('a', 0.0, 0.0, 2, 2), ('b', 1.0, 1.0, 1, 1)]
     """
     facts = _shared(terms, len(labels))
     rounds = _rounds(facts, labels, seed, n_rounds)

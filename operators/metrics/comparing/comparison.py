@@ -92,16 +92,6 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
     alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
     Null: undefined, `n_prompts` where facts are paired.
-
-    >>> paired = pl.DataFrame({
-    ...     "metric": ["acc_at_1"] * 2, "relation_id": ["P1"] * 2, "pair_id": ["a", "b"],
-    ...     "first": [0.5, 0.5], "second": [1.0, 0.5], "denominator": [1.0] * 2,
-    ...     "squares": [0.5, 0.0], "n_prompts": [2] * 2,
-    ... })
-    >>> compare(paired, seed=1, n_rounds=10).select(
-    ...     "first", "second", "difference", "p", "n_pairs", "n_prompts"
-    ... ).row(0)
-    (0.5, 0.75, 0.25, 0.5, 2, 4)
     """
     found: list[_Row] = []
     for rows in paired.partition_by("metric", maintain_order=True):
@@ -129,15 +119,6 @@ def compare_ranked(
     design effect. Both tables need prompt_id, relation_id, pair_id, confidence and correct; prompts
     with a confidence in both count, or all of the facts of both (`unit`). No interval where a pair
     has several (encoder models): rounds would resample prompts.
-
-    >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t", "u"],
-    ...     "correct": [True, False]}
-    >>> first, second = (
-    ...     pl.DataFrame({**prompts, "confidence": each}) for each in ([0.5, 0.5], [1.0, 0.5])
-    ... )
-    >>> found = compare_ranked(first, second, seed=1, n_rounds=10)
-    >>> found.select("metric", "first", "second", "difference").rows()
-    [('ece', 0.5, 0.25, -0.25), ('auroc', 0.5, 1.0, 0.5)]
     """
     runs = [_sampled(*each, unit) for each in ((first, second), (second, first))]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
@@ -164,13 +145,6 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     `paired` has the columns PAIRED. Known is a fact that is right under some prompt
     (`coverage_oracle`), or under enough of them (`coverage_robust`). `p_exact` and `p_mid` are
     those of `mcnemar`, uncorrected.
-
-    >>> paired = pl.DataFrame({
-    ...     "metric": ["coverage_oracle"] * 3, "relation_id": ["P1"] * 3,
-    ...     "pair_id": ["a", "b", "c"], "first": [0.0, 0.0, 1.0], "second": [1.0, 1.0, 1.0],
-    ... })
-    >>> gained_and_lost(paired).row(0)
-    ('coverage_oracle', None, 3, 2, 0, 0.5, 0.25)
     """
     facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
     everything = facts.with_columns(relation_id=pl.lit(None, pl.String))

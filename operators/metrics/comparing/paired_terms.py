@@ -55,14 +55,6 @@ def paired_terms(
     `coverage_robust`, the share of pairs that are right under at least `robust_share` of their
     prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
     counts once in `one_word_ratio`, however many prompts it has.
-
-    >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t"] * 2,
-    ...     "template_id": ["a", "b"], "key": ["\x1frome\x1f"] * 2, "n_lemmas": [1, 1]}
-    >>> first = pl.DataFrame({**prompts, "correct": [True, False]})
-    >>> second = pl.DataFrame({**prompts, "correct": [True, True]})
-    >>> terms = paired_terms(first, second, robust_share=0.9)
-    >>> terms.select("metric", "first", "second").rows()[:3]
-    [('acc_at_1', 0.5, 1.0), ('one_word_ratio', 2.0, 2.0), ('consist', 1.0, 1.0)]
     """
     columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
     runs = _paired(first.select(columns), second.select(columns), unit)

@@ -126,12 +126,6 @@ def design_effect(changes: pl.DataFrame) -> float | None:
 
     Source: Kish 1965, section 8.2; linearised for ratios as in Cochran 1977, section 6.3. Miller
     2024 ("Adding error bars to evals") does so for evaluations of language models.
-
-    >>> design_effect(pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "numerator": [1.0, 0.0, 1.0, 0.0], "denominator": [1.0] * 4,
-    ...     "squares": [1.0, 0.0, 1.0, 0.0], "n_prompts": [50] * 4,
-    ... }))
-    66.33333333333333
     """
     total, n_prompts = changes.select(pl.sum("denominator", "n_prompts")).row(0)
     if not total or changes["squares"].has_nulls():

@@ -85,12 +85,6 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     Any regression, over all or in a relation, makes a regression: a gain in one relation does not
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
     if that is so of every metric over all. Keep the rows of the metrics that are to decide.
-
-    >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
-    ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
-    >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
-    Verdict(outcome='regression', reason='acc_at_1 over all fell by 0.0500 (95 % interval -0.0700 \
-to -0.0300), which exceeds the 0.01 threshold.')
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
     turns: tuple[Outcome, ...] = ("regression", "improvement")

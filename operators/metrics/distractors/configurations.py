@@ -32,14 +32,6 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
 
     A cloze with fewer than n distractors is measured on all it has, so that every configuration
     is about the same facts; one with none is left out.
-
-    >>> rows = pl.DataFrame({
-    ...     "pair_id": ["t"], "relation_id": ["P36"], "template_id": ["P36.0"],
-    ...     "subject_index": [0], "prompt_id": ["t.0.0"],
-    ...     "n_distractors": [2], "n_beaten": [[1, 1]],
-    ... })
-    >>> of_distractors(rows).select("hyperparameters", "value").rows()
-    [('min@1', 1.0), ('min@2', 0.0), ('avg@1', 1.0), ('avg@2', 0.5)]
     """
     rows = preferred.filter(pl.col("n_distractors") > 0)
     most = rows["n_distractors"].max()

@@ -39,13 +39,6 @@ def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -
 
     `preferred` is the canonical table. Columns: `estimates.terms.TERMS`, one row per fact that has
     n distractors after each of its clozes.
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 3, "pair_id": ["t", "t", "u"], "n_distractors": [2, 2, 1],
-    ...     "n_beaten": [[1, 2], [1, 1], [1]],
-    ... })
-    >>> knowledge_terms(rows, "min", 2).rows()
-    [('P36', 't', 0.5, 1.0)]
     """
     return pair_terms(with_n(preferred, n), knowledge(aggregation, n).mean(), pl.lit(1))
 

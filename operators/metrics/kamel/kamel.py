@@ -116,21 +116,8 @@ def kamel(
     >>> answers = pl.DataFrame({"pair_id": ["P30.test.1", "P30.test.2"], "text": ["Asia%"] * 2})
     >>> table = kamel(answers, pairs, seed=1, n_rounds=10)
     >>> overall = table.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
-    >>> overall.select("metric", "value", "n")
-    shape: (7, 3)
-    ┌────────────────────┬───────┬─────┐
-    │ metric             ┆ value ┆ n   │
-    │ ---                ┆ ---   ┆ --- │
-    │ str                ┆ f64   ┆ i64 │
-    ╞════════════════════╪═══════╪═════╡
-    │ precision          ┆ 0.5   ┆ 2   │
-    │ recall             ┆ 0.5   ┆ 2   │
-    │ f1                 ┆ 0.5   ┆ 2   │
-    │ f1_relation_mean   ┆ 0.5   ┆ 2   │
-    │ baseline_precision ┆ 0.5   ┆ 2   │
-    │ baseline_recall    ┆ 0.5   ┆ 2   │
-    │ baseline_f1        ┆ 0.5   ┆ 2   │
-    └────────────────────┴───────┴─────┘
+    >>> overall.select("metric", "value", "n").rows()[2:4]
+    [('f1', 0.5, 2), ('f1_relation_mean', 0.5, 2)]
     """
     asked = pairs.filter(pl.col("split") == split)
     train = pairs.filter(pl.col("split") == "train")

@@ -35,15 +35,8 @@ def precision_recall(
     >>> gold = ["English", "Spanish", "Hebrew", "Japanese", "French"]
     >>> objects = [{"object_id": None, "labels": [label]} for label in gold]
     >>> pairs = pl.DataFrame({"relation_id": ["P1412"], "pair_id": ["t1"], "objects": [objects]})
-    >>> precision_recall(answers, pairs).drop("relation_id")
-    shape: (1, 6)
-    ┌─────────┬───────────┬────────┬─────────┬───────────┬────────┐
-    │ pair_id ┆ n_answers ┆ n_gold ┆ n_found ┆ precision ┆ recall │
-    │ ---     ┆ ---       ┆ ---    ┆ ---     ┆ ---       ┆ ---    │
-    │ str     ┆ i64       ┆ i64    ┆ i64     ┆ f64       ┆ f64    │
-    ╞═════════╪═══════════╪════════╪═════════╪═══════════╪════════╡
-    │ t1      ┆ 4         ┆ 5      ┆ 3       ┆ 0.75      ┆ 0.6    │
-    └─────────┴───────────┴────────┴─────────┴───────────┴────────┘
+    >>> precision_recall(answers, pairs).drop("relation_id").row(0)
+    ('t1', 4, 5, 3, 0.75, 0.6)
     """
     asked = pairs.join(answers.drop_nulls("text").select("pair_id"), on="pair_id", how="semi")
     relations = asked.select("pair_id", "relation_id")

@@ -98,18 +98,8 @@ def probelm(
     ... })
     >>> table = probelm(scores, candidates, seed=1, n_rounds=10)
     >>> overall = table.filter(pl.col("slice").is_null())
-    >>> overall.select("setting", "metric", pl.col("value").round(3)).gather([0, 1, 5, 6])
-    shape: (4, 3)
-    ┌───────────┬───────────────────┬───────┐
-    │ setting   ┆ metric            ┆ value │
-    │ ---       ┆ ---               ┆ ---   │
-    │ str       ┆ str               ┆ f64   │
-    ╞═══════════╪═══════════════════╪═══════╡
-    │ statement ┆ accuracy          ┆ 0.0   │
-    │ statement ┆ mrr               ┆ 0.5   │
-    │ statement ┆ baseline_accuracy ┆ 0.5   │
-    │ statement ┆ baseline_mrr      ┆ 0.75  │
-    └───────────┴───────────────────┴───────┘
+    >>> overall.select("metric", pl.col("value").round(3)).gather([0, 1, 5, 6]).rows()
+    [('accuracy', 0.0), ('mrr', 0.5), ('baseline_accuracy', 0.5), ('baseline_mrr', 0.75)]
     """
     groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
     parts = list(_parts(groups, without))

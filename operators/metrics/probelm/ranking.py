@@ -112,15 +112,8 @@ def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
     ...     "is_positive": [True, False, False],
     ... })
     >>> costs = pl.DataFrame({"candidate_id": ["g.1", "g.2", "g.3"], "cost": [1.5, 0.5, 1.5]})
-    >>> group_scores(candidates, costs).select(pl.col("accuracy", "mrr", "ndcg_binary").round(3))
-    shape: (1, 3)
-    ┌──────────┬─────┬─────────────┐
-    │ accuracy ┆ mrr ┆ ndcg_binary │
-    │ ---      ┆ --- ┆ ---         │
-    │ f64      ┆ f64 ┆ f64         │
-    ╞══════════╪═════╪═════════════╡
-    │ 0.0      ┆ 0.4 ┆ 0.565       │
-    └──────────┴─────┴─────────────┘
+    >>> group_scores(candidates, costs).select("accuracy", "mrr").row(0)
+    (0.0, 0.4)
     """
     rows = candidates.join(costs, on="candidate_id", how="left", maintain_order="left")
     rows = rows.filter(pl.col("cost").is_not_null().all().over("pair_id"))

@@ -21,16 +21,8 @@ def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> 
     >>> rows = pl.DataFrame({
     ...     "relation_id": ["P1", "P1", "P1"], "pair_id": ["t2", "t1", "t1"], "hit": [1, 0, 1]
     ... })
-    >>> pair_terms(rows, pl.sum("hit"), pl.len())
-    shape: (2, 4)
-    ┌─────────────┬─────────┬───────────┬─────────────┐
-    │ relation_id ┆ pair_id ┆ numerator ┆ denominator │
-    │ ---         ┆ ---     ┆ ---       ┆ ---         │
-    │ str         ┆ str     ┆ f64       ┆ f64         │
-    ╞═════════════╪═════════╪═══════════╪═════════════╡
-    │ P1          ┆ t1      ┆ 1.0       ┆ 2.0         │
-    │ P1          ┆ t2      ┆ 1.0       ┆ 1.0         │
-    └─────────────┴─────────┴───────────┴─────────────┘
+    >>> pair_terms(rows, pl.sum("hit"), pl.len()).rows()
+    [('P1', 't1', 1.0, 2.0), ('P1', 't2', 1.0, 1.0)]
     """
     return (
         rows.group_by("relation_id", "pair_id")

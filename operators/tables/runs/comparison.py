@@ -55,14 +55,6 @@ def gained_and_lost(
 
     `facts` has the columns FACTS, `comparison` those of COMPARISON. The difference is the share of
     facts gained less the share lost; its interval and p are those of the comparison.
-
-    >>> ids = {"metric": ["coverage_oracle"], "relation_id": [None]}
-    >>> facts = pl.DataFrame({**ids, "n_pairs": [40], "n_gained": [1], "n_lost": [9]},
-    ...     schema_overrides={"relation_id": pl.String})
-    >>> row = {"difference": [-0.2], "ci_low": [-0.3], "ci_high": [-0.1], "p_holm": [0.0117]}
-    >>> comparison = pl.DataFrame({**ids, **row}, schema_overrides={"relation_id": pl.String})
-    >>> gained_and_lost(facts, comparison).row(0)
-    ('oracle', 'all', 40, 1, 9, '-.2000', '-.3000 to -.1000', '.0117')
     """
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
+from factsweep.operators.metrics.belief.analyses import manual_paraphrase, template_accuracy
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.belief.templates import manual_paraphrase, template_accuracy
 from factsweep.operators.metrics.shared.terms import ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
