@@ -51,9 +51,9 @@ def paraphrased(
 ) -> Iterator[Paraphrased]:
     r"""Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
-    What is unfit or said before in the relation is removed, and the same instruction asked again,
-    up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
-    on what its entities are (`category_hint`).
+     What is unfit or said before in the relation is removed, and the same instruction asked again,
+     up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
+    , as the paper's "Be aware that [Y] is the geographic location but NOT company or organization."
     """
     hints = hints or {}
     said: dict[str, set[str]] = {}
@@ -68,15 +68,6 @@ def paraphrased(
 def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = None) -> str:
     """The prompt for n paraphrases of a template: the paper's instruction, hint and sentence."""
     return "\n".join(filter(None, (_INSTRUCTION.format(n=n), hint, template)))
-
-
-def category_hint(slot: str, category: str, *, but_not: str | None = None) -> str:
-    """Say what stands in a slot, in the words of the paper's example.
-
-    >>> category_hint("[Y]", "geographic location", but_not="company or organization")
-    'Be aware that [Y] is the geographic location but NOT company or organization.'
-    """
-    return f"Be aware that {slot} is the {category}{f' but NOT {but_not}' if but_not else ''}."
 
 
 def candidates(answer: str) -> list[str]:

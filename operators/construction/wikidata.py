@@ -86,9 +86,7 @@ def whole(lines: Iterable[Line]) -> Iterator[Line]:
         raise InputError("the dump is cut: its last line is no ]; fetch it again.")
 
 
-def entities(
-    numbered: Iterable[tuple[int, str | bytes]],
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def entities(numbered: Iterable[tuple[int, str | bytes]]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The entities of numbered lines, without brackets, trailing commas and empty lines."""
     for number, line in numbered:
         try:

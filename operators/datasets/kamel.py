@@ -1,4 +1,4 @@
-"""KAMEL: its authors' files, or rows of its copy on the hub → the canonical tables, and back.
+"""KAMEL: its authors' files → the canonical tables, and back.
 
 The authors' layout (KAMEL, section 3.1):
 
@@ -11,8 +11,6 @@ The authors' layout (KAMEL, section 3.1):
 | obj_label | list[str] | train, dev: a label of each answer |
 | obj_label | list[{rdf, alternative, chosen}] | test: main label, other labels, the one to show |
 | obj_uri | list[str] | test: id of each answer; `XMLSchema#dateTime` and the like for a literal |
-
-Rows of the hub have the same fields and name their relation_id and split in two more columns.
 
 In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
 is its first alternative (of a date the full date), as in the authors' scorer. Its object_id says
@@ -42,7 +40,6 @@ DATE = f"{LITERAL}dateTime"
 NUMBER = f"{LITERAL}decimal"
 _UNTYPED = f"{LITERAL}anySimpleType"
 _FIELDS = ("sub_label", "obj_label")
-_COLUMNS = ("relation_id", "split", *_FIELDS)
 
 
 class _Row(NamedTuple):
@@ -85,42 +82,6 @@ def facts_from_files(
         for row in _lines(PurePosixPath(path), content)
     )
     return _facts(rows, questions_of(questions[0], files[questions[0]]), relation_labels)
-
-
-def facts_from_rows(
-    tables: Iterable[pl.DataFrame],
-    questions: Mapping[str, str],
-    relation_labels: Mapping[str, str] | None = None,
-) -> Facts:
-    """The canonical tables of rows that name their relation_id and split.
-
-    Train rows and test rows do not fit into one table, so there may be several. `questions` has
-    the question of each relation, with [S] for the subject.
-    """
-    for relation_id, question in questions.items():
-        _check_question(f"the question of {relation_id}", question)
-    return _facts(_table_rows(tables), questions, relation_labels)
-
-
-def _table_rows(tables: Iterable[pl.DataFrame]) -> Iterator[_Row]:
-    for number, table in enumerate(tables):
-        for name in _COLUMNS:
-            if name not in table.columns:
-                raise InputError(
-                    f"table {number}: column {name} is missing; "
-                    f"KAMEL rows have {', '.join(_COLUMNS)}."
-                )
-        for index, fields in enumerate(table.iter_rows(named=True)):
-            where = f"table {number}, row {index} (counted from 0)"
-            check(
-                where,
-                fields["split"] in SPLITS,
-                f"split must be one of {', '.join(SPLITS)}",
-                fields,
-            )
-            check(where, _is_text(fields["relation_id"]), "relation_id is empty", fields)
-            relation_id = fields["relation_id"].rpartition("/")[2]
-            yield _Row(where, relation_id, fields["split"], fields)
 
 
 def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:

@@ -35,12 +35,7 @@ _LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
 
 
 # What the columns of the plain layout are called in the others.
-_PLAIN = {
-    "relation": "rel_uri",
-    "template": "template",
-    "subject": "sub_ent",
-    "object": "obj_ents",
-}
+_PLAIN = {"relation": "rel_uri", "template": "template", "subject": "sub_ent", "object": "obj_ents"}
 # What the columns of a plain table of four are called elsewhere, in any case.
 _MEANT = {
     "relation": ("predicate", "property", "rel"),

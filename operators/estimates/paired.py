@@ -18,10 +18,7 @@ from factsweep.operators.estimates.means import measured
 from factsweep.operators.estimates.table import scored
 
 PAIRED = pl.Schema(
-    {
-        "metric": pl.String,
-        **dict.fromkeys(("difference", "ci_low", "ci_high"), pl.Float64),
-    }
+    {"metric": pl.String, **dict.fromkeys(("difference", "ci_low", "ci_high"), pl.Float64)}
 )
 
 

@@ -181,11 +181,7 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
     n = sample.n_asked
     everyone = np.ones(sample.n_facts)
     of = {
-        "acc_at_1": (
-            known.get("acc_at_1", sample.mean_by_fact(scored.correct)),
-            everyone,
-            n > 0,
-        ),
+        "acc_at_1": (known.get("acc_at_1", sample.mean_by_fact(scored.correct)), everyone, n > 0),
         "one_word_ratio": (
             known.get("one_word_ratio", sample.mean_by_fact(scored.one_word)),
             sample.n_prompts,

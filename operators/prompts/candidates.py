@@ -48,11 +48,7 @@ def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
     token); n_objects and n_objects_left_out (of pairs; those without such a label); n_pairs and
     n_pairs_left_out (those without such an object). `labels` comes from `label_tokens`.
     """
-    units = {
-        "labels": ["label"],
-        "objects": ["pair_id", "object_id"],
-        "pairs": ["pair_id"],
-    }
+    units = {"labels": ["label"], "objects": ["pair_id", "object_id"], "pairs": ["pair_id"]}
     table = labels.select(pl.col("relation_id").unique().sort())
     for unit, columns in units.items():
         said = labels.group_by("relation_id", *columns).agg(pl.col("token_id").count())

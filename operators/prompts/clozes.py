@@ -240,11 +240,7 @@ def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
             for kind in found
             for question in kind.questions
         ],
-        schema={
-            "pair_id": pl.String,
-            "candidates_id": pl.String,
-            "left_out": pl.List(pl.String),
-        },
+        schema={"pair_id": pl.String, "candidates_id": pl.String, "left_out": pl.List(pl.String)},
         orient="row",
     )
     alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")

@@ -227,9 +227,7 @@ def _shared_contexts(
         .explode("demonstrations")
         .with_columns(place=pl.int_range(pl.len()).over("family"))
         .select(
-            "family",
-            pair_id="demonstrations",
-            context_id=pl.format("{}~{}", "family", "place"),
+            "family", pair_id="demonstrations", context_id=pl.format("{}~{}", "family", "place")
         )
     )
     rows = rows.with_columns(family=own).join(

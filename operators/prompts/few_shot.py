@@ -3,7 +3,7 @@
     What languages does Barack Obama speak? English; Indonesian%
     What languages does Natalie Portman speak?
 
-An answer is to be read up to STOP, of at most MAX_TOKENS tokens.
+An answer is to be read up to END, of at most 100 tokens.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,6 @@ from factsweep.operators.prompts.demonstrations import Indices
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import MOST_SHOTS
 from factsweep.operators.prompts.turns import As, System, check, parts, turn
-
-STOP = END
-MAX_TOKENS = 100
 
 
 @dataclass(frozen=True)

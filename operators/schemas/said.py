@@ -63,11 +63,7 @@ SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         "generations": _GENERATIONS,
         "canary": _GENERATIONS,  # of prompts that are decoded twice, the second time
         "samples": pa.schema(
-            [
-                ("prompt_id", pa.string()),
-                ("block", pa.uint16()),
-                ("texts", pa.list_(pa.string())),
-            ]
+            [("prompt_id", pa.string()), ("block", pa.uint16()), ("texts", pa.list_(pa.string()))]
         ),
         "thoughts": pa.schema(  # what a model thought before each answer to a prompt
             [

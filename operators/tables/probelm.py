@@ -167,10 +167,7 @@ def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
     columns = ("accuracy", "mrr", "ndcg" if graded else "ndcg_at_3")
     rows = rows.filter(pl.col("metric").is_in(columns))
     names = {**_TYPES, **_METRICS}
-    parts = [
-        correlations(rows, "setting", PROMPT_TYPES),
-        correlations(rows, "metric", columns),
-    ]
+    parts = [correlations(rows, "setting", PROMPT_TYPES), correlations(rows, "metric", columns)]
     return pl.concat(parts).select(
         pl.col("first", "second").replace(names), pl.col("pearson").round(4), "n"
     )

@@ -1,7 +1,13 @@
 """What a run knows of each fact: robustly, with the right prompt, when sampled, or not at all.
 
 A fact is a subject-relation pair with its right objects. Its state is read from its evidence, and
-the states are a partition: the first of STATES that holds.
+the states are a partition, the first of STATES that holds:
+
+- known robustly: share ≥ robust_share;
+- depends on the prompt: share > 0;
+- only when sampled: no prompt is right, and at least min_right_samples samples are;
+- confidently wrong: none of these, and confidence ≥ confident;
+- unknown: all others, also what was not sampled.
 """
 
 from dataclasses import dataclass
@@ -113,36 +119,12 @@ def evidence(
     ('P1', 't', 4, 0.75, None, None, None)
     """
     none = pl.DataFrame(schema=EVIDENCE)
-    further = (
-        none if sampled is None else sampled,
-        none if calibration is None else calibration,
-    )
+    further = (none if sampled is None else sampled, none if calibration is None else calibration)
     sums = (pl.sum("n_samples", "n_right_samples"), pl.mean("confidence"))
     found = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
     for rows, values in zip(further, sums, strict=True):
         found = found.join(_by_fact(rows, values), on=_FACT, how="left")
     return _typed(found, EVIDENCE).sort(_FACT)
-
-
-def knowledge_states(evidence: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
-    """Add to each fact's evidence (columns: EVIDENCE) its `state`, the first of STATES that holds.
-
-    - known robustly: share ≥ robust_share;
-    - depends on the prompt: share > 0;
-    - only when sampled: no prompt is right, and at least min_right_samples samples are;
-    - confidently wrong: none of these, and confidence ≥ confident;
-    - unknown: all others, also what was not sampled.
-
-    >>> facts = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["a", "b", "c", "d"], "n_prompts": [10] * 4,
-    ...     "share": [0.9, 0.1, 0.0, 0.0], "n_samples": [100] * 4,
-    ...     "n_right_samples": [90, 10, 3, 0], "confidence": [0.9, 0.6, 0.2, 0.8],
-    ... })
-    >>> at = Thresholds(robust_share=0.9, min_right_samples=2, confident=0.5)
-    >>> knowledge_states(facts, at)["state"].to_list()
-    ['known robustly', 'depends on the prompt', 'only when sampled', 'confidently wrong']
-    """
-    return evidence.with_columns(state=_state(thresholds))
 
 
 def state_changes(

@@ -47,20 +47,6 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     return table([*_bias_rows(templates, counts, None), *_bias_rows(relations, counts, MULTI)])
 
 
-def template_bias_level(content_free: pl.DataFrame) -> pl.DataFrame:
-    """Give each template its bias level: relation_id, template_id, bias_level; sorted by the ids.
-
-    `content_free` as in `bias_level`.
-
-    >>> template_bias_level(pl.DataFrame({
-    ...     "relation_id": ["P1"], "template_id": ["a"], "probabilities": [[0.1, 0.1]],
-    ... })).rows()
-    [('P1', 'a', 0.0)]
-    """
-    ids = ["relation_id", "template_id"]
-    return _levels(_mean_distributions(content_free), ids).sort(ids)
-
-
 def _bias_rows(distributions: pl.DataFrame, counts: Counts, variant: str | None) -> list[Row]:
     ids = [name for name in distributions.columns if name.endswith("_id")]
     levels = _levels(distributions, ids).drop_nulls("bias_level").sort(ids)

@@ -7,7 +7,6 @@ import polars as pl
 
 # What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
 Unit = Literal["prompt", "fact"]
-UNITS: tuple[Unit, ...] = ("prompt", "fact")
 FACT = ("relation_id", "pair_id")
 
 

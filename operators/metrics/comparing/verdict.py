@@ -18,12 +18,7 @@ from factsweep.operators.metrics.shared.metric import higher_is_better
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 
 VERDICTS = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "verdict": pl.String,
-        "reason": pl.String,
-    }
+    {"metric": pl.String, "relation_id": pl.String, "verdict": pl.String, "reason": pl.String}
 )
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3

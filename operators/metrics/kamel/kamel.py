@@ -205,7 +205,4 @@ def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: 
     errors = year_errors(answers, dates).drop_nulls("error")
     counts = counted_pairs(dates, errors)
     mean, median = year_error(errors, seed=seed, n_rounds=n_rounds)
-    return [
-        *counts.rows(YEAR_ERROR_MEAN.name, mean),
-        *counts.rows(YEAR_ERROR_MEDIAN.name, median),
-    ]
+    return [*counts.rows(YEAR_ERROR_MEAN.name, mean), *counts.rows(YEAR_ERROR_MEDIAN.name, median)]

@@ -29,10 +29,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     overall = overall.with_columns(text=text)
     accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
     counts = accuracy.select(
-        *SETTING,
-        SHARE.interval().fill_null(DASH).alias(_INTERVAL),
-        prompts="n",
-        failed="n_failed",
+        *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
     wide = overall.pivot(
         "metric", index=SETTING, values="text", aggregate_function="first", maintain_order=True

@@ -45,10 +45,7 @@ ACC = Column("Acc@1", (at("acc_at_1"),))
 # X-relation makes no sense where a relation has a single template.
 ACC_LAMA = Column("Acc@1 LAMA-UHN", (at("acc_at_1", benchmark="lama-uhn"),))
 SINGLE_TEMPLATE = {"benchmark": "lama-uhn", "setting": "4-relation"}
-FLUCTUATION = (
-    Column("range", (at("fluctuation_range"),)),
-    Column("SD", (at("fluctuation_sd"),)),
-)
+FLUCTUATION = (Column("range", (at("fluctuation_range"),)), Column("SD", (at("fluctuation_sd"),)))
 CORE = (ACC, *FLUCTUATION, Column("Consist", (at("consist"),)), Column("Ovconf", (at("ovconf"),)))
 ONE_WORD = Column("1-word ratio", (at("one_word_ratio"),))
 # An encoder predicts one token: there is nothing to count.
@@ -173,13 +170,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 Column("Consist subject", (at("subject_consist"),)),
                 Column("Consist template", (at("template_consist"),)),
                 *(
-                    Column(
-                        f"Acc@1 min/max {part}",
-                        (
-                            at(f"{part}_acc_min"),
-                            at(f"{part}_acc_max"),
-                        ),
-                    )
+                    Column(f"Acc@1 min/max {part}", (at(f"{part}_acc_min"), at(f"{part}_acc_max")))
                     for part in ("subject", "template")
                 ),
             ),

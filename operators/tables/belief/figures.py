@@ -213,8 +213,7 @@ def spread_by_relation(
     """
     label = label_of(relation_id(), relation_labels)
     rows = metrics.filter(
-        is_relation(),
-        pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS]),
+        is_relation(), pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS])
     ).select(
         "value",
         relation=named(relation_id(), label),

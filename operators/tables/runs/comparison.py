@@ -47,9 +47,7 @@ def by_relation(
 
 
 def gained_and_lost(
-    facts: pl.DataFrame,
-    comparison: pl.DataFrame,
-    relation_labels: Mapping[str, str] = _NO_LABELS,
+    facts: pl.DataFrame, comparison: pl.DataFrame, relation_labels: Mapping[str, str] = _NO_LABELS
 ) -> pl.DataFrame:
     """The facts that only one of two runs knows, over everything and by relation, as texts.
 

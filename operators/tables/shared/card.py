@@ -61,10 +61,7 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(
-    metrics: pl.DataFrame,
-    headings: Mapping[str, str],
-    number: Number,
-    own: Sequence[str],
+    metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, own: Sequence[str]
 ) -> pl.DataFrame:
     """The metrics named in `headings`, over everything, with their intervals.
 

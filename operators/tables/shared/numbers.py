@@ -94,11 +94,7 @@ _KINDS: Mapping[str, Number] = MappingProxyType(
         **dict.fromkeys(("quantity", "semantics", "manual_rank"), decimal(2)),
         "runtime_hours": Number(".4g"),
         **dict.fromkeys(
-            (
-                "billions_of_parameters",
-                "billions_of_training_tokens",
-                "billions_of_training_words",
-            ),
+            ("billions_of_parameters", "billions_of_training_tokens", "billions_of_training_words"),
             Number(",g"),
         ),
     }

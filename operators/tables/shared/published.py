@@ -27,19 +27,6 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def contradictions(published: pl.DataFrame) -> pl.DataFrame:
-    """The numbers that were printed more than once and differently: one row per value.
-
-    `published` has the columns `PUBLISHED`; so has the result, with all tables of a value joined by
-    commas in `table`.
-    """
-    values = published.group_by(*PLACE, "value", maintain_order=True).agg(
-        pl.col("table").str.join(", ")
-    )
-    differ = values.filter(pl.len().over(*PLACE) > 1)
-    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED.names())
-
-
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
 
