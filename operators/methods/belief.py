@@ -93,9 +93,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matc
     normaliser = Normaliser(pipeline)
     labels = _labels(facts, normaliser)
 
-    def match(
-        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: Tables) -> Tables:
         matched, samples = correct(_normalised(answers, normaliser), labels), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = _normalised(samples, normaliser).select("prompt_id", "key")
@@ -125,7 +123,7 @@ def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
     return rows.join(keys, on="text", how="left", nulls_equal=True, maintain_order="left")
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: Evidence) -> Tables:
     sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"]
     return {
@@ -193,7 +191,7 @@ def report(result: Result) -> Report:
     return Report(tables, figures, titles, raw={"effects": found})
 
 
-def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
+def _paper_tables(metrics: pl.DataFrame, result: Result) -> Tables:
     """The papers' tables that the runs have numbers for, and why numbers are missing in them.
 
     The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
@@ -299,7 +297,7 @@ def comparing(by: By) -> Compare:
     return Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: Part) -> Tables:
     found, options = scored(part.pairs, part.answers), part.options
     earlier = part.control
     control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)

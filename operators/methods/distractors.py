@@ -104,9 +104,7 @@ class Options:
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     """Preferences need no facts to be matched with: what is right was asked."""
 
-    def match(
-        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: Tables) -> Tables:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
         asked = answers.select(columns)
         by_cloze, by_chance = (
@@ -119,7 +117,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
     return match
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: Evidence) -> Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}

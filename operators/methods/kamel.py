@@ -20,6 +20,7 @@ from factsweep.operators.methods.method import (
     Result,
     Sampling,
     Show,
+    Tables,
 )
 from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.precision_recall import precision_recall
@@ -47,7 +48,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
     return lambda answers, _further: {"given": answers}
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: Evidence) -> Tables:
     metrics = kamel(
         evidence.tables["given"],
         evidence.facts.pairs,
@@ -58,7 +59,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     return {"metrics": metrics}
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: Part) -> Tables:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     of = (part.answers, queries, part.pairs)

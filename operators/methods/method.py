@@ -41,28 +41,13 @@ class Asked(Protocol):
         ...
 
 
-class Expand(Protocol):
-    """Writes facts as prompts."""
-
-    def __call__(self, facts: Facts, setting: Any, *, seed: int) -> Iterator[Expansion]:
-        """All prompts of a setting, a relation at a time."""
-        ...
-
-
-class Matcher(Protocol):
-    """Compares answers with facts."""
-
-    def __call__(
-        self, answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
-        """The matched tables of a relation, from its answers.
-
-        `answers` has prompt_id, relation_id, pair_id, template_id, subject_index, and what the
-        engine wrote (`text`, or the columns of `masked`). `further` has the tables that the
-        method's ability names, empty where they were not asked for; a decoder's `samples` are
-        prompt_id and text, one row per answer.
-        """
-        ...
+# Writes facts as prompts: facts and a setting, with seed=, → all its prompts, relation by relation.
+Expand = Callable[..., Iterator[Expansion]]
+# The matched tables of a relation, from its answers and further tables, which the method's ability
+# names, empty where they were not asked for. Answers have prompt_id, relation_id, pair_id,
+# template_id, subject_index, and what the engine wrote (`text`, or the columns of `masked`); a
+# decoder's `samples` are prompt_id and text, one row per answer.
+Matcher = Callable[[pl.DataFrame, Tables], Tables]
 
 
 @dataclass(frozen=True)
@@ -77,7 +62,7 @@ class Evidence:
 
     facts: Facts
     setting: Any
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     n_failed: pl.DataFrame
     n_failed_samples: pl.DataFrame | None
     again: pl.DataFrame | None
@@ -99,7 +84,7 @@ class Result:
     """
 
     facts: Facts
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     costs: pl.DataFrame
     answers: Mapping[Asking, Answers] = field(default_factory=dict)
     cutoffs: Mapping[str, str] = field(default_factory=dict)
@@ -116,10 +101,10 @@ class Report:
     `raw` are tables for programs: numbers as they were computed, not rounded.
     """
 
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
-    raw: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    raw: Tables = field(default_factory=dict)
 
 
 def joined(*reports: Report) -> Report:
@@ -214,7 +199,7 @@ class Sampling:
     second's, how often an interval may miss): metric, difference, ci_low and ci_high.
     """
 
-    estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
+    estimate: Callable[[Part], Tables]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
     paired: Paired | None = None
@@ -239,7 +224,7 @@ class Measure:
     version: int
     answers: str
     matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
-    compute: Callable[[Evidence], Mapping[str, pl.DataFrame]]
+    compute: Callable[[Evidence], Tables]
     main_metric: str
     versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
     options: type[Any] = Rounds

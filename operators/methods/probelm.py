@@ -21,6 +21,7 @@ from factsweep.operators.methods.method import (
     Result,
     Sampling,
     Show,
+    Tables,
 )
 from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
@@ -46,7 +47,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
     return lambda answers, _further: {"scored": answers.with_columns(named).unnest("named")}
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: Evidence) -> Tables:
     metrics = probelm(
         evidence.tables["scored"],
         candidates(evidence.facts),
@@ -56,7 +57,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     return {"metrics": metrics}
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: Part) -> Tables:
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
     of = (part.answers, groups, part.pairs)

@@ -1,7 +1,7 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -67,21 +67,6 @@ SHARES = (
 _UNTESTED = "coverage_maximum"
 
 
-class _Row(NamedTuple):
-    metric: str
-    relation_id: str | None
-    first: float | None
-    second: float | None
-    difference: float | None
-    ci_low: float | None
-    ci_high: float | None
-    p: float | None
-    effect_size: float | None
-    design_effect: float | None
-    n_pairs: int
-    n_prompts: int | None
-
-
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
 
@@ -93,7 +78,7 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
     Null: undefined, `n_prompts` where facts are paired.
     """
-    found: list[_Row] = []
+    found = []
     for rows in paired.partition_by("metric", maintain_order=True):
         change = rows.with_columns(numerator=pl.col("second") - pl.col("first"))
         intervals = bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
@@ -135,7 +120,8 @@ def compare_ranked(
         )
         before, after = (estimate(each[:1]).value for each in (one, other))
         change = estimate(other - one)
-        found.append(_Row(metric, None, before, after, *change, None, None, None, *sizes))
+        row = {"metric": metric, "first": before, "second": after, **_interval(change)}
+        found.append({**row, "n_pairs": sizes[0], "n_prompts": sizes[1]})
     return _with_holm(found)
 
 
@@ -186,21 +172,26 @@ def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     return comparison.with_columns(p_holm=pl.Series(p_holm, dtype=pl.Float64))
 
 
-def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> _Row:
+def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> dict[str, Any]:
     metric = change["metric"][0]
     first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
-    values = first / total, second / total
-    return _Row(
-        metric,
-        relation,
-        *values,
-        *interval,
-        None if metric == _UNTESTED else _p_value(metric, change["numerator"].to_numpy()),
-        cohens_h(*values) if metric in SHARES else None,
-        design_effect(change),
-        change.height,
-        None if change["n_prompts"].has_nulls() else int(change["n_prompts"].sum()),
-    )
+    values = {"first": first / total, "second": second / total}
+    tested = metric != _UNTESTED
+    return {
+        "metric": metric,
+        "relation_id": relation,
+        **values,
+        **_interval(interval),
+        "p": _p_value(metric, change["numerator"].to_numpy()) if tested else None,
+        "effect_size": cohens_h(**values) if metric in SHARES else None,
+        "design_effect": design_effect(change),
+        "n_pairs": change.height,
+        "n_prompts": None if change["n_prompts"].has_nulls() else change["n_prompts"].sum(),
+    }
+
+
+def _interval(of: Estimate) -> dict[str, float | None]:
+    return {"difference": of.value, "ci_low": of.ci_low, "ci_high": of.ci_high}
 
 
 def _p_value(metric: str, changes: FloatArray) -> float | None:
@@ -209,11 +200,9 @@ def _p_value(metric: str, changes: FloatArray) -> float | None:
     return sign_flip(changes)
 
 
-def _with_holm(rows: list[_Row]) -> pl.DataFrame:
+def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """The rows as COMPARISON."""
-    columns = {name: dtype for name, dtype in COMPARISON.items() if name != "p_holm"}
-    table = pl.DataFrame(rows, schema=columns, orient="row")
-    return corrected(table).select(COMPARISON.names())
+    return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
 
 
 def _sampled(own: pl.DataFrame, other: pl.DataFrame, unit: Unit) -> pl.DataFrame:

@@ -5,8 +5,9 @@ explain, and that is larger than what decoding again changes. No change is an in
 tolerance. All else is not enough evidence, whatever the difference.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -62,18 +63,6 @@ class Verdict(NamedTuple):
     reason: str
 
 
-class _Row(NamedTuple):
-    """What a row of COMPARISON says of a metric that has both values and an interval."""
-
-    where: str
-    better: bool
-    difference: float
-    ci_low: float
-    ci_high: float
-    p_holm: float | None
-    n_pairs: int
-
-
 def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON).
 
@@ -117,37 +106,36 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
         where = f"{metric} {'over all' if relation is None else f'in {relation}'}"
         found = Verdict("not enough evidence", f"{where} has no value and interval in both runs.")
         if None not in (row["difference"], row["ci_low"], row["ci_high"]):
-            better = (row["difference"] > 0) == HIGHER_IS_BETTER[metric]
-            found = _judged(_Row(where, better, *(row[name] for name in _Row._fields[2:])), bar)
+            found = _judged(row, where, bar)
         rows.append((metric, relation, *found))
     return pl.DataFrame(rows, schema=VERDICTS, orient="row")
 
 
-def _judged(row: _Row, bar: Bar) -> Verdict:
-    margin = bar.margin
-    matters = abs(row.difference) >= margin
-    one_sided = min(row.difference * row.ci_low, row.difference * row.ci_high) > 0
-    tested = row.p_holm is None or row.p_holm <= bar.alpha
-    within = max(-row.ci_low, row.ci_high) <= margin
-    if matters and one_sided and tested:
-        outcome: Outcome = "improvement" if row.better else "regression"
-        return Verdict(outcome, f"{_seen(row)}, which exceeds the {margin:.4g} threshold.")
-    if not matters and within and row.n_pairs >= bar.min_facts:
-        return Verdict("no change", f"{_seen(row)}, within the ±{margin:.4g} tolerance.")
+def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
+    difference, low, high, p = (row[n] for n in ("difference", "ci_low", "ci_high", "p_holm"))
+    margin, seen = bar.margin, _seen(where, difference, low, high)
+    matters = abs(difference) >= margin
+    one_sided = min(difference * low, difference * high) > 0
+    within = max(-low, high) <= margin
+    if matters and one_sided and (p is None or p <= bar.alpha):
+        better = (difference > 0) == HIGHER_IS_BETTER[row["metric"]]
+        outcome: Outcome = "improvement" if better else "regression"
+        return Verdict(outcome, f"{seen}, which exceeds the {margin:.4g} threshold.")
+    if not matters and within and row["n_pairs"] >= bar.min_facts:
+        return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
         why = "and the interval contains 0"
     elif matters:
-        why = f"but p is {row.p_holm:.4f} after Holm's correction, above {bar.alpha:g}"
+        why = f"but p is {p:.4f} after Holm's correction, above {bar.alpha:g}"
     elif not within:
         why = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
-        why = f"but {row.n_pairs} facts are fewer than min_facts={bar.min_facts}"
-    return Verdict("not enough evidence", f"{_seen(row)}, {why}.")
+        why = f"but {row['n_pairs']} facts are fewer than min_facts={bar.min_facts}"
+    return Verdict("not enough evidence", f"{seen}, {why}.")
 
 
-def _seen(row: _Row) -> str:
-    interval = f"(95 % interval {row.ci_low:z.4f} to {row.ci_high:z.4f})"
-    if not row.difference:
-        return f"{row.where} did not change {interval}"
-    turned = "rose" if row.difference > 0 else "fell"
-    return f"{row.where} {turned} by {abs(row.difference):.4f} {interval}"
+def _seen(where: str, difference: float, low: float, high: float) -> str:
+    interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
+    if not difference:
+        return f"{where} did not change {interval}"
+    return f"{where} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"
