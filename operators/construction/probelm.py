@@ -12,13 +12,11 @@ from rapidfuzz.distance import Levenshtein
 
 from factsweep.operators import seeds
 from factsweep.operators.construction.columns import check_columns, left_out
-from factsweep.operators.construction.kamel import united
+from factsweep.operators.construction.kamel import LABELS, united
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
 
 TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
-# The main label first.
-LABELS = pl.Schema([("entity_id", pl.String()), ("labels", pl.List(pl.String))])
 SUBCLASS_OF = "P279"
 _SLOTS: tuple[Slot, Slot] = ("subject", "object")
 _TRIPLE = list(TRIPLES)

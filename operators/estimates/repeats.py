@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.table import Scored, scored
+from factsweep.operators.estimates.table import Scored, both_answered, scored
 from factsweep.operators.estimates.variance import SOURCES, VARIANCE, split
 
 Scope = Literal["shared", "prompt"]
@@ -80,10 +80,7 @@ class Share(NamedTuple):
 def twice(pairs: pl.DataFrame, sample: pl.DataFrame, second: Repeat) -> Twice | None:
     """The prompts that were answered twice, of tables as `scored` takes; null: too few were."""
     first = sample if second.first is None else second.first
-    both = [
-        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
-        for own, other in ((first, second.answers), (second.answers, first))
-    ]
+    both = both_answered(first, second.answers)
     if both[0].height < LEAST:
         return None
     one, other = (scored(pairs, each) for each in both)

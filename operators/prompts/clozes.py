@@ -29,6 +29,7 @@ from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
 from factsweep.operators.prompts.expansion import Expansion, names
+from factsweep.operators.prompts.turns import departures, variant_of
 from factsweep.operators.schemas import empty
 
 Ending = Literal["eos", "sentence"]
@@ -96,9 +97,7 @@ class Distractors:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        chosen = {"ending": self.ending, "n": self.n, "n_clozes": self.n_clozes}
-        defaults = {"ending": "sentence", "n": 100, "n_clozes": None}
-        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+        return variant_of(departures(self, "ending", "n", "n_clozes"))
 
 
 class _Candidates(NamedTuple):

@@ -20,7 +20,7 @@ from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.operators.prompts.demonstrations import Indices
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import MOST_SHOTS
-from factsweep.operators.prompts.turns import As, System, check, parts, turn
+from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,8 @@ class FewShot:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        blank = str(self.leading_blank).lower()
-        chosen = {"split": self.split, "scope": self.scope, "leading_blank": blank}
-        defaults = {"split": "test", "scope": "prompt", "leading_blank": "false"}
-        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        named = {**differing, **parts(self.as_, self.system)}
-        return ",".join(f"{name}={value}" for name, value in named.items()) or None
+        named = departures(self, "split", "scope", "leading_blank")
+        return variant_of(named | parts(self.as_, self.system))
 
 
 def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:

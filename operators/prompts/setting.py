@@ -8,7 +8,7 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.turns import As, System, check, parts, turn
+from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
 
 MASK = "[MASK]"
 
@@ -95,16 +95,10 @@ class Setting:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        defaults = {"style": "mask", "templates": "all", "scope": "shared", "language": "en"}
-        chosen = {
-            "style": self.style,
-            "templates": self.templates,
-            "scope": self.scope,
-            "language": self.words.language,
-        }
-        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        named = {**differing, **parts(self.as_, self.system)}
-        return ",".join(f"{name}={value}" for name, value in named.items()) or None
+        language = self.words.language
+        named = departures(self, "style", "templates", "scope")
+        named |= {} if language == "en" else {"language": language}
+        return variant_of(named | parts(self.as_, self.system))
 
     @property
     def instruction(self) -> str:

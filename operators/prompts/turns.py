@@ -9,7 +9,9 @@ them. So a context has its turns as it has its lines otherwise, and the query is
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 import polars as pl
 from pydantic import Field
@@ -57,6 +59,22 @@ def shown(text: pl.Expr) -> pl.Expr:
 
 def _shown(text: str) -> str:
     return "".join(f"{each['role']}: {each['content']}\n" for each in turns(text))
+
+
+def departures(setting: Any, *names: str) -> dict[str, str]:
+    """The fields of a setting whose values are not the defaults, as texts."""
+    defaults = {field.name: field.default for field in fields(setting)}
+    chosen = {name: getattr(setting, name) for name in names}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in chosen.items()
+        if value != defaults[name]
+    }
+
+
+def variant_of(departures: Mapping[str, str]) -> str | None:
+    """What stands in the column `variant`; null: nothing departs from the defaults."""
+    return ",".join(f"{name}={value}" for name, value in departures.items()) or None
 
 
 def check(asked: str | None, system: str | None) -> None:

@@ -17,7 +17,7 @@ from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import PLACE, SETTING
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import SERIES, canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
@@ -244,11 +244,10 @@ def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
     figure = canvas(4.6, 3.6)
     axes = figure.add_subplot()
     rows = slices.with_columns(pl.col("cardinality").cast(pl.Int64)).drop_nulls("f1")
-    for number, series in enumerate(rows["series"].unique(maintain_order=True)):
-        colour, marker = SERIES[number % len(SERIES)]
-        points = rows.filter(pl.col("series") == series).sort("cardinality")
+    for name, mine, colour, marker in series(rows, "series"):
+        points = mine.sort("cardinality")
         x, f1 = points["cardinality"], 100 * points["f1"]
-        axes.plot(x, f1, color=colour, marker=marker, label=series)
+        axes.plot(x, f1, color=colour, marker=marker, label=name)
         low, high = (100 * points[end].fill_null(points["f1"]) for end in ("ci_low", "ci_high"))
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel="right answers of the query", ylabel="F1 in %", title=title)

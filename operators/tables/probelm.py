@@ -18,7 +18,7 @@ import polars as pl
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
@@ -277,15 +277,14 @@ def frames_figure(
     figure = canvas(6.4, 3.8)
     axes = figure.add_subplot()
     rows = frames.drop_nulls("value")
-    for number, series in enumerate(rows["series"].unique(maintain_order=True)):
-        colour, marker = SERIES[number % len(SERIES)]
-        points = rows.filter(pl.col("series") == series).sort("frame")
+    for name, mine, colour, marker in series(rows, "series"):
+        points = mine.sort("frame")
         years, value = [_years(frame) for frame in points["frame"]], 100 * points["value"]
         ends = (points[end].cast(pl.Float64) * 100 for end in ("ci_low", "ci_high"))
         low, high = (end.fill_null(value) for end in ends)
-        axes.plot(years, value, color=colour, marker=marker, label=series)
+        axes.plot(years, value, color=colour, marker=marker, label=name)
         axes.vlines(years, low, high, color=colour, alpha=0.5)
-        cutoff = (cutoffs or {}).get(series)
+        cutoff = (cutoffs or {}).get(name)
         if cutoff is not None:
             axes.axvline(_years(cutoff), color=colour, linestyle=":", zorder=0)
             seen = points["frame"] < cutoff

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from factsweep.operators.metrics.distractors.preference import AGGREGATIONS, Aggregation
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.rows import Row, counted
+from factsweep.operators.metrics.shared.terms import pair_terms
 
 # The most distractors, or next tokens, that are looked at.
 N_GRID = (1, 2, 5, 10, *range(20, 201, 20))
@@ -75,6 +78,25 @@ def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     keys = ["measure", "hyperparameters", "pair_id"]
     first = clozes.filter(pl.col("cloze") < n_clozes)
     return first.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
+
+
+def cloze_rows(
+    metric: str,
+    clozes: pl.DataFrame,
+    n_failed: pl.DataFrame,
+    of_fact: pl.Expr,
+    *,
+    variant: str | None = None,
+    seed: int,
+    n_rounds: int,
+) -> list[Row]:
+    """The mean over facts of what a fact's clozes say; one without a value counts in `n_failed`."""
+    known, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
+    more = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
+    failed = pl.concat([n_failed, more], how="vertical_relaxed")
+    terms = pair_terms(known, of_fact, pl.lit(1))
+    found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+    return counted(known, failed).rows(metric, found, variant)
 
 
 def up_to(grid: Sequence[int], most: int) -> Iterator[int]:

@@ -18,14 +18,13 @@ from factsweep.operators.metrics.distractors.configurations import (
     JUDGE_WIDTHS,
     N_GRID,
     VALUES,
+    cloze_rows,
     up_to,
     values,
 )
 from factsweep.operators.metrics.distractors.preference import NUMBERS
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, counted, table
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import Row, table
 
 Labels = Mapping[str, Sequence[str]]  # of each pair's right answer
 # How alike two texts are, for each pair of a reference and a continuation.
@@ -198,14 +197,8 @@ def baselines(
     """
     rows: list[Row] = []
     for metric, variant, mine in _measured(clozes):
-        known = mine.drop_nulls("value")
-        absent = (
-            mine.filter(pl.col("value").is_null()).group_by("relation_id").agg(n_failed=pl.len())
-        )
-        failed = pl.concat([n_failed, absent.cast({"n_failed": pl.Int64})], how="vertical_relaxed")
-        terms = pair_terms(known, pl.col("value").mean(), pl.lit(1))
-        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        rows += counted(known, failed).rows(metric, found, variant)
+        mean, of = pl.col("value").mean(), (metric, mine, n_failed)
+        rows += cloze_rows(*of, mean, variant=variant, seed=seed, n_rounds=n_rounds)
     return table(rows)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import SERIES, canvas, series
 from factsweep.operators.tables.shared.numbers import SHORT_SHARE
 from factsweep.operators.tables.shared.relations import is_relation, label_of, named, relation_id
 
@@ -25,9 +25,8 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     figure = canvas(4.6, 4.4)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    for number, setting in enumerate(bins["setting"].unique(maintain_order=True)):
-        colour, marker = SERIES[number % len(SERIES)]
-        points = bins.filter(setting=setting).sort("mean_confidence")
+    for setting, mine, colour, marker in series(bins, "setting"):
+        points = mine.sort("mean_confidence")
         axes.plot(
             points["mean_confidence"],
             points["mean_accuracy"],

@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.distractors.distractors import MEASURES
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import canvas, series
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ def lines_figure(points: pl.DataFrame, axes_of: Axes) -> "Figure":
     figure = canvas(5.2, 3.6)
     axes = figure.add_subplot()
     rows = points.drop_nulls("y")
-    for number, series in enumerate(rows["series"].unique(maintain_order=True)):
-        colour, marker = SERIES[number % len(SERIES)]
-        mine = rows.filter(series=series).sort("x")
+    for name, unordered, colour, marker in series(rows, "series"):
+        mine = unordered.sort("x")
         shape = marker if mine.height <= 20 else ""
-        axes.plot(mine["x"], mine["y"], color=colour, label=series, markersize=4, marker=shape)
+        axes.plot(mine["x"], mine["y"], color=colour, label=name, markersize=4, marker=shape)
     if axes_of.log:
         axes.set_xscale("log")
     axes.set(xlabel=axes_of.x, ylabel=axes_of.y, title=axes_of.title)

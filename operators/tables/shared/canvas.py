@@ -1,6 +1,9 @@
 """An empty figure: where Matplotlib is loaded, since that takes half a second."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -11,6 +14,12 @@ def canvas(width: float, height: float) -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def series(rows: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame, str, str]]:
+    """Each series of a figure: its name, rows, colour and marker."""
+    for number, name in enumerate(rows[column].unique(maintain_order=True)):
+        yield name, rows.filter(pl.col(column) == name), *SERIES[number % len(SERIES)]
 
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; each with a marker of its own.
