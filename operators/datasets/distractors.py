@@ -21,26 +21,15 @@ from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base import knowledge_base as bases
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 from factsweep.operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
-FACTS = pl.Schema(
-    {
-        "sample": pl.String,
-        "subject": pl.String,
-        "subject_label": pl.String,
-        "subject_description": pl.String,
-        "relation": pl.String,
-        "object": pl.String,
-        "object_label": pl.String,
-        "object_description": pl.String,
-        "start": pl.String,
-        "end": pl.String,
-        "popularity": pl.Float64,
-    }
-)
-TEMPLATES = pl.Schema({"relation_id": pl.String, "text": pl.String})
+FACTS = schema("""
+    sample text, subject text, subject_label text, subject_description text, relation text,
+    object text, object_label text, object_description text, start text, end text, popularity float
+""")
+TEMPLATES = schema("relation_id text, text text")
 _COLUMNS = {
     "facts": [Column(name, (dtype,), name in _NEEDED) for name, dtype in FACTS.items()],
     "templates": [Column(name, (dtype,), required=True) for name, dtype in TEMPLATES.items()],

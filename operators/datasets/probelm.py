@@ -39,26 +39,17 @@ from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, empty
+from factsweep.operators.schemas import columns, empty, schema
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
 _OTHER: Mapping[str, Slot] = {"subject": "object", "object": "subject"}
 
 # A row of a file, and the group that it stands in.
-ROWS = pl.Schema(
-    {
-        "id": pl.Int64,
-        "subject": pl.String,
-        "relation": pl.String,
-        "object": pl.String,
-        "label": pl.Int64,
-        "rank": pl.Int64,
-    }
-)
+ROWS = schema("id int, subject text, relation text, object text, label int, rank int")
 _TYPES = {name: int if dtype == pl.Int64 else str for name, dtype in ROWS.items()}
 CANDIDATES = columns("candidates")
-DROPPED = pl.Schema({"pair_id": pl.String, "reason": pl.String, "count": pl.Int64})
+DROPPED = schema("pair_id text, reason text, count int")
 COPY, DUPLICATE = "copy_of_positive", "duplicate_alternative"
 
 

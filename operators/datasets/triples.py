@@ -18,16 +18,10 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 
-TRIPLES = pl.Schema(
-    [
-        ("relation_id", pl.String),
-        ("subject_id", pl.String),
-        ("subjects", pl.List(pl.String)),
-        ("object_id", pl.String),
-        ("labels", pl.List(pl.String)),
-    ]
+TRIPLES = schema(
+    "relation_id text, subject_id text, subjects text[], object_id text, labels text[]"
 )
 
 

@@ -16,10 +16,9 @@ from factsweep.operators.estimates.controls.control import of_unseen
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, half_width
 from factsweep.operators.estimates.means import measured
 from factsweep.operators.estimates.table import both_answered, scored
+from factsweep.operators.schemas import schema
 
-PAIRED = pl.Schema(
-    {"metric": pl.String, **dict.fromkeys(("difference", "ci_low", "ci_high"), pl.Float64)}
-)
+PAIRED = schema("metric text, difference float, ci_low float, ci_high float")
 
 
 def paired(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
 
 
 def mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]) -> float | None:
@@ -127,14 +128,10 @@ Parse = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 # Texts → (texts, dimensions).
 Encode = Callable[[Sequence[str]], NDArray[np.floating]]
 
-DIVERSITY = pl.Schema(
-    {
-        "relation_id": pl.String(),
-        "n_pairs": pl.Int64(),
-        "n_templates": pl.Int64(),
-        **dict.fromkeys(("quantity", "lexicon", "syntax", "semantics"), pl.Float64()),
-    }
-)
+DIVERSITY = schema("""
+    relation_id text, n_pairs int, n_templates int, quantity float, lexicon float, syntax float,
+    semantics float
+""")
 
 
 def diversity(

@@ -7,17 +7,14 @@ import polars as pl
 import pyarrow as pa
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import facts, matched, prompts, results, said
+from factsweep.operators.schemas.tables import SAID, SCHEMAS, declared
 
-_ROOMS = (facts, prompts, said, matched, results)
+__all__ = ["KEYS", "PLACE", "SCHEMAS", "SETTING", "columns", "conform", "empty", "schema"]
 
-SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
-    {table: schema for room in _ROOMS for table, schema in room.SCHEMAS.items()}
-)
 # The column in which no value may stand twice.
 KEYS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys((*said.SCHEMAS, "prompts", "ranked", "content_free"), "prompt_id"),
+        **dict.fromkeys((*SAID, "prompts", "ranked", "content_free"), "prompt_id"),
         **dict.fromkeys(("chosen", "needed", "answers", "sampled", "given"), "prompt_id"),
         **dict.fromkeys(("calibration", "preferred", "continued"), "prompt_id"),
         **dict.fromkeys(("pairs", "crossed", "by_chance"), "pair_id"),
@@ -47,11 +44,24 @@ def conform(frame: pl.DataFrame, table: str) -> pa.Table:
 
 def empty(table: str) -> pl.DataFrame:
     """A frame with the columns of a canonical table and no rows."""
-    frame = pl.from_arrow(SCHEMAS[table].empty_table())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return _frame(SCHEMAS[table])
 
 
 def columns(table: str, *without: str) -> pl.Schema:
     """The columns of a canonical table, but for some, as Polars has them."""
     return pl.Schema({n: kind for n, kind in empty(table).schema.items() if n not in without})
+
+
+def schema(columns: str) -> pl.Schema:
+    """The columns of a table that is no canonical one, declared as those are.
+
+    >>> schema("metric text, n_pairs int")
+    Schema({'metric': String, 'n_pairs': Int64})
+    """
+    return _frame(declared(columns)).schema
+
+
+def _frame(schema: pa.Schema) -> pl.DataFrame:
+    frame = pl.from_arrow(schema.empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -5,15 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-SHARING = pl.Schema(
-    {
-        "run": pl.String,
-        "other": pl.String,
-        "n_covered": pl.Int64,
-        "n_shared": pl.Int64,
-        "sharing": pl.Float64,
-    }
-)
+from factsweep.operators.schemas import schema
+
+SHARING = schema("run text, other text, n_covered int, n_shared int, sharing float")
 
 
 def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:

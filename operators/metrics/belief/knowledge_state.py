@@ -16,7 +16,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.lemmas import correct
-from factsweep.operators.schemas import columns
+from factsweep.operators.schemas import columns, schema
 
 STATES = (
     "known robustly",
@@ -28,17 +28,10 @@ STATES = (
 STATE = pl.Enum(STATES)
 
 SAMPLED = columns("sampled")
-EVIDENCE = pl.Schema(
-    {
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "n_prompts": pl.Int64,
-        "share": pl.Float64,
-        "n_samples": pl.Int64,
-        "n_right_samples": pl.Int64,
-        "confidence": pl.Float64,
-    }
-)
+EVIDENCE = schema("""
+    relation_id text, pair_id text, n_prompts int, share float, n_samples int, n_right_samples int,
+    confidence float
+""")
 CHANGES = pl.Schema(
     [
         ("relation_id", pl.String),

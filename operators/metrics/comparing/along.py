@@ -24,24 +24,13 @@ from factsweep.operators.metrics.shared.bootstrap import (
     relations,
     resampled_sums,
 )
+from factsweep.operators.schemas import schema
 
-ALONG = pl.Schema(
-    {
-        "label": pl.String,
-        "value": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "band_low": pl.Float64,
-        "band_high": pl.Float64,
-        "difference": pl.Float64,
-        "difference_low": pl.Float64,
-        "difference_high": pl.Float64,
-        "p_holm": pl.Float64,
-        "rank_low": pl.Int64,
-        "rank_high": pl.Int64,
-        "n_pairs": pl.Int64,
-    }
-)
+ALONG = schema("""
+    label text, value float, ci_low float, ci_high float, band_low float, band_high float,
+    difference float, difference_low float, difference_high float, p_holm float, rank_low int,
+    rank_high int, n_pairs int
+""")
 _LEVEL = 0.95
 _NOTHING = 1e-12  # an SD of rounding errors alone
 

@@ -28,35 +28,16 @@ from factsweep.operators.metrics.shared.bootstrap import (
     bootstrap_ratio,
     estimate,
 )
+from factsweep.operators.schemas import schema
 
-COMPARISON = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "first": pl.Float64,
-        "second": pl.Float64,
-        "difference": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "p": pl.Float64,
-        "p_holm": pl.Float64,
-        "effect_size": pl.Float64,
-        "design_effect": pl.Float64,
-        "n_pairs": pl.Int64,
-        "n_prompts": pl.Int64,
-    }
-)
-FACTS = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "n_pairs": pl.Int64,
-        "n_gained": pl.Int64,
-        "n_lost": pl.Int64,
-        "p_exact": pl.Float64,
-        "p_mid": pl.Float64,
-    }
-)
+COMPARISON = schema("""
+    metric text, relation_id text, first float, second float, difference float, ci_low float,
+    ci_high float, p float, p_holm float, effect_size float, design_effect float, n_pairs int,
+    n_prompts int
+""")
+FACTS = schema("""
+    metric text, relation_id text, n_pairs int, n_gained int, n_lost int, p_exact float, p_mid float
+""")
 # What is true or false of a fact; McNemar's test is for these.
 OF_FACTS = ("coverage_oracle", "coverage_robust")
 SHARES = (

@@ -12,12 +12,10 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Outcome, Verdict
+from factsweep.operators.schemas import schema
 
-DIFFERENCES = pl.Schema(
-    {
-        "metric": pl.String,
-        **dict.fromkeys(("first", "second", "difference", "ci_low", "ci_high"), pl.Float64),
-    }
+DIFFERENCES = schema(
+    "metric text, first float, second float, difference float, ci_low float, ci_high float"
 )
 
 

@@ -15,24 +15,16 @@ from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import template_hits
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
 from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.schemas import schema
 
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
 METRICS = (*belief.METRICS, COVERAGE_ROBUST)
-PAIRED = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "first": pl.Float64,
-        "second": pl.Float64,
-        "denominator": pl.Float64,
-        # The denominator × the mean over the pair's prompts of change²; null where a metric is not
-        # a mean over prompts, or prompts are not paired.
-        "squares": pl.Float64,
-        # Those that both runs have; null where facts are paired.
-        "n_prompts": pl.Int64,
-    }
-)
+PAIRED = schema("""
+    metric text, relation_id text, pair_id text, first float, second float, denominator float,
+    squares float,  -- denominator × the mean over the pair's prompts of change²; null where a
+                    -- metric is not a mean over prompts, or prompts are not paired
+    n_prompts int   -- those that both runs have; null where facts are paired
+""")
 _SECOND = "_second"
 _ONE, _NONE = pl.lit(1), pl.lit(None)
 

@@ -15,12 +15,11 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.schemas import schema
 
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 
-VERDICTS = pl.Schema(
-    {"metric": pl.String, "relation_id": pl.String, "verdict": pl.String, "reason": pl.String}
-)
+VERDICTS = schema("metric text, relation_id text, verdict text, reason text")
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
 

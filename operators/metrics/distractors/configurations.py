@@ -12,22 +12,16 @@ from factsweep.operators.metrics.distractors.preference import AGGREGATIONS, Agg
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import Row, counted
 from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.schemas import schema
 
 # The most distractors, or next tokens, that are looked at.
 N_GRID = (1, 2, 5, 10, *range(20, 201, 20))
 WIDTHS = (1, 2, 5, 10, 20, 30, 50, 100)  # beams of ROUGE-L and BERTScore
 JUDGE_WIDTHS = (1, 2, 5)
 # A cloze's place among those of its fact counts from 0.
-VALUES = pl.Schema(
-    {
-        "pair_id": pl.String,
-        "relation_id": pl.String,
-        "cloze": pl.Int64,
-        "measure": pl.String,
-        "hyperparameters": pl.String,
-        "value": pl.Float64,
-    }
-)
+VALUES = schema("""
+    pair_id text, relation_id text, cloze int, measure text, hyperparameters text, value float
+""")
 
 
 def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:

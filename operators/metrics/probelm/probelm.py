@@ -21,7 +21,7 @@ from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, counted_pairs
 from factsweep.operators.metrics.shared.terms import pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.schemas import PLACE, SETTING, columns
+from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
 PROBELM = columns("metrics", *SETTING[:2])
 # The setting of what is measured over all three prompt types.
@@ -183,9 +183,7 @@ def _rows(
             yield counts.row(name, found.overall, variant=measured.variant, part=part.name)
 
 
-CORRELATIONS = pl.Schema(
-    {"first": pl.String, "second": pl.String, "pearson": pl.Float64, "n": pl.Int64}
-)
+CORRELATIONS = schema("first text, second text, pearson float, n int")
 
 
 def correlations(

@@ -2,14 +2,9 @@
 
 import polars as pl
 
-TERMS = pl.Schema(
-    {
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "numerator": pl.Float64,
-        "denominator": pl.Float64,
-    }
-)
+from factsweep.operators.schemas import schema
+
+TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
 
 
 def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> pl.DataFrame:
