@@ -26,10 +26,7 @@ def cut_share(answers: pl.DataFrame) -> pl.DataFrame:
 _IS_CUT = (pl.col("finish_reason") == "length").cast(pl.Float64)
 
 CUT_SHARE = Metric(
-    "cut_share",
-    heading="cut",
-    says="share of answers that ended at max_tokens, and not by themselves",
-    better="lower",
+    "cut_share", "cut", "share of answers that ended at max_tokens, and not by themselves", "lower"
 )
 
 
@@ -55,10 +52,7 @@ def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
 
 
 FLIP_RATE = Metric(
-    "flip_rate",
-    heading="flip rate",
-    says="share of answers that changed when decoded again",
-    better="lower",
+    "flip_rate", "flip rate", "share of answers that changed when decoded again", "lower"
 )
 
 

@@ -55,8 +55,8 @@ def columns(table: str, *without: str) -> pl.Schema:
 def schema(columns: str) -> pl.Schema:
     """The columns of a table that is no canonical one, declared as those are.
 
-    >>> schema("metric text, n_pairs int")
-    Schema({'metric': String, 'n_pairs': Int64})
+    >>> schema("metric text, n_pairs int").dtypes()
+    [String, Int64]
     """
     return _frame(declared(columns)).schema
 

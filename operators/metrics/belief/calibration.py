@@ -205,23 +205,11 @@ def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
 
 
 OVCONF = Metric(
-    "ovconf",
-    heading="Ovconf",
-    says="confidence minus accuracy; above 0 is overconfident",
-    better="zero",
-    range=(-1, 1),
+    "ovconf", "Ovconf", "confidence minus accuracy; above 0 is overconfident", "zero", (-1, 1)
 )
-ECE = Metric(
-    "ece",
-    heading="ECE",
-    says="mean distance between confidence and accuracy, over bins",
-    better="lower",
-)
+ECE = Metric("ece", "ECE", "mean distance between confidence and accuracy, over bins", "lower")
 BRIER = Metric(
-    "brier",
-    heading="Brier",
-    says="mean squared distance between confidence and being right",
-    better="lower",
+    "brier", "Brier", "mean squared distance between confidence and being right", "lower"
 )
 AUROC = Metric(
     "auroc",

@@ -80,9 +80,7 @@ def _levels(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
 
 
 BIAS_LEVEL = Metric(
-    "bias_level",
-    heading="bias level",
-    says="how uneven the answers to prompts without a subject are",
+    "bias_level", "bias level", "how uneven the answers to prompts without a subject are"
 )
 
 

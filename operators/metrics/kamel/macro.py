@@ -103,11 +103,7 @@ def _relation_rounds(
     return found
 
 
-PRECISION = Metric(
-    "precision", heading="P", says="share of the given answers that are right", better="higher"
-)
-RECALL = Metric(
-    "recall", heading="R", says="share of the right answers that were given", better="higher"
-)
+PRECISION = Metric("precision", "P", "share of the given answers that are right", "higher")
+RECALL = Metric("recall", "R", "share of the right answers that were given", "higher")
 F1 = Metric("f1", heading="F1", says="harmonic mean of precision and recall", better="higher")
 F1_RELATION_MEAN = Metric("f1_relation_mean", better="higher")

@@ -23,24 +23,13 @@ RANKING = (
         says="share of groups whose true candidate is the likeliest, in percent",
         better="higher",
     ),
+    Metric("mrr", "MRR", "mean of 1 / the rank of the true candidate, in percent", "higher"),
     Metric(
-        "mrr",
-        heading="MRR",
-        says="mean of 1 / the rank of the true candidate, in percent",
-        better="higher",
-    ),
-    Metric(
-        "ndcg",
-        heading="NDCG",
-        says="how well the ranking agrees with the plausible order, in percent",
-        better="higher",
+        "ndcg", "NDCG", "how well the ranking agrees with the plausible order, in percent", "higher"
     ),
     Metric("ndcg_binary", better="higher"),
     Metric(
-        "ndcg_at_3",
-        heading="NDCG@3",
-        says="the same over the three likeliest candidates, in percent",
-        better="higher",
+        "ndcg_at_3", "NDCG@3", "the same over the three likeliest candidates, in percent", "higher"
     ),
 )
 RANKING_METRICS = tuple(metric.name for metric in RANKING)
