@@ -32,17 +32,10 @@ EVIDENCE = schema("""
     relation_id text, pair_id text, n_prompts int, share float, n_samples int, n_right_samples int,
     confidence float
 """)
-CHANGES = pl.Schema(
-    [
-        ("relation_id", pl.String),
-        ("pair_id", pl.String),
-        ("before", STATE),
-        ("after", STATE),
-        ("share_before", pl.Float64),
-        ("share_after", pl.Float64),
-        ("change", pl.String),
-    ]
-)
+CHANGES = schema("""
+    relation_id text, pair_id text, before text, after text, share_before float, share_after float,
+    change text
+""") | dict.fromkeys(("before", "after"), STATE)
 MOVES = pl.Schema(
     [("relation_id", pl.String), ("before", STATE), ("after", STATE), ("n_pairs", pl.Int64)]
 )

@@ -8,19 +8,13 @@ import polars as pl
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.schemas import schema
 
 FACT = ("relation_id", "pair_id")
-_ENDS = ("", "_low", "_high")
-ACROSS = pl.Schema(
-    [
-        ("language", pl.String),
-        ("other", pl.String),
-        ("n_facts", pl.Int64),
-        ("n_known", pl.Int64),
-        ("n_shared", pl.Int64),
-        *((f"{name}{end}", pl.Float64) for name in ("sharing", "consist") for end in _ENDS),
-    ]
-)
+ACROSS = schema("""
+    language text, other text, n_facts int, n_known int, n_shared int, sharing float,
+    sharing_low float, sharing_high float, consist float, consist_low float, consist_high float
+""")
 
 
 def entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
