@@ -206,12 +206,10 @@ def _assembled(
     own = {"variance": variance - taken.sum(axis=0), **left}
     known = rows.with_columns(pl.Series(name, each) for name, each in own.items())
     new = [
-        (None, None, None) if share is None else _of(share, parts[0] @ errors["full_error"]),
+        (None, None, None)
+        if share is None
+        else (max(0.0, share.variance), parts[0] @ errors["full_error"], max(0.0, share.error)),
         (None, None, None) if noise is None else (noise, *(parts[1] @ e for e in errors.values())),
     ]
     added = [(name, *new[number], why) for number, (name, why) in enumerate(whys.items())]
     return pl.concat([known, pl.DataFrame(added, schema=VARIANCE, orient="row")])
-
-
-def _of(share: Share, full_error: float) -> tuple[float, float, float]:
-    return max(0.0, share.variance), full_error, max(0.0, share.error)

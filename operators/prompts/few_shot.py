@@ -112,11 +112,6 @@ def _line(setting: FewShot) -> pl.Expr:
     return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
 
 
-def _opening(setting: FewShot) -> pl.Expr:
-    """What stands before the examples."""
-    return turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
-
-
 def _query(setting: FewShot) -> pl.Expr:
     """The question, as it is asked."""
     return turn("user", pl.col("query")) if setting.as_ == "turns" else pl.col("query")
@@ -157,10 +152,11 @@ def _contexts(
         else pl.Series(name, [[]] * len(ids), dtype=dtype)
         for name, dtype in columns.items()
     ]
+    opening = turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
     return pl.DataFrame([ids.alias("context_id"), *examples]).select(
         "context_id",
         setting=pl.lit(setting.name),
-        text=pl.concat_str(_opening(setting), pl.col("line").list.join("")),
+        text=pl.concat_str(opening, pl.col("line").list.join("")),
         demonstrations="pair_id",
     )
 

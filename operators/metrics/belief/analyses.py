@@ -133,7 +133,7 @@ def subject_template(
     for factor, held in {"subject": "template_id", "template": "subject_index"}.items():
         terms = consist_terms(answers, by=by, within=[held])
         rows += ratio_rows(f"{factor}_consist", terms, counts, seed=seed, n_rounds=n_rounds)
-    names = _name_accuracy(answers)
+    names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
     templates = spread_sums(answers)
     for end, extreme in {"min": pl.min("accuracy"), "max": pl.max("accuracy")}.items():
         terms = pair_terms(names, extreme, pl.lit(1.0))
@@ -142,11 +142,6 @@ def subject_template(
         sums = templates.select("relation_id", numerator=end, denominator="n_pairs")
         rows += plain_rows(f"template_acc_{end}", sums, counts)
     return table(rows)
-
-
-def _name_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
-    """The accuracy of each name of a pair, over the templates that it has an answer under."""
-    return answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))
 
 
 def manual_paraphrase(

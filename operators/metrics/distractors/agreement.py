@@ -122,18 +122,11 @@ def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     configurations = rated.group_by("measure", "hyperparameters", maintain_order=True)
     for (measure, hyperparameters), facts in configurations:
         for fold in range(N_FOLDS):
-            mine, others = (facts.filter(each) for each in _halves(fold))
-            taus = (tau_b(*_columns(part)) for part in (others, mine))
+            mine, others = facts.filter(fold=fold), facts.filter(pl.col("fold") != fold)
+            columns = (part.select("value", "rating") for part in (others, mine))
+            taus = (tau_b(*(each.to_list() for each in part)) for part in columns)
             rows.append((measure, hyperparameters, n_clozes, fold, None, *taus, mine.height))
     return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
-
-
-def _halves(fold: int) -> tuple[pl.Expr, pl.Expr]:
-    return pl.col("fold") == fold, pl.col("fold") != fold
-
-
-def _columns(facts: pl.DataFrame) -> tuple[list[float], list[float]]:
-    return facts["value"].to_list(), facts["rating"].to_list()
 
 
 def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:

@@ -74,7 +74,8 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     [(1, 0.5, 0.5, 2), (2, 0.0, 0.5, 1)]
     """
     n_of_fact = pl.col("n_distractors").min().over("pair_id")
-    rows = preferred.select("pair_id", "n_beaten", n=_ranks(), most=n_of_fact)
+    ranks = pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
+    rows = preferred.select("pair_id", "n_beaten", n=ranks, most=n_of_fact)
     rows = rows.explode("n_beaten", "n").filter(pl.col("n") <= pl.col("most"))
     share = pl.col("n_beaten") / pl.col("n")
     of_facts = rows.group_by("pair_id", "n").agg(min=(share == 1).mean(), avg=share.mean())
@@ -85,10 +86,6 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
 
 
 CURVE = columns("curve", *SETTING, "sample")
-
-
-def _ranks() -> pl.Expr:
-    return pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
 
 
 def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int]:

@@ -116,7 +116,10 @@ def plain_rows(
     values = pl.concat([overall, by_relation]).select("relation_id", _value())
     found = dict(values.iter_rows())
     relations = [None, *sorted(counts.n.keys() | counts.n_failed.keys())]
-    return [_row(metric, found.get(each), each, counts, variant) for each in relations]
+    return [
+        counts.row(metric, Estimate(found.get(each), None, None), each, variant)
+        for each in relations
+    ]
 
 
 def table(rows: list[Row]) -> pl.DataFrame:
@@ -136,9 +139,3 @@ def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
 def _value() -> pl.Expr:
     numerator, denominator = pl.col("numerator"), pl.col("denominator")
     return pl.when(denominator > 0).then(numerator / denominator).alias("value")
-
-
-def _row(
-    metric: str, value: float | None, relation: str | None, counts: Counts, variant: str | None
-) -> Row:
-    return counts.row(metric, Estimate(value, None, None), relation, variant)

@@ -98,7 +98,7 @@ def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
     `agreement.AGREEMENT`.
     """
     rows = (
-        _complete(taus)
+        taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING))
         .filter(measure="distractors")
         .with_columns(
             aggregation=pl.col("hyperparameters").str.extract(r"^(\w+)@"),
@@ -204,10 +204,6 @@ def wide(points: pl.DataFrame, x: str) -> pl.DataFrame:
         .pivot("series", index="x", values="y", aggregate_function="first", maintain_order=True)
         .rename({"x": x})
     )
-
-
-def _complete(taus: pl.DataFrame) -> pl.DataFrame:
-    return taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING))
 
 
 def _mean_over_folds(rows: pl.DataFrame, series: pl.Expr) -> pl.DataFrame:

@@ -18,7 +18,8 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     charged = ["cost"] if "cost" in rows and rows["cost"].count() else []
     sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "idle_seconds", "bytes", *charged)
-    summed = [_sum(name) for name in sums]
+    whole = [pl.col(name).null_count() == 0 for name in sums]  # a sum of unknown parts is unknown
+    summed = [pl.when(each).then(pl.sum(name)) for name, each in zip(sums, whole, strict=True)]
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
@@ -57,11 +58,6 @@ def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
         predicted_hours=pl.when(gpu).then("gpu_hours").otherwise("core_hours"),
         predicted_bytes="bytes",
     )
-
-
-def _sum(name: str) -> pl.Expr:
-    """The sum, null if a part of it is unknown."""
-    return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum())
 
 
 def _finite(share: pl.Expr) -> pl.Expr:
