@@ -123,7 +123,7 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
 
     The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
     chance, so it is unbiased. Its variance is that of the answers about it by component
-    (`within.py`), and, where not all facts were asked, between facts.
+    (`within_variance`), and, where not all facts were asked, between facts.
     """
     share = weights / weights.sum()
     means = sample.mean_by_fact(values)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Matplotlib's ink, paper and grid, and the series of operators.tables.calibration_figure, as the
+# Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
 # variables that page.css gives other values in dark mode.
 _INK = MappingProxyType(
     {
