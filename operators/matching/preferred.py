@@ -17,16 +17,6 @@ def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
     plausible distractors, hardest first. A tie is no win.
 
     Source: "Factual Knowledge Assessment of Language Models Using Distractors", Equation 2.
-
-    >>> names = ("entity_id", "label", "logprob", "n_tokens")
-    >>> distractors = [dict(zip(names, each)) for each in [
-    ...     ("Q1", "Rome", -2.0, 1), ("Q2", "Oslo", -4.0, 1), ("Q3", "Bonn", -3.0, 1),
-    ... ]]
-    >>> rows = preferred(pl.DataFrame({"logprob": [-3.0], "distractors": [distractors]}))
-    >>> rows.select("n_distractors", "n_beaten").row(0)
-    (3, [0, 1, 1])
-    >>> [each["label"] for each in rows["hardest"][0]]
-    ['Rome', 'Bonn', 'Oslo']
     """
     logprobs = pl.col("distractors").list.eval(pl.element().struct.field("logprob"))
     # The difference of two unequal floats is never 0; of two that are -inf it is NaN, a tie.
@@ -57,15 +47,6 @@ def given_preferences(
     have the columns FURTHER. `prompts` is the canonical table, `sets` the table candidate_sets.
     Where candidates have ranks, these are the order, and all must be there. Elsewhere the n most
     plausible are the distractors. A prompt without a row for its answer is left out.
-
-    >>> given = pl.DataFrame({"prompt_id": "p", "entity_id": ["Q1", "Q2"], "logprob": [-1.0, -2.0]})
-    >>> prompts = pl.DataFrame({"prompt_id": ["p"], "candidates_id": ["s"], "answer_id": ["Q1"],
-    ...     "left_out": [[]]}, schema_overrides={"left_out": pl.List(pl.String)})
-    >>> sets = pl.DataFrame({"candidates_id": "s", "entity_id": ["Q1", "Q2"], "rank": [0, 1],
-    ...     "labels": [["Rome"], ["Oslo"]]})
-    >>> (row,) = given_preferences(given, prompts, sets, 100).rows(named=True)
-    >>> row["label"], row["logprob"], [each["label"] for each in row["distractors"]]
-    ('Rome', -1.0, ['Oslo'])
     """
     absent = [pl.lit(None).alias(name) for name in FURTHER if name not in given.columns]
     asked = prompts.select("prompt_id", "candidates_id", "answer_id", "left_out")

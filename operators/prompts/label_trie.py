@@ -56,14 +56,7 @@ class Trie:
 
     @classmethod
     def of(cls, labels: Iterable[tuple[Name, Path]], start: Path = ()) -> "Trie":
-        """The trie of some labels, the same in whatever order they come.
-
-        >>> trie = Trie.of([(Name("Q60", "New York"), (3, 7)), (Name("Q1", "Newark"), (3,))])
-        >>> trie.tokens, trie.parents, trie.children
-        ([-1, 3, 7], [-1, 0, 1], [[1], [2], []])
-        >>> trie.names[2]
-        [Name(entity_id='Q60', label='New York')]
-        """
+        """The trie of some labels, the same in whatever order they come."""
         ends: dict[Path, list[Name]] = {}
         for name, path in labels:
             ends.setdefault(path, []).append(name)

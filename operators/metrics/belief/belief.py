@@ -78,15 +78,6 @@ def belief(
     their rounds would resample prompts.
 
     Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t1"], "template_id": ["a", "b"],
-    ...     "key": ["\x1fguitar\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],
-    ... })
-    >>> n_failed = pl.DataFrame({"relation_id": ["P1"], "n_failed": [1]})
-    >>> table = belief(answers, None, n_failed, seed=1, n_draws=10, n_rounds=10)
-    >>> table.select("slice", "metric", "value", "n", "n_failed").rows()[:2]
-    [(None, 'acc_at_1', 0.5, 2, 1), ('relation=P1', 'acc_at_1', 0.5, 2, 1)]
     """
     # Millions of rows are grouped several times faster by numbers than by texts.
     numbered = pl.Categorical(pl.Categories.random())

@@ -53,15 +53,6 @@ def match_counts(
 
     Columns: relation_id, pair_id, n_matches, n_compared; sorted by the text of the ids. Only
     prompts that agree in the columns of `within` are compared.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t1"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "key": ["\x1fguitar\x1f", "\x1fguitar\x1f", "\x1fguitar\x1f", None],
-    ... })
-    >>> match_counts(answers).row(0)
-    ('P1', 't1', 3, 6)
-    >>> match_counts(answers, within=["template_id"]).row(0)
-    ('P1', 't1', 1, 2)
     """
     pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
     n_held = int(held.max(initial=0)) + 1

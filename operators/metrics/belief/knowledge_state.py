@@ -72,14 +72,6 @@ def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataF
     `samples` has one row per sampled answer (prompt_id, relation_id, pair_id, key), `labels` one
     per object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
     (BELIEF, section 3.2, item 1).
-
-    >>> samples = pl.DataFrame({
-    ...     "prompt_id": ["p"] * 3, "relation_id": ["P36"] * 3, "pair_id": ["P36.Q142"] * 3,
-    ...     "key": ["\x1fparis\x1f", "\x1flyon\x1f", None],
-    ... })
-    >>> labels = pl.DataFrame({"pair_id": ["P36.Q142"], "key": ["\x1fparis\x1f"]})
-    >>> sampled_correctness(samples, labels).row(0)
-    ('p', 'P36', 'P36.Q142', 3, 1)
     """
     counts = correct(samples, labels).group_by("prompt_id", *_FACT)
     found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
@@ -97,12 +89,6 @@ def evidence(
     columns SAMPLED, `calibration` relation_id, pair_id and confidence. `share` is the share of the
     pair's prompts that are answered correctly, `confidence` the mean over its prompts in
     `calibration`; what was not measured of a pair is null. Sorted by relation and pair.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "correct": [True, True, True, False]
-    ... })
-    >>> evidence(answers).row(0)
-    ('P1', 't', 4, 0.75, None, None, None)
     """
     none = pl.DataFrame(schema=EVIDENCE)
     further = (none if sampled is None else sampled, none if calibration is None else calibration)
@@ -125,12 +111,6 @@ def state_changes(
     - gained, lost: right under some prompt in the second run alone, in the first alone;
     - firmer, looser: known robustly in the second run alone, in the first alone, and right under
       some prompt in both.
-
-    >>> run = {"relation_id": ["P1"], "pair_id": ["t"], "n_prompts": [4], "n_samples": [None],
-    ...     "n_right_samples": [None], "confidence": [None]}
-    >>> before, after = (pl.DataFrame({**run, "share": [share]}) for share in (0.0, 0.5))
-    >>> state_changes(before, after, Thresholds(0.9, 2, 0.5)).row(0)
-    ('P1', 't', 'unknown', 'depends on the prompt', 0.0, 0.5, 'gained')
     """
     runs = (_typed(each, EVIDENCE) for each in (first, second))
     both = next(runs).join(next(runs), on=_FACT, suffix="_second")
@@ -149,12 +129,6 @@ def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
 
     `changes` has the columns CHANGES. Moves that no fact made have no row; relation_id is null over
     all; in the order of STATES.
-
-    >>> changes = pl.DataFrame(
-    ...     [("P1", "t", "unknown", "known robustly", 0.0, 1.0, "gained")], CHANGES, orient="row"
-    ... )
-    >>> state_moves(changes).rows()
-    [(None, 'unknown', 'known robustly', 1), ('P1', 'unknown', 'known robustly', 1)]
     """
     everything = changes.with_columns(relation_id=pl.lit(None, pl.String))
     moves = pl.concat([everything, changes]).group_by("relation_id", "before", "after")

@@ -98,14 +98,6 @@ def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
     pair_id, metric, n_units (facts that have aliases), n_gaining (units where some alias gains),
     n_aliases and n_gains. Where the original (index 0) is missing, there is nothing to compare
     with. A tie is no gain.
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 3, "pair_id": ["t"] * 3, "template_id": ["a"] * 3,
-    ...     "object_id": ["Q90"] * 3, "subject_index": [0, 0, 1], "label_index": [0, 1, 0],
-    ...     "probability": [0.25, 0.5, 0.125],
-    ... })
-    >>> gains(rows).select("metric", "n_units", "n_gaining").rows()
-    [('extended_subject', 1, 0), ('extended_object', 1, 1)]
     """
     compared = {
         "extended_subject": _gains(

@@ -185,15 +185,6 @@ def baselines(
     NUMBERS that is in the grid; the other measures have one for the largest width, which stands in
     the variant (`width=5`). A cloze without a value, such as one that the judge gave no verdict on,
     counts in `n_failed`. Slices: each relation.
-
-    >>> clozes = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "measure": "rouge_l",
-    ...     "hyperparameters": "width=5", "value": [1.0, 0.5],
-    ... })
-    >>> none = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
-    >>> rows = baselines(clozes, none, seed=1, n_rounds=10)
-    >>> rows.select("variant", "slice", "metric", "value").rows()
-    [('width=5', None, 'rouge_l', 0.75), ('width=5', 'relation=P36', 'rouge_l', 0.75)]
     """
     rows: list[Row] = []
     for metric, variant, mine in _measured(clozes):

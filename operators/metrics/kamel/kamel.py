@@ -106,18 +106,6 @@ def kamel(
     with all labels, else `matching=paper`, `labels=rdf` or both. Intervals are of 95 %.
 
     Source: KAMEL, sections 3.2 and 4.2; each metric's module says how it departs from them.
-
-    >>> def pair(number, split, label):
-    ...     objects = [{"object_id": "Q1", "labels": [label]}]
-    ...     ids = {"pair_id": f"P30.{split}.{number}", "relation_id": "P30", "split": split}
-    ...     return {**ids, "objects": objects}
-    >>> facts = [("train", "Antarctica"), ("test", "Antarctica"), ("test", "Asia")]
-    >>> pairs = pl.DataFrame([pair(number, *fact) for number, fact in enumerate(facts)])
-    >>> answers = pl.DataFrame({"pair_id": ["P30.test.1", "P30.test.2"], "text": ["Asia%"] * 2})
-    >>> table = kamel(answers, pairs, seed=1, n_rounds=10)
-    >>> overall = table.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
-    >>> overall.select("metric", "value", "n").rows()[2:4]
-    [('f1', 0.5, 2), ('f1_relation_mean', 0.5, 2)]
     """
     asked = pairs.filter(pl.col("split") == split)
     train = pairs.filter(pl.col("split") == "train")

@@ -87,19 +87,6 @@ def probelm(
     resampled within their relations.
 
     Source: PRobELM, sections 4.2 and 5.3 and appendix C.
-
-    >>> candidates = pl.DataFrame({
-    ...     "candidate_id": ["g.1", "g.2"], "pair_id": ["g"] * 2, "relation_id": ["P27"] * 2,
-    ...     "frame": ["2023-11"] * 2, "rank": [1, 2], "is_positive": [True, False],
-    ... })
-    >>> scores = pl.DataFrame({
-    ...     "setting": ["statement"] * 2, "candidate_id": ["g.1", "g.2"],
-    ...     "logprob": [-9.0, -8.0], "n_tokens": [4, 4],
-    ... })
-    >>> table = probelm(scores, candidates, seed=1, n_rounds=10)
-    >>> overall = table.filter(pl.col("slice").is_null())
-    >>> overall.select("metric", pl.col("value").round(3)).gather([0, 1, 5, 6]).rows()
-    [('accuracy', 0.0), ('mrr', 0.5), ('baseline_accuracy', 0.5), ('baseline_mrr', 0.75)]
     """
     groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
     parts = list(_parts(groups, without))

@@ -63,15 +63,7 @@ class Rounds(NamedTuple):
 
 
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
-    """Estimate a ratio of two sums from the terms of its pairs (columns: `terms.TERMS`).
-
-    >>> terms = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t2"],
-    ...     "numerator": [1.0, 0.0], "denominator": [1.0, 1.0],
-    ... })
-    >>> bootstrap_ratio(terms, seed=1, n_rounds=100).overall
-    Estimate(value=0.5, ci_low=0.0, ci_high=1.0)
-    """
+    """Estimate a ratio of two sums from the terms of its pairs (columns: `terms.TERMS`)."""
     sums = {}
     for relation, rows in relations(terms, "pair_id"):
         matrix = rows.select("numerator", "denominator").to_numpy()
