@@ -18,7 +18,7 @@ from factsweep.operators.metrics.belief.consist import consist_terms
 from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle_terms
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
-from factsweep.operators.metrics.shared.terms import ratio
+from factsweep.operators.metrics.shared.rows import ratio
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 

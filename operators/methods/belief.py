@@ -36,8 +36,11 @@ from factsweep.operators.metrics.belief.analyses import Analysis, analyses
 from factsweep.operators.metrics.belief.belief import belief, by_part
 from factsweep.operators.metrics.belief.calibration import bins, confidence
 from factsweep.operators.metrics.belief.consist import By
-from factsweep.operators.metrics.belief.knowledge_sharing import knowledge_sharing
-from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
+from factsweep.operators.metrics.belief.knowledge_state import (
+    evidence,
+    knowledge_sharing,
+    sampled_correctness,
+)
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired_terms import (
     paired_calibration_terms,

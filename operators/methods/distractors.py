@@ -41,12 +41,6 @@ from factsweep.operators.metrics.distractors.agreement import (
     robustness,
     robustness_rows,
 )
-from factsweep.operators.metrics.distractors.configurations import (
-    VALUES,
-    WIDTHS,
-    of_distractors,
-    of_probability,
-)
 from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.continuations import (
     Labels,
@@ -59,7 +53,13 @@ from factsweep.operators.metrics.distractors.continuations import (
 from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.distractors.karr import karr, of_karr
-from factsweep.operators.metrics.distractors.preference import curve
+from factsweep.operators.metrics.distractors.preference import (
+    VALUES,
+    WIDTHS,
+    curve,
+    of_distractors,
+    of_probability,
+)
 from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand

@@ -23,7 +23,7 @@ from factsweep.operators.methods.method import (
     Tables,
 )
 from factsweep.operators.metrics.kamel.kamel import kamel
-from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.kamel import cardinality_figure, kind_figure

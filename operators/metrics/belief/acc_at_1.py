@@ -3,7 +3,7 @@
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 
 def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:

@@ -13,8 +13,14 @@ from factsweep.operators.metrics.belief.consist import (
     match_counts,
     share_of_matches,
 )
-from factsweep.operators.metrics.shared.rows import ROWS, counted, plain_rows, ratio_rows, table
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import (
+    ROWS,
+    counted,
+    pair_terms,
+    plain_rows,
+    ratio_rows,
+    table,
+)
 
 _TEMPLATE = ("relation_id", "template_id")
 

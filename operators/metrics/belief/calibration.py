@@ -20,8 +20,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     weight_blocks,
 )
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, table
-from factsweep.operators.metrics.shared.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.rows import Row, pair_terms, ratio, table
 from factsweep.operators.schemas import SETTING, columns
 from factsweep.operators.seeds import generator
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 By = Literal["match", "equality"]
 _PAIR = ("relation_id", "pair_id")

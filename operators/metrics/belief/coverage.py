@@ -13,7 +13,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     resampled_sums,
 )
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 
 def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:

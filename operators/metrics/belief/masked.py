@@ -7,11 +7,11 @@ from factsweep.operators.metrics.shared.rows import (
     Counts,
     Row,
     counted,
+    pair_terms,
     plain_rows,
     ratio_rows,
     table,
 )
-from factsweep.operators.metrics.shared.terms import pair_terms
 
 MULTI = "prompts=multi"
 

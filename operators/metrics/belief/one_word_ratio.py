@@ -3,7 +3,7 @@
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 
 def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:

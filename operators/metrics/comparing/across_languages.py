@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.schemas import schema
 
 FACT = ("relation_id", "pair_id")

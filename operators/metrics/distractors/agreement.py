@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import of_facts
+from factsweep.operators.metrics.distractors.preference import of_facts
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.schemas import SETTING, columns
@@ -44,7 +44,7 @@ def folds(pair_ids: pl.Series, seed: int) -> pl.DataFrame:
 def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     """Kendall's tau-b with people in each fold, for each configuration and number of clozes.
 
-    `clozes` has the columns `configurations.VALUES`, `ratings` has pair_id and rating. Columns:
+    `clozes` has the columns `preference.VALUES`, `ratings` has pair_id and rating. Columns:
     AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
     value or a rating are in neither.
 
@@ -149,7 +149,7 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
 def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     """How alike facts rank in flawed and in corrected sentences, for each configuration.
 
-    `clozes` has the columns `configurations.VALUES`: of each fact, cloze 0 is the flawed sentence
+    `clozes` has the columns `preference.VALUES`: of each fact, cloze 0 is the flawed sentence
     and 1 its correction. Columns: ROBUSTNESS; `tau` is Kendall's tau-b over the facts that have
     both, `n` counts them.
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import (
+from factsweep.operators.metrics.distractors.preference import (
     JUDGE_WIDTHS,
     N_GRID,
+    NUMBERS,
     VALUES,
     cloze_rows,
     up_to,
     values,
 )
-from factsweep.operators.metrics.distractors.preference import NUMBERS
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 
@@ -181,7 +181,7 @@ def baselines(
 ) -> pl.DataFrame:
     """The mean over facts of each measure of continuations (table ROWS).
 
-    `clozes` has the columns `configurations.VALUES`. `precision_at_n` has a row for each n of
+    `clozes` has the columns `preference.VALUES`. `precision_at_n` has a row for each n of
     NUMBERS that is in the grid; the other measures have one for the largest width, which stands in
     the variant (`width=5`). A cloze without a value, such as one that the judge gave no verdict on,
     counts in `n_failed`. Slices: each relation.

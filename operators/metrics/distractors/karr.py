@@ -13,7 +13,7 @@ from math import inf
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import VALUES, cloze_rows, values
+from factsweep.operators.metrics.distractors.preference import VALUES, cloze_rows, values
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import table
 

@@ -13,10 +13,11 @@ from factsweep.operators.metrics.kamel.macro import (
     F1_RELATION_MEAN,
     PRECISION,
     RECALL,
+    Labels,
     Macro,
     macros,
+    precision_recall,
 )
-from factsweep.operators.metrics.kamel.precision_recall import Labels, precision_recall
 from factsweep.operators.metrics.kamel.year_error import (
     YEAR_ERROR_MEAN,
     YEAR_ERROR_MEDIAN,

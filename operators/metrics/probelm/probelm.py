@@ -18,8 +18,7 @@ from factsweep.operators.metrics.probelm.ranking import (
 )
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, counted_pairs
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import Row, counted_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 

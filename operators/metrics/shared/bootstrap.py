@@ -63,7 +63,7 @@ class Rounds(NamedTuple):
 
 
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
-    """Estimate a ratio of two sums from the terms of its pairs (columns: `terms.TERMS`)."""
+    """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
     sums = {}
     for relation, rows in relations(terms, "pair_id"):
         matrix = rows.select("numerator", "denominator").to_numpy()

@@ -7,7 +7,7 @@ from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_t
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import coverage_oracle_terms
 from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
-from factsweep.operators.metrics.shared.terms import ratio
+from factsweep.operators.metrics.shared.rows import ratio
 
 
 def acc_at_1(answers: pl.DataFrame) -> float | None:

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from factsweep.operators.metrics.belief.analyses import manual_paraphrase, template_accuracy
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.shared.terms import ratio
+from factsweep.operators.metrics.shared.rows import ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 TEMPLATES = pl.DataFrame(

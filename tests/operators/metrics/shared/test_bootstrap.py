@@ -25,7 +25,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     resampled_sums,
     weight_blocks,
 )
-from factsweep.operators.metrics.shared.terms import TERMS, ratio
+from factsweep.operators.metrics.shared.rows import TERMS, ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 
