@@ -17,20 +17,8 @@ from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.measuring.bert_score import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred
+from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
-from factsweep.operators.methods.method import (
-    Ask,
-    Compare,
-    Digest,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Report,
-    Result,
-    Show,
-    Tables,
-)
 from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
 from factsweep.operators.metrics.comparing.pairing import Unit
@@ -101,10 +89,10 @@ class Options:
         return Judge(OpenAIChat(self.judge_url, self.judge_model, key(), temperature=0.0))
 
 
-def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     """Preferences need no facts to be matched with: what is right was asked."""
 
-    def match(answers: pl.DataFrame, further: Tables) -> Tables:
+    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
         asked = answers.select(columns)
         by_cloze, by_chance = (
@@ -117,7 +105,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
     return match
 
 
-def _measure(evidence: Evidence) -> Tables:
+def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
@@ -150,7 +138,7 @@ def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(curve(rows).with_columns(sample[name]) for name, rows in parts)
 
 
-def _of_continuations(evidence: Evidence) -> Iterator[pl.DataFrame]:
+def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     """What the measures of continuations say of each cloze, of those that there is a reader for."""
     continued, options = evidence.tables["continued"], evidence.options
     labels = _labels(evidence.facts)
@@ -173,7 +161,7 @@ def _labels(facts: Facts) -> Labels:
     return dict(facts.pairs.select("pair_id", first).iter_rows())
 
 
-def _report(result: Result) -> Report:
+def _report(result: method.Result) -> method.Report:
     """The paper's tables and figures, as far as the runs have numbers for them."""
     metrics, published = result.tables["metrics"], result.published
     labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
@@ -196,7 +184,7 @@ def _report(result: Result) -> Report:
     found |= {name: each.table for name, each in drawn.items()}
     shown = {name: table for name, table in found.items() if table.height}
     pictures = {name: each.figure for name, each in drawn.items()}
-    return Report(shown, pictures, _titles(drawn))
+    return method.Report(shown, pictures, _titles(drawn))
 
 
 def _titles(drawn: Iterable[str]) -> Mapping[str, str]:
@@ -232,7 +220,7 @@ def _retrievals(curves: pl.DataFrame) -> dict[str, _Drawn]:
     return found
 
 
-def _sizes(result: Result) -> dict[str, _Drawn]:
+def _sizes(result: method.Result) -> dict[str, _Drawn]:
     """Figures 5 and 8, of several models with optimal distractors."""
     curves = result.tables["curve"].filter(pl.col("sample").is_null(), setting="optimal")
     if curves["model"].n_unique() < 2:
@@ -257,7 +245,7 @@ def _agreement(taus: pl.DataFrame) -> dict[str, _Drawn]:
     }
 
 
-def _digest(facts: Facts, answers: pl.DataFrame) -> Digest:
+def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """The hardest distractors of each fact, over its clozes, with the right answer among them."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("n_beaten").list.last() / pl.col("n_distractors")
@@ -284,7 +272,7 @@ def _digest(facts: Facts, answers: pl.DataFrame) -> Digest:
             note=pl.format("{} nats", pl.col("logprob").round(1)),
         )
     )
-    return Digest(with_right_labels(found, facts.pairs), replies)
+    return method.Digest(with_right_labels(found, facts.pairs), replies)
 
 
 def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
@@ -305,18 +293,20 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _terms(first: Tables, second: Tables, unit: Unit, _robust_share: float) -> pl.DataFrame:
+def _terms(
+    first: method.Tables, second: method.Tables, unit: Unit, _robust_share: float
+) -> pl.DataFrame:
     return paired_preferences(first["preferred"], second["preferred"], unit=unit)
 
 
-def _evidence(tables: Tables) -> pl.DataFrame:
+def _evidence(tables: method.Tables) -> pl.DataFrame:
     """A fact is right after a cloze where its answer beats all distractors."""
     return evidence(known(tables["preferred"]))
 
 
-METHOD = Method(
-    ask=Ask(Distractors, expand, sliced, ability=PREFER, knowledge_base=True),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(Distractors, expand, sliced, ability=PREFER, knowledge_base=True),
+    measure=method.Measure(
         version=3,  # 2: KaRR; 3: intervals of small relations
         answers="preferred",
         matcher=_matcher,
@@ -328,6 +318,6 @@ METHOD = Method(
         metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
         twice=_twice,
     ),
-    show=Show(_report, tables.card, published="distractors", digest=_digest),
-    compare=Compare(_terms, _evidence),
+    show=method.Show(_report, tables.card, published="distractors", digest=_digest),
+    compare=method.Compare(_terms, _evidence),
 )
