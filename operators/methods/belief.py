@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import polars as pl
 from polars import selectors
@@ -48,11 +48,9 @@ from factsweep.operators.tables.belief.figures import (
     template_spread_figure,
 )
 from factsweep.operators.tables.runs.data_set import sizes, template_examples
+from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import fill
 from factsweep.operators.tables.shared.published import asked_with
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -55,9 +55,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.distractors import distractors as tables
 from factsweep.operators.tables.distractors import figures
 from factsweep.operators.tables.distractors.figures import Axes, lines_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 _RETRIEVAL = "retrieval"  # Figures 1 and 2
 

@@ -1,7 +1,7 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -14,9 +14,7 @@ from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",

@@ -6,7 +6,7 @@ package with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import polars as pl
 from pydantic import Field
@@ -19,9 +19,7 @@ from factsweep.operators.metrics.noise import flip_rate
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.asking import Answers, Asking
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 Tables = Mapping[str, pl.DataFrame]
 Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame, float], pl.DataFrame]

@@ -4,12 +4,10 @@ import io
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 # Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
 # variables that page.css gives other values in dark mode.

@@ -6,7 +6,6 @@ setting, variant and slice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -17,15 +16,11 @@ from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import PLACE, SETTING
-from factsweep.operators.tables.shared.canvas import SERIES, canvas, series
+from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 from factsweep.operators.tables.shared.wide import joined
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))

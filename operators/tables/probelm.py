@@ -11,22 +11,17 @@ frame that begins before it is marked SEEN: what it asks may stand in the traini
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.tables.shared.canvas import canvas, series
+from factsweep.operators.tables.shared.canvas import Figure, canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 from factsweep.operators.tables.shared.wide import joined, wide
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 SEEN = "†"
 RANDOM = "random order"

@@ -3,18 +3,13 @@
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, canvas, series
+from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure, canvas, series
 from factsweep.operators.tables.shared.numbers import SHORT_SHARE
 from factsweep.operators.tables.shared.relations import is_relation, label_of, named, relation_id
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":

@@ -1,17 +1,14 @@
 """The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.distractors.distractors import MEASURES
-from factsweep.operators.tables.shared.canvas import canvas, series
+from factsweep.operators.tables.shared.canvas import Figure, canvas, series
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Line(NamedTuple):

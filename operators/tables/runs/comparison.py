@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,13 +9,9 @@ from factsweep.operators.metrics.belief.knowledge_state import STATES
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure, canvas
 from factsweep.operators.tables.shared.numbers import COUNT, decimal, interval, number, p_holm
 from factsweep.operators.tables.shared.relations import label_of, named
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))

@@ -1,12 +1,17 @@
-"""An empty figure: where Matplotlib is loaded, since that takes half a second."""
+"""An empty figure, its series, and the types of figures: Matplotlib is loaded here, when drawn."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:
+    Axes = Figure = Any  # loading it takes half a second
+
+__all__ = ["SERIES", "Axes", "Figure", "canvas", "series"]
 
 
 def canvas(width: float, height: float) -> "Figure":
