@@ -13,11 +13,12 @@ from _simulation import counted
 from factsweep.operators.estimates.choosing.choice import Relation, chosen, crossed, relation
 from factsweep.operators.estimates.crossed import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.consist import consist
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.consist import consist_terms
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle_terms
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
+from factsweep.operators.metrics.shared.rows import ratio
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 
@@ -80,12 +81,12 @@ class FullRun:
         """The run's own numbers, those that it has; those of the fluctuation by a seed's draws."""
         drawn = fluctuation(self.answers, draw="template", n_draws=n_draws, seed=seed)
         known = {
-            "acc_at_1": acc_at_1(self.answers),
-            "one_word_ratio": one_word_ratio(self.answers),
-            "consist": consist(self.answers),
+            "acc_at_1": ratio(acc_at_1_terms(self.answers)),
+            "one_word_ratio": ratio(one_word_ratio_terms(self.answers)),
+            "consist": ratio(consist_terms(self.answers)),
             "fluctuation_sd": drawn.sd,
             "fluctuation_range": drawn.range,
             "coverage_maximum": coverage_maximum(self.answers),
-            "coverage_oracle": coverage_oracle(self.answers),
+            "coverage_oracle": ratio(coverage_oracle_terms(self.answers)),
         }
         return {name: value for name, value in known.items() if value is not None}

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from factsweep.operators.estimates.agreement import consist
-from factsweep.operators.estimates.choosing.budget import allotted
+from factsweep.operators.estimates.choosing.choice import allotted
 from factsweep.operators.estimates.choosing.laps import square
 from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, IntArray
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.fluctuations.fluctuation_range import (
+from factsweep.operators.estimates.fluctuations.fluctuation import (
     drawn_templates,
     fluctuation_range,
+    fluctuation_sd,
 )
 from factsweep.operators.estimates.fluctuations.maximum import choice, chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle

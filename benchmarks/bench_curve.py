@@ -33,8 +33,7 @@ from _simulation import LIKE, Logits, Made, Sizes, made_up, truth
 from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.means import mean_of_facts
 from factsweep.operators.methods import METHODS
-from factsweep.operators.tables.shared.canvas import canvas
-from factsweep.operators.tables.shared.series import SERIES
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.pipeline.results import past
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)

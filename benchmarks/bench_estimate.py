@@ -37,8 +37,7 @@ from _simulation import (
 )
 
 from factsweep.operators.methods import METHODS
-from factsweep.operators.tables.shared.canvas import canvas
-from factsweep.operators.tables.shared.series import SERIES
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.pipeline.results import past
 
 SHARES = (0.01, 0.05, 0.2)

@@ -29,8 +29,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import rows_from_facts
-from factsweep.operators.prompts.languages import MASK
-from factsweep.operators.prompts.setting import Setting
+from factsweep.operators.prompts.setting import MASK, Setting
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog

@@ -17,10 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from factsweep.operators.knowledge_base.features import vectors
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import kinds
-from factsweep.operators.knowledge_base.retrieval import retrieved
+from factsweep.operators.knowledge_base.retrieval import retrieved, vectors
 from factsweep.operators.schemas import empty
 
 TRIPLES_PER_ENTITY = 8

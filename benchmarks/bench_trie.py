@@ -27,7 +27,7 @@ from factsweep.operators.engines.preference import PreferRequest, Search, log_su
 from factsweep.operators.engines.protocol import ScoreRequest
 from factsweep.operators.engines.transformers import trie_readers
 from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
-from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.execution import cluster

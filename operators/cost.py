@@ -10,47 +10,26 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.schemas import schema
+
 # One row per artifact. `answers` is what time and room grow with: answers of an engine, prompts of
 # the other stages, pairs of the facts. Without a model the processor alone worked. Null: unknown.
-SPENT: Mapping[str, pl.DataType] = {
-    "fingerprint": pl.String(),
-    "stage": pl.String(),
-    "setting": pl.String(),
-    "model": pl.String(),
-    "dtype": pl.String(),
-    "hardware": pl.String(),
-    "gpus": pl.Int64(),
-    "cores": pl.Int64(),
-    "prompts": pl.Int64(),
-    "answers": pl.Int64(),
-    "prompt_tokens": pl.Int64(),
-    "cached_tokens": pl.Int64(),
-    "output_tokens": pl.Int64(),
-    "seconds": pl.Float64(),
-    "core_seconds": pl.Float64(),
-    "idle_seconds": pl.Float64(),
-    "cost": pl.Float64(),
-    "bytes": pl.Int64(),
-    "date": pl.String(),
-    "commit": pl.String(),
-    "source": pl.String(),
-}
+SPENT: Mapping[str, pl.DataType] = schema("""
+    fingerprint text, stage text, setting text, model text, dtype text, hardware text, gpus int,
+    cores int, prompts int, answers int, prompt_tokens int, cached_tokens int, output_tokens int,
+    seconds float, core_seconds float, idle_seconds float, cost float, bytes int, date text,
+    commit text, source text
+""")
 
 # A stage without an engine needs some seconds however little it does: what it took for few answers
 # says nothing of a hundred times as many, nor the other way round.
 _FURTHEST = 100
 
 # One row per stage and setting: what its answers would take. `basis` says where that was measured.
-PREDICTED: Mapping[str, pl.DataType] = {
-    "stage": pl.String(),
-    "setting": pl.String(),
-    "answers": pl.Int64(),
-    "seconds": pl.Float64(),
-    "gpu_hours": pl.Float64(),
-    "core_hours": pl.Float64(),
-    "bytes": pl.Float64(),
-    "basis": pl.String(),
-}
+PREDICTED: Mapping[str, pl.DataType] = schema("""
+    stage text, setting text, answers int, seconds float, gpu_hours float, core_hours float,
+    bytes float, basis text
+""")
 
 
 @dataclass(frozen=True)
@@ -74,17 +53,6 @@ def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFra
 
     `work` has stage, setting, model and answers. What was measured in the same setting is taken,
     or if there is none, in all others together. Unknown is null.
-
-    >>> spent = pl.DataFrame(
-    ...     [("generations", "zero-shot", "m", "bfloat16", "H100", 1, 0, 900, 90.0, 0.0, 1800)],
-    ...     schema=["stage", "setting", "model", "dtype", "hardware", "gpus", "cores", "answers",
-    ...             "seconds", "core_seconds", "bytes"], orient="row",
-    ... )
-    >>> work = spent.select("stage", "setting", "model", answers=pl.lit(36_000))
-    >>> predict(work, spent, Place("h100", 1, None, "", "bfloat16")).row(0)[3:]
-    (3600.0, 1.0, 0.0, 72000.0, '10.0 answers/s of an engine in bfloat16 on H100')
-    >>> predict(work, spent, Place("A100", 1, None, "", "bfloat16")).row(0)[3:]
-    (None, None, None, 72000.0, None)
     """
     rows = [_predicted(each, spent, place) for each in work.iter_rows(named=True)]
     return pl.DataFrame(rows, schema=PREDICTED)

@@ -30,13 +30,6 @@ class Purse:
     """What may be spent in all, what is spent, and what is set aside for what is under way.
 
     What an engine that died had set aside stays so: nobody knows whether it was charged.
-
-    >>> purse = Purse(limit=1.0, spent=0.5)
-    >>> purse.reserve(0.4), purse.reserve(0.4)
-    (True, False)
-    >>> purse.settle(0.4, 0.1)
-    >>> purse.reserve(0.4), purse.spent
-    (True, 0.6)
     """
 
     limit: float

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.construction.labels import foreign, names, plain
+from factsweep.operators.datasets.contradictions import seen
 from factsweep.operators.datasets.layouts import listed
-from factsweep.operators.datasets.unseen import seen
 
 NEEDED = ("relation", "subject", "object")
 ALIASES = ("subject_aliases", "object_aliases")

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import fitted
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.construction.columns import fitted, left_out
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
@@ -68,9 +67,6 @@ def build(
     In this order are dropped: triples without a label, literals that are no date and no integer,
     triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
     relations of fewer queries than all splits take together. The rest is drawn by seed.
-
-    Raises:
-        InputError: a missing column, or no relation is left.
     """
     triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
@@ -84,7 +80,7 @@ def build(
         )
     return Built(
         _facts(pairs, questions, relation_labels or {}),
-        left_out.counts({"triple": named, "query": queries}),
+        left_out({"triple": named, "query": queries}),
     )
 
 
@@ -93,13 +89,6 @@ def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
 
     n is the number of words in the object's label, so that only an n-gram can be equal to it: whole
     words, one after the other. Upper and lower case are not told apart; the paper does not say.
-
-    >>> triples = pl.DataFrame({
-    ...     "subject": ["irrational number", "Kenya national rugby league team"],
-    ...     "object": ["rational number", "rugby league"],
-    ... })
-    >>> triples.select(named_in(pl.col("object"), pl.col("subject"))).to_series().to_list()
-    [False, True]
     """
     named, subject = (
         pl.concat_str(
@@ -245,12 +234,7 @@ def _facts(
     queries: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str]
 ) -> Facts:
     ids = queries["relation_id"].unique(maintain_order=True).to_list()
-    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
-    templates = [template(each, questions[each]) for each in ids]
-    return checked(
-        Facts(
-            pl.DataFrame(relations, schema=empty("relations").schema),
-            pl.DataFrame(templates, schema=empty("templates").schema),
-            queries.select(empty("pairs").columns),
-        )
-    )
+    asked = [template(each, questions[each]) for each in ids]
+    templates = pl.DataFrame(asked, schema=empty("templates").schema)
+    pairs = queries.select(empty("pairs").columns)
+    return checked(Facts(named(ids, relation_labels), templates, pairs))

@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import check_columns
+from factsweep.operators.construction.columns import check_columns, left_out
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
-from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -58,9 +56,6 @@ def build(
     names of subjects and objects are their labels and aliases. `fits` says of an object's main
     label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
     (PARAPHRASES) follow their manual template; without them the set has the manual ones alone.
-
-    Raises:
-        InputError: a missing column, paraphrases of an unknown template, or no pair is left.
     """
     knowledge = facts.clear() if knowledge is None else knowledge
     paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases
@@ -94,14 +89,6 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
     Columns in: relation_id, group, origin (of the canonical templates). Columns out: relation_id,
     n_manual, n_paraphrases, n_missing. Surplus paraphrases of one manual template do not make up
     for missing ones of another.
-
-    >>> templates = pl.DataFrame({
-    ...     "relation_id": ["P36", "P36", "P36"],
-    ...     "group": [0, 0, 1],
-    ...     "origin": ["manual", "paraphrase", "manual"],
-    ... })
-    >>> missing(templates).row(0)
-    ('P36', 2, 1, 37)
     """
     found = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
     groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=found)
@@ -195,7 +182,7 @@ def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
         .when(reason.is_not_null().all())
         .then(pl.lit("no_object_left"))
     )
-    return left_out.counts({"triple": triples, "pair": gone})
+    return left_out({"triple": triples, "pair": gone})
 
 
 def _facts(
@@ -203,8 +190,4 @@ def _facts(
 ) -> Facts:
     left = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
     ids = left["relation_id"].unique(maintain_order=True).to_list()
-    relations = [{"relation_id": each, "label": relation_labels.get(each, each)} for each in ids]
-    schema = empty("relations").schema
-    return checked(
-        Facts(pl.DataFrame(relations, schema=schema), left, pairs.select(empty("pairs").columns))
-    )
+    return checked(Facts(named(ids, relation_labels), left, pairs.select(empty("pairs").columns)))

@@ -51,15 +51,9 @@ def paraphrased(
 ) -> Iterator[Paraphrased]:
     r"""Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
-    What is unfit or said before in the relation is removed, and the same instruction asked again,
-    up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
-    on what its entities are (`category_hint`).
-
-    >>> manual = pl.DataFrame({"relation_id": ["P36"], "template": ["[Y] is the capital of [X]."]})
-    >>> answer = "1. [X] has its capital in [Y].\n2. [X] is it.\n3. [X]'s capital is [Y]."
-    >>> (first,) = paraphrased(lambda prompt: answer, manual, n=2)
-    >>> first.paraphrases, first.n_rounds, first.n_unfit
-    (('[X] has its capital in [Y].', "[X]'s capital is [Y]."), 1, 1)
+     What is unfit or said before in the relation is removed, and the same instruction asked again,
+     up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
+    , as the paper's "Be aware that [Y] is the geographic location but NOT company or organization."
     """
     hints = hints or {}
     said: dict[str, set[str]] = {}
@@ -72,24 +66,8 @@ def paraphrased(
 
 
 def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = None) -> str:
-    """The prompt for n paraphrases of a template: the paper's instruction, hint and sentence.
-
-    >>> print(instruction("[X] died in [Y].", hint="Be aware that [Y] is the city."))
-    ... # doctest: +ELLIPSIS
-    You are a professional tool ... paraphrase the given sentence 19 times.
-    Be aware that [Y] is the city.
-    [X] died in [Y].
-    """
+    """The prompt for n paraphrases of a template: the paper's instruction, hint and sentence."""
     return "\n".join(filter(None, (_INSTRUCTION.format(n=n), hint, template)))
-
-
-def category_hint(slot: str, category: str, *, but_not: str | None = None) -> str:
-    """Say what stands in a slot, in the words of the paper's example.
-
-    >>> category_hint("[Y]", "geographic location", but_not="company or organization")
-    'Be aware that [Y] is the geographic location but NOT company or organization.'
-    """
-    return f"Be aware that {slot} is the {category}{f' but NOT {but_not}' if but_not else ''}."
 
 
 def candidates(answer: str) -> list[str]:

@@ -11,15 +11,12 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from factsweep.operators import seeds
-from factsweep.operators.construction import left_out
-from factsweep.operators.construction.columns import check_columns
-from factsweep.operators.construction.kamel import united
+from factsweep.operators.construction.columns import check_columns, left_out
+from factsweep.operators.construction.kamel import LABELS, united
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
 
 TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
-# The main label first.
-LABELS = pl.Schema([("entity_id", pl.String()), ("labels", pl.List(pl.String))])
 SUBCLASS_OF = "P279"
 _SLOTS: tuple[Slot, Slot] = ("subject", "object")
 _TRIPLE = list(TRIPLES)
@@ -68,9 +65,6 @@ def build(
     Alternatives are those of Algorithm 1 (`frequencies`) that are in neither snapshot, the most
     frequent first, then by id. One whose label is more similar than `max_similarity` to that of the
     plausible entity or of an earlier alternative is a paraphrase, and dropped.
-
-    Raises:
-        InputError: a missing column, or no triple is left.
     """
     for name, table, schema in (
         ("before", before, TRIPLES),
@@ -92,7 +86,7 @@ def build(
             "give larger snapshots, more relations or ask for fewer alternatives."
         )
     unused = pl.concat([each.select("relation_id", "reason") for each in (new, reasons)])
-    dropped = pl.concat([left_out.counts({"triple": unused}), _paraphrases(groups)])
+    dropped = pl.concat([left_out({"triple": unused}), _paraphrases(groups)])
     return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
 
 
@@ -107,14 +101,6 @@ def frequencies(
     For a triple (s, r, o) and `varied` = object, the siblings of s share a parent with it; each
     object that a sibling has under r counts once for that sibling. Columns: those of the triple,
     entity_id, frequency. `triples` and `facts` have the columns TRIPLES; parents are in `facts`.
-
-    >>> facts = pl.DataFrame(
-    ...     [("cat", "P279", "pet"), ("dog", "P279", "pet"), ("dog", "eats", "meat")],
-    ...     schema=TRIPLES, orient="row",
-    ... )
-    >>> triple = pl.DataFrame([("cat", "eats", "fish")], schema=TRIPLES, orient="row")
-    >>> frequencies(triple, facts, "object").rows()
-    [('cat', 'eats', 'fish', 'meat', 1)]
     """
     fixed = "object" if varied == "subject" else "subject"
     parents = facts.filter(pl.col("relation_id").is_in(list(parents_by))).select(

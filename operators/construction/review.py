@@ -13,9 +13,9 @@ from factsweep.operators.construction.paraphrase import (
     has_slots,
     wording,
 )
-from factsweep.operators.datasets.templates import style
+from factsweep.operators.datasets.facts import style
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set.lexical_diversity import words
+from factsweep.operators.metrics.data_set import words
 
 SHEET = pl.Schema(
     dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())
@@ -33,14 +33,6 @@ def review_sheet(
     empty where a person must decide, and else "yes". `reason` says why: another style than the
     manual template, or a Jaccard distance of words below `min_distance` from an earlier template
     of the relation.
-
-    >>> manual = pl.DataFrame({"relation_id": ["P20"], "template": ["[X] died in [Y]."]})
-    >>> said = pl.DataFrame({"paraphrase": ["[X] died there.", "[Y] saw the last days of [X]."]})
-    >>> sheet = review_sheet(manual, said.select(pl.lit("P20").alias("relation_id"),
-    ...                                          pl.lit("[X] died in [Y].").alias("template"),
-    ...                                          "paraphrase"))
-    >>> sheet.select("paraphrase", "keep", "reason").rows()
-    [('[X] died there.', 'no', '[Y] stands 0 times'), ('[Y] saw the last days of [X].', 'yes', '')]
     """
     earlier: dict[str, list[str]] = {}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
@@ -59,10 +51,6 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
     """The paraphrases (PARAPHRASES) that the sheet keeps; a person may have corrected their texts.
 
     `keep` is yes or no (y, n, true, false, 1, 0, x; in any case). A row that is gone is not kept.
-
-    Raises:
-        InputError: a column is missing, a row is undecided, or a kept text has not [X] and [Y] once
-            each; rows are counted as in a spreadsheet, the first after the header is 2.
     """
     for column in (*PARAPHRASES, "keep"):
         if column not in sheet.columns:

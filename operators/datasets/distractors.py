@@ -16,31 +16,20 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base import knowledge_base as bases
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 from factsweep.operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
-FACTS = pl.Schema(
-    {
-        "sample": pl.String,
-        "subject": pl.String,
-        "subject_label": pl.String,
-        "subject_description": pl.String,
-        "relation": pl.String,
-        "object": pl.String,
-        "object_label": pl.String,
-        "object_description": pl.String,
-        "start": pl.String,
-        "end": pl.String,
-        "popularity": pl.Float64,
-    }
-)
-TEMPLATES = pl.Schema({"relation_id": pl.String, "text": pl.String})
+FACTS = schema("""
+    sample text, subject text, subject_label text, subject_description text, relation text,
+    object text, object_label text, object_description text, start text, end text, popularity float
+""")
+TEMPLATES = schema("relation_id text, text text")
 _COLUMNS = {
     "facts": [Column(name, (dtype,), name in _NEEDED) for name, dtype in FACTS.items()],
     "templates": [Column(name, (dtype,), required=True) for name, dtype in TEMPLATES.items()],
@@ -53,9 +42,6 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
 
     Each subject and relation is a pair with all its objects. `relation_labels` names the relations
     that are taken; without it all that have a template are, and their labels are their ids.
-
-    Raises:
-        InputError: a table or column is missing or unfit, or no fact has a template.
     """
     rows, templates = _table(tables, "facts", FACTS), _table(tables, "templates", TEMPLATES)
     base = _knowledge_base(tables, rows)
@@ -64,18 +50,9 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
         asked = asked.filter(pl.col("relation").is_in(list(relation_labels)))
     asked = asked.unique(["relation", "subject", "object"], keep="first", maintain_order=True)
     relations = asked["relation"].unique(maintain_order=True).to_list()
-    labels = relation_labels or {}
-    named = [{"relation_id": each, "label": labels.get(each, each)} for each in relations]
-    pairs = _pairs(asked, base)
-    return checked(
-        Facts(
-            pl.DataFrame(named, schema=empty("relations").schema),
-            _templates(templates, relations),
-            pairs,
-            {"details": _details(asked)},
-            base,
-        )
-    )
+    own, pairs = _templates(templates, relations), _pairs(asked, base)
+    details = {"details": _details(asked)}
+    return checked(Facts(named(relations, relation_labels), own, pairs, details, base))
 
 
 def counts(facts: Facts) -> dict[str, int]:

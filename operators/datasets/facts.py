@@ -1,6 +1,6 @@
 """What every reader returns: the facts of a benchmark as canonical tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -8,6 +8,7 @@ import polars as pl
 from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.schemas import empty
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
     return replace(facts, relations=rows.select("relation_id", label=pl.coalesce("known", "label")))
 
 
+def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
+    """The table of relations; one without a label has its id for one."""
+    rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
+    return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
+
+
 def checked(facts: Facts) -> Facts:
     """The facts, if every template and pair can be used.
 
@@ -83,28 +90,28 @@ def checked(facts: Facts) -> Facts:
                     f"template {template['template_id']} ({template['text']!r}) has no {slot}; "
                     f"put {slot} where the {'subject' if slot == '[X]' else 'object'} belongs."
                 )
-    known = facts.relations["relation_id"]
-    _refuse_first(
-        facts.templates.filter(~pl.col("relation_id").is_in(known.implode())),
+    relations, templates, pairs = facts.relations, facts.templates, facts.pairs
+    unfit = {
         "template {template_id} names the unknown relation {relation_id}; "
-        "add the relation or correct the template.",
-    )
-    _refuse_first(
-        facts.pairs.filter(pl.col("subjects").list.len() == 0),
-        "pair {pair_id} has no subject name; add one or drop the pair.",
-    )
-    _refuse_first(
-        facts.pairs.filter(pl.col("objects").list.len() == 0),
-        "pair {pair_id} has no objects; add one or drop the pair.",
-    )
-    _refuse_first(
-        facts.pairs.join(facts.templates, on="relation_id", how="anti"),
-        "relation {relation_id} has pairs but no templates; add one or drop its pairs.",
-    )
-    _refuse_first(
-        facts.relations.join(facts.pairs, on="relation_id", how="anti"),
-        "relation {relation_id} has no pairs; add one or drop the relation.",
-    )
+        "add the relation or correct the template.": templates.join(
+            relations, on="relation_id", how="anti", maintain_order="left"
+        ),
+        "pair {pair_id} has no subject name; add one or drop the pair.": pairs.filter(
+            pl.col("subjects").list.len() == 0
+        ),
+        "pair {pair_id} has no objects; add one or drop the pair.": pairs.filter(
+            pl.col("objects").list.len() == 0
+        ),
+        "relation {relation_id} has pairs but no templates; add one or drop its pairs.": pairs.join(
+            templates, on="relation_id", how="anti"
+        ),
+        "relation {relation_id} has no pairs; add one or drop the relation.": relations.join(
+            pairs, on="relation_id", how="anti"
+        ),
+    }
+    for sentence, rows in unfit.items():
+        if not rows.is_empty():
+            raise InputError(sentence.format(**rows.row(0, named=True)))
     return facts
 
 
@@ -119,11 +126,6 @@ def _check_names(facts: Facts) -> None:
     names.check_ids(facts.pairs["pair_id"], "the pair")
 
 
-def _refuse_first(rows: pl.DataFrame, sentence: str) -> None:
-    if not rows.is_empty():
-        raise InputError(sentence.format(**rows.row(0, named=True)))
-
-
 @dataclass(frozen=True)
 class Slice:
     """Which part of a set to measure: the first of each, in the set's order; null takes all."""
@@ -134,11 +136,7 @@ class Slice:
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:
-    """The chosen part of the facts.
-
-    Raises:
-        InputError: a relation that the set does not have, or a part without pairs or names.
-    """
+    """The chosen part of the facts."""
     unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
     if unknown:
         known = ", ".join(facts.relations["relation_id"])
@@ -170,3 +168,46 @@ def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     first = pl.element().struct.field("labels").list.first()
     labels = pl.col("objects").list.eval(first).list.unique(maintain_order=True)
     return rows.join(pairs.select("pair_id", right=labels), on="pair_id", maintain_order="left")
+
+
+_QUESTION = r"\?\s*\[Y\]\s*\.?$"
+
+
+def numbered(texts: pl.DataFrame) -> pl.DataFrame:
+    """The canonical templates of texts, in their order: each gets its number and its style.
+
+    Columns in: relation_id, text, origin (manual, paraphrase), group (null: not known). Columns
+    out: those of `operators.schemas.SCHEMAS["templates"]`.
+
+    >>> texts = pl.DataFrame({
+    ...     "relation_id": ["P36", "P36"],
+    ...     "text": ["[Y] is the capital of [X].", "What is the capital of [X]? [Y]."],
+    ...     "origin": ["manual", "manual"],
+    ...     "group": [0, 1],
+    ... })
+    >>> numbered(texts).select("template_id", "style").rows()
+    [('P36.000', 'statement'), ('P36.001', 'question')]
+    """
+    index = pl.int_range(pl.len()).over("relation_id").cast(pl.String).str.zfill(3)
+    return texts.select(
+        template_id=pl.format("{}.{}", "relation_id", index),
+        relation_id="relation_id",
+        text="text",
+        origin="origin",
+        group=pl.col("group").cast(pl.UInt16),
+        style=style(pl.col("text")),
+    ).cast(empty("templates").schema)
+
+
+def style(text: pl.Expr) -> pl.Expr:
+    """How a template asks: `question` where it ends in `? [Y].`, else `statement`.
+
+    >>> texts = pl.DataFrame({"text": ["Who made [X]? [Y]", "Is [X] by [Y]?"]})
+    >>> texts.select(style(pl.col("text"))).to_series().to_list()
+    ['question', 'statement']
+    """
+    return (
+        pl.when(text.str.contains(_QUESTION))
+        .then(pl.lit("question"))
+        .otherwise(pl.lit("statement"))
+    )

@@ -14,9 +14,6 @@ from factsweep.operators.errors import InputError
 def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
     r"""The value of a JSON text.
 
-    Raises:
-        InputError: it is none, has a key twice in one object, or half of a surrogate pair.
-
     >>> parsed('{"P19": 1, "P19": 2}', "t.json", "correct it")
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: t.json: the key 'P19' stands twice; correct it.
@@ -36,11 +33,7 @@ def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
 
 
 def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects in a JSONL file's lines, each with where it stands; {} of other values.
-
-    Raises:
-        InputError: a line is no JSON.
-    """
+    """The objects in a JSONL file's lines, each with where it stands; {} of other values."""
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
@@ -50,11 +43,7 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def text(row: Mapping[str, Any], field: str, where: str) -> str:
-    """A field of a row.
-
-    Raises:
-        InputError: it is no text, or an empty one.
-    """
+    """A field of a row."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
@@ -71,3 +60,10 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in members]
         raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
     return found
+
+
+def check(where: str, fits: object, problem: str, found: object, *, what: str = "the row") -> None:
+    """Refuse what does not fit, shown as far as it is short."""
+    if not fits:
+        shown = json.dumps(found, ensure_ascii=False, default=str)
+        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop {what}.")

@@ -1,4 +1,4 @@
-"""KAMEL: its authors' files, or rows of its copy on the hub → the canonical tables, and back.
+"""KAMEL: its authors' files → the canonical tables, and back.
 
 The authors' layout (KAMEL, section 3.1):
 
@@ -11,8 +11,6 @@ The authors' layout (KAMEL, section 3.1):
 | obj_label | list[str] | train, dev: a label of each answer |
 | obj_label | list[{rdf, alternative, chosen}] | test: main label, other labels, the one to show |
 | obj_uri | list[str] | test: id of each answer; `XMLSchema#dateTime` and the like for a literal |
-
-Rows of the hub have the same fields and name their relation_id and split in two more columns.
 
 In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
 is its first alternative (of a date the full date), as in the authors' scorer. Its object_id says
@@ -30,8 +28,8 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Slice, checked
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets.facts import Facts, Slice, checked, named
+from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -42,7 +40,6 @@ DATE = f"{LITERAL}dateTime"
 NUMBER = f"{LITERAL}decimal"
 _UNTYPED = f"{LITERAL}anySimpleType"
 _FIELDS = ("sub_label", "obj_label")
-_COLUMNS = ("relation_id", "split", *_FIELDS)
 
 
 class _Row(NamedTuple):
@@ -72,9 +69,6 @@ def facts_from_files(
     A set may lack dev files. Questions of relations without rows are left out, and so are files
     that are not of the layout (`README.md`). `relation_labels` names all relations that may be
     there, by id; without it every relation is taken and its label is its id.
-
-    Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     questions = [path for path in files if PurePosixPath(path).name == QUESTIONS]
     if not questions:
@@ -90,45 +84,6 @@ def facts_from_files(
     return _facts(rows, questions_of(questions[0], files[questions[0]]), relation_labels)
 
 
-def facts_from_rows(
-    tables: Iterable[pl.DataFrame],
-    questions: Mapping[str, str],
-    relation_labels: Mapping[str, str] | None = None,
-) -> Facts:
-    """The canonical tables of rows that name their relation_id and split.
-
-    Train rows and test rows do not fit into one table, so there may be several. `questions` has
-    the question of each relation, with [S] for the subject.
-
-    Raises:
-        InputError: a missing column, an unfit question or row, or what `checked` refuses.
-    """
-    for relation_id, question in questions.items():
-        _check_question(f"the question of {relation_id}", question)
-    return _facts(_table_rows(tables), questions, relation_labels)
-
-
-def _table_rows(tables: Iterable[pl.DataFrame]) -> Iterator[_Row]:
-    for number, table in enumerate(tables):
-        for name in _COLUMNS:
-            if name not in table.columns:
-                raise InputError(
-                    f"table {number}: column {name} is missing; "
-                    f"KAMEL rows have {', '.join(_COLUMNS)}."
-                )
-        for index, fields in enumerate(table.iter_rows(named=True)):
-            where = f"table {number}, row {index} (counted from 0)"
-            _check(
-                where,
-                fields["split"] in SPLITS,
-                f"split must be one of {', '.join(SPLITS)}",
-                fields,
-            )
-            _check(where, _is_text(fields["relation_id"]), "relation_id is empty", fields)
-            relation_id = fields["relation_id"].rpartition("/")[2]
-            yield _Row(where, relation_id, fields["split"], fields)
-
-
 def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
     relation_id, split = path.parent.name, path.stem
     if split not in SPLITS or not relation_id:
@@ -138,18 +93,13 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
     for number, line in enumerate(content.rstrip("\r\n").split("\n")):
         where = f"{path}, row {number} (counted from 0)"
         fields = parsed(line, where, "correct or drop the row")
-        _check(where, isinstance(fields, dict), "no JSON object", fields)
+        check(where, isinstance(fields, dict), "no JSON object", fields)
         check_fields(where, fields, _FIELDS, "KAMEL's files")
         yield _Row(where, relation_id, split, fields)
 
 
 def questions_of(path: str, content: str) -> dict[str, str]:
-    """The question of each relation; there is no header, and a question may hold commas.
-
-    Raises:
-        InputError: a line without a relation, a comma or [S], or a relation with two questions; the
-            same line twice is one, as in the authors' file.
-    """
+    """The question of each relation; there is no header, and a question may hold commas."""
     questions: dict[str, str] = {}
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -178,16 +128,9 @@ def _facts(
 ) -> Facts:
     pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
-    labels = relation_labels or {}
-    relations = [{"relation_id": each, "label": labels.get(each, each)} for each in ids]
-    templates = [template(each, questions[each]) for each in ids if each in questions]
-    return checked(
-        Facts(
-            pl.DataFrame(relations, schema=empty("relations").schema),
-            pl.DataFrame(templates, schema=empty("templates").schema),
-            pairs,
-        )
-    )
+    asked = [template(each, questions[each]) for each in ids if each in questions]
+    templates = pl.DataFrame(asked, schema=empty("templates").schema)
+    return checked(Facts(named(ids, relation_labels), templates, pairs))
 
 
 def template(relation_id: str, question: str) -> dict[str, Any]:
@@ -216,7 +159,7 @@ def _pairs(
         numbers[row.relation_id, row.split] = number + 1
         subject_id = f"{row.split}.{number:04d}"
         subject = row.fields.get("sub_label")
-        _check(row.where, _is_text(subject), "sub_label is empty", row.fields)
+        check(row.where, _is_text(subject), "sub_label is empty", row.fields)
         yield {
             "pair_id": f"{row.relation_id}.{subject_id}",
             "relation_id": row.relation_id,
@@ -229,31 +172,31 @@ def _pairs(
 
 def _objects(row: _Row) -> list[dict[str, Any]]:
     answers: Any = row.fields.get("obj_label")
-    _check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
+    check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
     ids: Any = row.fields.get("obj_uri")
     if ids is None:
         ids = [None] * len(answers)
     fits = isinstance(ids, list) and len(ids) == len(answers)
-    _check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
+    check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
     return [_object(row, *each) for each in zip(ids, answers, strict=True)]
 
 
 def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
-    _check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
+    check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
     if isinstance(answer, str):
-        _check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
+        check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
         return {"object_id": object_id, "labels": [answer]}
-    _check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
+    check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
     assert isinstance(answer, dict)
     main, others = answer.get("rdf"), answer.get("alternative") or []
-    _check(row.where, isinstance(others, list), "alternative is no list", row.fields)
+    check(row.where, isinstance(others, list), "alternative is no list", row.fields)
     names = [main, answer.get("chosen"), *others]
     texts = all(name is None or isinstance(name, str) for name in names)
-    _check(row.where, texts, "obj_label holds a label that is no text", row.fields)
+    check(row.where, texts, "obj_label holds a label that is no text", row.fields)
     if main is None:
         names = [*others, answer.get("chosen")]
     labels = list(dict.fromkeys(name for name in names if _is_text(name)))
-    _check(row.where, labels, "obj_label has an answer without a label", row.fields)
+    check(row.where, labels, "obj_label has an answer without a label", row.fields)
     if object_id is None and main is None:
         object_id = _UNTYPED
     return {"object_id": object_id, "labels": labels}
@@ -263,20 +206,11 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _check(where: str, fits: object, problem: str, found: object) -> None:
-    if not fits:
-        shown = json.dumps(found, ensure_ascii=False, default=str)
-        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop the row.")
-
-
 def sliced(facts: Facts, part: Slice) -> Facts:
     """The chosen part of the facts: all that may be shown, and the first queries that are asked.
 
     `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
     demonstrations do not change with it.
-
-    Raises:
-        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     facts = facts_module.sliced(facts, replace(part, pairs_per_relation=None))
     if part.pairs_per_relation is None:

@@ -35,12 +35,7 @@ _LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
 
 
 # What the columns of the plain layout are called in the others.
-_PLAIN = {
-    "relation": "rel_uri",
-    "template": "template",
-    "subject": "sub_ent",
-    "object": "obj_ents",
-}
+_PLAIN = {"relation": "rel_uri", "template": "template", "subject": "sub_ent", "object": "obj_ents"}
 # What the columns of a plain table of four are called elsewhere, in any case.
 _MEANT = {
     "relation": ("predicate", "property", "rel"),
@@ -59,11 +54,7 @@ _PLAIN_MORE = {
 
 
 def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with lists and truth values where a CSV file has texts, and types for empty columns.
-
-    Raises:
-        InputError: a text that begins as a list and is none; it names the row.
-    """
+    """The rows with lists and truth values where CSV has texts, and types for empty columns."""
     rows = _empty_typed(_plain_named(rows))
     schema = rows.collect_schema()
     texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
@@ -120,9 +111,6 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     """A plain table of facts with the names of the others; an object without an id has its label.
 
     A slash in the name of a relation is no part of a URL there, and becomes a blank.
-
-    Raises:
-        InputError: it has no templates.
     """
     rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
@@ -289,3 +277,41 @@ def _truths(column: pl.Series) -> pl.Series:
     if not unknown.is_empty():
         raise InputError(f"{column.name} is {unknown[0]!r}; write true or false.")
     return texts.replace_strict(known, return_dtype=pl.Boolean)
+
+
+_IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
+NAMED = tuple(_IDS)
+
+
+def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.LazyFrame:
+    """The rows with the column `sub_aliases` or `obj_aliases`, from names by id.
+
+    `labels` has the columns `entity_id` and `labels` (list[str]). An id may be the end of a URL. An
+    entity that is missing there has no other names.
+
+    >>> labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
+    >>> rows = pl.LazyFrame({"sub_uri": ["Q142", "Q38"]})
+    >>> with_aliases(rows, "sub_aliases", labels).collect()["sub_aliases"].to_list()
+    [['France', 'Gaul'], None]
+    """
+    ids = _IDS[column]
+    rows = decoded(rows)
+    schema = rows.collect_schema()
+    if ids not in schema:
+        raise InputError(f"{column} come from another file by id, and there is no column {ids}.")
+    rows = rows.drop(column, strict=False)
+    names = labels.lazy().unique("entity_id", keep="first", maintain_order=True)
+    names = names.select(id="entity_id", names="labels")
+    if schema[ids] == pl.String:
+        found = rows.with_columns(id=_last_part(pl.col(ids)))
+        found = found.join(names, on="id", how="left", maintain_order="left").drop("id")
+        return found.rename({"names": column})
+    numbered = rows.with_row_index("at")
+    each = numbered.select("at", id=ids).explode("id").with_columns(_last_part(pl.col("id")))
+    lists = each.join(names, on="id", how="left", maintain_order="left")
+    lists = lists.group_by("at", maintain_order=True).agg(pl.col("names").alias(column))
+    return numbered.join(lists, on="at", how="left", maintain_order="left").drop("at")
+
+
+def _last_part(ids: pl.Expr) -> pl.Expr:
+    return ids.str.split("/").list.last()

@@ -21,9 +21,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
-from factsweep.operators.datasets.templates import numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -56,9 +55,6 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
 
     `relation_labels` names all relations that may stand in the rows, by id; without it every
     relation is taken and its label is its id.
-
-    Raises:
-        InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
     """
     rows = _rows(rows)
     subject = _subject_column(rows)

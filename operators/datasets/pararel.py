@@ -15,12 +15,8 @@ from pathlib import PurePosixPath
 import polars as pl
 
 from factsweep.operators.datasets import json_texts
-from factsweep.operators.datasets.facts import Facts, checked
-from factsweep.operators.datasets.templates import numbered
-from factsweep.operators.schemas import empty
-
-_PATTERN = ("pattern",)
-_TRIPLE = ("sub_label", "obj_label")
+from factsweep.operators.datasets.facts import Facts, numbered
+from factsweep.operators.datasets.triples import facts_from_triples
 
 
 def facts_from_files(
@@ -30,19 +26,16 @@ def facts_from_files(
 
     Relations that have no patterns, or no facts, are left out. A relation's label is its id where
     `relation_labels` does not name it.
-
-    Raises:
-        InputError: an unfit line, or what `checked` refuses.
     """
-    templates, pairs = templates_from_files(files), _pairs(_rows(files, "facts", _TRIPLE))
-    templates, pairs = (
-        one.join(other, on="relation_id", how="semi", maintain_order="left")
-        for one, other in ((templates, pairs), (pairs, templates))
+    known = _rows(files, "facts", ("sub_label", "obj_label"))
+    triples = known.select(
+        "relation_id",
+        subject_id="sub_label",
+        subjects=pl.concat_list("sub_label"),
+        object_id="obj_label",
+        labels=pl.concat_list("obj_label"),
     )
-    ids = templates["relation_id"].unique(maintain_order=True)
-    labels = [(relation_labels or {}).get(each, each) for each in ids]
-    relations = pl.DataFrame({"relation_id": ids, "label": pl.Series(labels, dtype=pl.String)})
-    return checked(Facts(relations, templates, pairs))
+    return facts_from_triples(triples, _templates(files), relation_labels)
 
 
 def templates_from_files(files: Mapping[str, str]) -> pl.DataFrame:
@@ -50,34 +43,17 @@ def templates_from_files(files: Mapping[str, str]) -> pl.DataFrame:
 
     Every pattern is a manual template, with a group of its own.
 
-    Raises:
-        InputError: a line is no JSON object with a pattern.
-
     >>> files = {"patterns/P19.jsonl": '{"pattern": "[X] was born in [Y].", "tense": "past"}'}
     >>> templates_from_files(files).select("template_id", "text", "origin").row(0)
     ('P19.000', '[X] was born in [Y].', 'manual')
     """
-    texts = _rows(files, "patterns", _PATTERN).unique(maintain_order=True)
+    return numbered(_templates(files))
+
+
+def _templates(files: Mapping[str, str]) -> pl.DataFrame:
+    texts = _rows(files, "patterns", ("pattern",)).unique(maintain_order=True)
     group = pl.int_range(pl.len()).over("relation_id")
-    return numbered(
-        texts.select("relation_id", text="pattern", origin=pl.lit("manual"), group=group)
-    )
-
-
-def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
-    labels = pl.concat_list("obj_label")
-    objects = pl.struct(object_id="obj_label", labels=labels).unique(maintain_order=True)
-    pairs = triples.group_by("relation_id", subject_id="sub_label", maintain_order=True).agg(
-        objects=objects
-    )
-    return pairs.select(
-        pair_id=pl.format("{}.{}", "relation_id", "subject_id"),
-        relation_id="relation_id",
-        subject_id="subject_id",
-        subjects=pl.concat_list("subject_id"),
-        objects="objects",
-        split=pl.lit(None, pl.String),
-    ).cast(empty("pairs").schema)
+    return texts.select("relation_id", text="pattern", origin=pl.lit("manual"), group=group)
 
 
 def _rows(files: Mapping[str, str], folder: str, fields: tuple[str, ...]) -> pl.DataFrame:

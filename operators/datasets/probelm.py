@@ -29,6 +29,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -36,38 +37,19 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, checked
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns, empty, schema
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
 _OTHER: Mapping[str, Slot] = {"subject": "object", "object": "subject"}
 
 # A row of a file, and the group that it stands in.
-ROWS = pl.Schema(
-    {
-        "id": pl.Int64,
-        "subject": pl.String,
-        "relation": pl.String,
-        "object": pl.String,
-        "label": pl.Int64,
-        "rank": pl.Int64,
-    }
-)
+ROWS = schema("id int, subject text, relation text, object text, label int, rank int")
 _TYPES = {name: int if dtype == pl.Int64 else str for name, dtype in ROWS.items()}
-CANDIDATES = pl.Schema(
-    {
-        "candidate_id": pl.String,
-        "pair_id": pl.String,
-        "relation_id": pl.String,
-        "frame": pl.String,
-        "label": pl.String,
-        "rank": pl.Int64,
-        "is_positive": pl.Boolean,
-    }
-)
-DROPPED = pl.Schema({"pair_id": pl.String, "reason": pl.String, "count": pl.Int64})
+CANDIDATES = columns("candidates")
+DROPPED = schema("pair_id text, reason text, count int")
 COPY, DUPLICATE = "copy_of_positive", "duplicate_alternative"
 
 
@@ -105,9 +87,6 @@ def groups_from_files(
 
     Alternatives equal to the plausible entity are dropped (reason COPY), and so are those that
     stand among the alternatives before (DUPLICATE). Files of other kinds are ignored.
-
-    Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     named = {PurePosixPath(path).name: path for path in files}
     if PROMPTS not in named:
@@ -141,17 +120,6 @@ def with_candidates(facts: Facts) -> Facts:
 
     Until then the objects of a pair are its candidates, each with its rank in the file as its id;
     the plausible one comes first. Gaps between ranks are where rows were dropped.
-
-    >>> objects = [{"object_id": "1", "labels": ["Spain"]}, {"object_id": "3", "labels": ["China"]}]
-    >>> pairs = pl.DataFrame({
-    ...     "pair_id": ["P27.2023-11.7"], "relation_id": ["P27"], "split": ["2023-11"],
-    ...     "objects": [objects],
-    ... })
-    >>> facts = with_candidates(Facts(empty("relations"), empty("templates"), pairs))
-    >>> candidates(facts).select("candidate_id", "label", "rank", "is_positive").rows()
-    [('P27.2023-11.7.1', 'Spain', 1, True), ('P27.2023-11.7.3', 'China', 3, False)]
-    >>> facts.pairs["objects"].to_list()
-    [[{'object_id': '1', 'labels': ['Spain']}]]
     """
     rows = facts.pairs.select("pair_id", "relation_id", "objects", frame="split")
     rank = pl.col("object_id").cast(pl.Int64)
@@ -176,9 +144,6 @@ def candidates(facts: Facts) -> pl.DataFrame:
     """The candidates of each pair, in the order of the file (columns: CANDIDATES).
 
     `rank` is that of the file: 1 is the plausible one.
-
-    Raises:
-        InputError: the facts were read by a version that kept the candidates among the pairs.
     """
     if "candidates" not in facts.further:
         raise InputError("these facts are of an earlier version and have no candidates; run again.")
@@ -299,10 +264,7 @@ def _check_row(where: str, row: Any, positive: Any, *, first: bool) -> None:
     _check(where, first or row["rank"] > 1, "rank must be 2 or more", row)
 
 
-def _check(where: str, fits: object, problem: str, found: object) -> None:
-    if not fits:
-        shown = json.dumps(found, ensure_ascii=False)
-        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop it.")
+_check = partial(check, what="it")
 
 
 def _pair(

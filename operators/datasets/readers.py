@@ -12,11 +12,11 @@ from factsweep.operators.datasets import (
     distractors,
     kamel,
     layouts,
-    mlama,
     myriadlama,
     pararel,
     probelm,
     sentences,
+    triples,
     xfactr,
 )
 from factsweep.operators.datasets import facts as facts_of
@@ -120,7 +120,7 @@ READERS: Mapping[str, Reader] = {
     ),
     "mlama": Reader(
         content="texts",
-        facts=mlama.facts_from_files,
+        facts=triples.facts_from_files,
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
         figures=lambda _, facts: facts_of.counts(facts),

@@ -16,7 +16,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import empty
@@ -51,9 +51,6 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
 
     The subject is the right answer of the sentences that leave that open. A sentence that stands
     twice counts once.
-
-    Raises:
-        InputError: there is not one table, or it lacks a column.
     """
     rows = _only(tables, PROBING, floats=("human_score",))
     facts = []
@@ -78,9 +75,6 @@ def verbalised(tables: Tables, relations: Relations = None) -> Facts:
 
     A sentence may have a full stop behind the object; the others are left out
     (`n_verbalised`).
-
-    Raises:
-        InputError: there is not one table, or it lacks a column.
     """
     return _as_facts(list(_verbalised(tables)), relations)
 
@@ -155,11 +149,10 @@ def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) ->
 
 
 def _as_facts(facts: Sequence[_Fact], relations: Relations) -> Facts:
-    known = relations or {}
     ids = list(dict.fromkeys(fact.relation_id for fact in facts))
     return checked(
         Facts(
-            _frame("relations", ({"relation_id": r, "label": known.get(r, r)} for r in ids)),
+            named(ids, relations),
             _frame("templates", map(_template, ids)),
             _frame("pairs", map(_pair, facts)),
             {"details": _frame("details", map(_detail, facts))},

@@ -36,7 +36,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.json_texts import rows, text
-from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
+from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples, one_each
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -60,9 +60,6 @@ def facts_from_files(
 
     `further` has `forms` where a template has forms by gender: those of X and of Y for each pair
     (m or f). Y's are those of the first right object, as in the original, and so tell its gender.
-
-    Raises:
-        InputError: no or several languages, no templates of it, or an unfit line.
     """
     by_name = {PurePosixPath(name).name: content for name, content in files.items()}
     language = language_of(by_name)
@@ -85,15 +82,13 @@ def facts_from_files(
     triples = pl.DataFrame(found, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
-    facts = facts_from_triples(triples, templates(by_name, language), relation_labels)
+    texts = one_each(templates(by_name, language))
+    facts = facts_from_triples(triples, texts, relation_labels)
     return Facts(facts.relations, facts.templates, facts.pairs, _forms(facts, gender, language))
 
 
 def language_of(names: Mapping[str, str]) -> str:
     """The language of the files of aliases.
-
-    Raises:
-        InputError: there is none, or there are several.
 
     >>> language_of({"aliases.fr.tsv": "", "labels.fr.tsv": "", "gender.tsv": ""})
     'fr'
@@ -108,11 +103,7 @@ def language_of(names: Mapping[str, str]) -> str:
 
 
 def templates(names: Mapping[str, str], language: str) -> dict[str, str]:
-    """The templates of a language by relation, their marks as `plain` writes them.
-
-    Raises:
-        InputError: there is no such file, or no column of the language.
-    """
+    """The templates of a language by relation, their marks as `plain` writes them."""
     table = csv.DictReader(io.StringIO(names.get("templates.csv", "")))
     columns = list(table.fieldnames or ())
     if "pid" not in columns or language not in columns:

@@ -7,12 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    exactly,
-)
+from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
 from factsweep.operators.estimates.means import between_facts
 from factsweep.operators.estimates.shares import share_interval
 from factsweep.operators.matching.lemmas import contains

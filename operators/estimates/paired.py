@@ -15,14 +15,10 @@ import polars as pl
 from factsweep.operators.estimates.controls.control import of_unseen
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, half_width
 from factsweep.operators.estimates.means import measured
-from factsweep.operators.estimates.table import scored
+from factsweep.operators.estimates.table import both_answered, scored
+from factsweep.operators.schemas import schema
 
-PAIRED = pl.Schema(
-    {
-        "metric": pl.String,
-        **dict.fromkeys(("difference", "ci_low", "ci_high"), pl.Float64),
-    }
-)
+PAIRED = schema("metric text, difference float, ci_low float, ci_high float")
 
 
 def paired(
@@ -34,10 +30,7 @@ def paired(
     answered are left out. A mean that has no interval has no row. An interval misses with a chance
     of `error`.
     """
-    both = [
-        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
-        for own, other in ((first, second), (second, first))
-    ]
+    both = both_answered(first, second)
     if both[0].is_empty():
         return pl.DataFrame(schema=PAIRED)
     one, other = (scored(pairs, each) for each in both)

@@ -10,16 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.controls.regression import controlled_means
 from factsweep.operators.estimates.crossed import Estimated, exactly
-from factsweep.operators.estimates.stratified import MISSING, Means, means
+from factsweep.operators.estimates.stratified import MISSING, Means, controlled_means, means
 from factsweep.operators.estimates.table import ESTIMATES
-from factsweep.operators.metrics.kamel.macro import macro
-from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.kamel.macro import macro, precision_recall
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
 from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 CURVED = "the F1 of a relation is biased where few of its queries were asked"

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.table import Scored, scored
+from factsweep.operators.estimates.table import Scored, both_answered, scored
 from factsweep.operators.estimates.variance import SOURCES, VARIANCE, split
 
 Scope = Literal["shared", "prompt"]
@@ -80,10 +80,7 @@ class Share(NamedTuple):
 def twice(pairs: pl.DataFrame, sample: pl.DataFrame, second: Repeat) -> Twice | None:
     """The prompts that were answered twice, of tables as `scored` takes; null: too few were."""
     first = sample if second.first is None else second.first
-    both = [
-        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
-        for own, other in ((first, second.answers), (second.answers, first))
-    ]
+    both = both_answered(first, second.answers)
     if both[0].height < LEAST:
         return None
     one, other = (scored(pairs, each) for each in both)
@@ -209,12 +206,10 @@ def _assembled(
     own = {"variance": variance - taken.sum(axis=0), **left}
     known = rows.with_columns(pl.Series(name, each) for name, each in own.items())
     new = [
-        (None, None, None) if share is None else _of(share, parts[0] @ errors["full_error"]),
+        (None, None, None)
+        if share is None
+        else (max(0.0, share.variance), parts[0] @ errors["full_error"], max(0.0, share.error)),
         (None, None, None) if noise is None else (noise, *(parts[1] @ e for e in errors.values())),
     ]
     added = [(name, *new[number], why) for number, (name, why) in enumerate(whys.items())]
     return pl.concat([known, pl.DataFrame(added, schema=VARIANCE, orient="row")])
-
-
-def _of(share: Share, full_error: float) -> tuple[float, float, float]:
-    return max(0.0, share.variance), full_error, max(0.0, share.error)

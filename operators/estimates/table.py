@@ -17,42 +17,19 @@ from factsweep.operators.estimates.controls.control import (
 from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies
 from factsweep.operators.estimates.fluctuations.components import compared
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.fluctuations.fluctuation_range import fluctuation_range
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range, fluctuation_sd
 from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
+from factsweep.operators.schemas import SETTING, columns
 
-ESTIMATES = pl.Schema(
-    {
-        "metric": pl.String,
-        "value": pl.Float64,
-        "full_low": pl.Float64,
-        "full_high": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "share": pl.Float64,
-        "n": pl.Int64,
-        "why": pl.String,
-        "n_effective": pl.Float64,
-    }
-)
+ESTIMATES = columns("estimates", *SETTING, "control")
 
 
-TEMPLATES = pl.Schema(
-    {
-        "relation_id": pl.String,
-        "template_id": pl.String,
-        "n": pl.Int64,
-        "accuracy": pl.Float64,
-        "shrunk": pl.Float64,
-        "full_low": pl.Float64,
-        "full_high": pl.Float64,
-    }
-)
+TEMPLATES = columns("estimated_templates", *SETTING)
 
 
 class Scored(NamedTuple):
@@ -200,37 +177,20 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
 
     `known` has the facts' means of some, by a control.
     """
-    sample = scored.sample
-    n = sample.n_asked
-    everyone = np.ones(sample.n_facts)
-    of = {
-        "acc_at_1": (
-            known.get("acc_at_1", sample.mean_by_fact(scored.correct)),
-            everyone,
-            n > 0,
-        ),
-        "one_word_ratio": (
-            known.get("one_word_ratio", sample.mean_by_fact(scored.one_word)),
-            sample.n_prompts,
-            n > 0,
-        ),
-        "consist": (
-            known.get("consist", sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1)),
-            everyone,
-            n > 1,
-        ),
+    sample, n = scored.sample, scored.sample.n_asked
+    means = {
+        "acc_at_1": sample.mean_by_fact(scored.correct),
+        "one_word_ratio": sample.mean_by_fact(scored.one_word),
+        "consist": sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1),
     }
-    return {
-        name: pl.DataFrame(
-            {
-                "relation_id": sample.relation,
-                "pair_id": np.arange(sample.n_facts),
-                "numerator": means * weights,
-                "denominator": weights.astype(np.float64),
-            }
-        ).filter(pl.Series(asked))
-        for name, (means, weights, asked) in of.items()
-    }
+    ids = {"relation_id": sample.relation, "pair_id": np.arange(sample.n_facts)}
+    found = {}
+    for name, mean in (means | dict(known)).items():
+        weights = np.ones(sample.n_facts) if name != "one_word_ratio" else sample.n_prompts
+        terms = {"numerator": mean * weights, "denominator": weights.astype(np.float64)}
+        asked = pl.Series(n > (name == "consist"))  # of a single answer there is no pair
+        found[name] = pl.DataFrame(ids | terms).filter(asked)
+    return found
 
 
 def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> Scored:
@@ -265,6 +225,14 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
         rows,
         relation["relation_id"].cast(pl.String).to_list(),
     )
+
+
+def both_answered(first: pl.DataFrame, second: pl.DataFrame) -> list[pl.DataFrame]:
+    """The rows of each table whose prompt_id the other has, too, in the same order."""
+    return [
+        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
+        for own, other in ((first, second), (second, first))
+    ]
 
 
 def _numbered(rows: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -16,18 +16,11 @@ import polars as pl
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, components, errors
 from factsweep.operators.estimates.means import between_facts
+from factsweep.operators.schemas import SETTING, columns
 
 SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")
 
-VARIANCE = pl.Schema(
-    {
-        "source": pl.String,
-        "variance": pl.Float64,
-        "full_error": pl.Float64,
-        "other_error": pl.Float64,
-        "why": pl.String,
-    }
-)
+VARIANCE = columns("variance", *SETTING)
 
 # The part of the error for other facts below which more prompts of the same facts are of no use.
 _LITTLE = 0.1
@@ -111,12 +104,6 @@ def advice(rows: pl.DataFrame) -> str:
 
     What demonstrations add to the error for others, and not to that for the full run, no prompt
     with the same demonstrations lessens.
-
-    >>> advice(pl.DataFrame({
-    ...     "source": ["fact", "rest"], "variance": [0.1, 0.1], "full_error": [0.0, 2e-6],
-    ...     "other_error": [2e-5, 1e-6],
-    ... }))[:30]
-    'Ask other facts, if the number'
     """
     is_fact, is_drawn = (pl.col("source") == name for name in ("fact", "demonstrations"))
     facts, prompts, others, drawn, all_others = rows.select(

@@ -30,19 +30,6 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
     reason "no_single_token_label", and not in the other tables.
 
     Source: BELIEF, sections 2.1 and 2.4, and footnote 6.
-
-    >>> predictions = pl.DataFrame({
-    ...     "prompt_id": ["p"], "token_id": [7], "token": ["paris"], "probability": [0.5]
-    ... })
-    >>> prompts = pl.DataFrame({
-    ...     "prompt_id": ["p"], "pair_id": ["t"], "template_id": ["P36.000"], "subject_index": [0],
-    ... })
-    >>> labels = pl.DataFrame({"relation_id": ["P36"], "pair_id": ["t"], "token_id": [7]})
-    >>> answers, calibration, _ = matched(predictions, prompts, labels)
-    >>> answers.select("key", "n_lemmas", "correct").row(0)
-    ('\x1fparis\x1f', 1, True)
-    >>> calibration.select("confidence", "correct").row(0)
-    (0.5, True)
     """
     relations = labels.select("pair_id", "relation_id").unique()
     right = labels.drop_nulls("token_id").select("pair_id", "token_id").unique()
@@ -79,16 +66,6 @@ def label_probabilities(
     order of the table `candidates`. Columns: relation_id, pair_id, template_id, subject_index,
     object_id, label_index, probability. Of an object's labels that are the same token, the first
     stands for all. Made for a relation at a time.
-
-    >>> ids = {"relation_id": ["P36"], "pair_id": ["t"], "object_id": ["Q90"]}
-    >>> labels = pl.DataFrame({**ids, "label_index": [0], "token_id": [7]})
-    >>> candidates = pl.DataFrame({"relation_id": ["P36", "P36"], "token_id": [5, 7]})
-    >>> predictions = pl.DataFrame({"prompt_id": ["p"], "probabilities": [[0.25, 0.5]]})
-    >>> prompts = pl.DataFrame({
-    ...     "prompt_id": ["p"], "pair_id": ["t"], "template_id": ["P36.000"], "subject_index": [0],
-    ... })
-    >>> label_probabilities(predictions, prompts, labels, candidates).row(0)
-    ('P36', 't', 'P36.000', 0, 'Q90', 0, 0.5)
     """
     place = pl.int_range(pl.len()).over("relation_id")
     places = candidates.select("relation_id", "token_id", place=place)

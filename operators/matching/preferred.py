@@ -2,6 +2,9 @@
 
 import polars as pl
 
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
+
 # The distractors of a prompt that a page shows.
 N_HARDEST = 5
 
@@ -14,16 +17,6 @@ def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
     plausible distractors, hardest first. A tie is no win.
 
     Source: "Factual Knowledge Assessment of Language Models Using Distractors", Equation 2.
-
-    >>> names = ("entity_id", "label", "logprob", "n_tokens")
-    >>> distractors = [dict(zip(names, each)) for each in [
-    ...     ("Q1", "Rome", -2.0, 1), ("Q2", "Oslo", -4.0, 1), ("Q3", "Bonn", -3.0, 1),
-    ... ]]
-    >>> rows = preferred(pl.DataFrame({"logprob": [-3.0], "distractors": [distractors]}))
-    >>> rows.select("n_distractors", "n_beaten").row(0)
-    (3, [0, 1, 1])
-    >>> [each["label"] for each in rows["hardest"][0]]
-    ['Rome', 'Bonn', 'Oslo']
     """
     logprobs = pl.col("distractors").list.eval(pl.element().struct.field("logprob"))
     # The difference of two unequal floats is never 0; of two that are -inf it is NaN, a tie.
@@ -38,3 +31,66 @@ def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
         n_beaten=beaten.list.eval(pl.element().cast(pl.UInt32).cum_sum()),
         hardest=pl.col("distractors").list.eval(most_plausible.head(N_HARDEST)),
     )
+
+
+_KEYS = ["prompt_id", "entity_id"]
+# What a row of a file may have beside its keys and its log-probability.
+FURTHER = ("label", "n_tokens", "open_logprob")
+
+
+def given_preferences(
+    given: pl.DataFrame, prompts: pl.DataFrame, sets: pl.DataFrame, n: int
+) -> pl.DataFrame:
+    """The right answer of each prompt beside its distractors, from one row per candidate.
+
+    `given` has prompt_id, entity_id and logprob (nats; summed over the entity's names), and may
+    have the columns FURTHER. `prompts` is the canonical table, `sets` the table candidate_sets.
+    Where candidates have ranks, these are the order, and all must be there. Elsewhere the n most
+    plausible are the distractors. A prompt without a row for its answer is left out.
+    """
+    absent = [pl.lit(None).alias(name) for name in FURTHER if name not in given.columns]
+    asked = prompts.select("prompt_id", "candidates_id", "answer_id", "left_out")
+    known = sets.select("candidates_id", "entity_id", "rank", first=pl.col("labels").list.first())
+    strangers = given.join(asked, on="prompt_id", how="anti", maintain_order="left")
+    _refuse(strangers, "belongs to no prompt of this benchmark; check prompt= and seed=")
+    rows = given.with_columns(absent).join(asked, on="prompt_id", maintain_order="left")
+    _refuse(rows.filter(pl.struct(_KEYS).is_duplicated()), "stands twice; leave one out")
+    unknown = rows.join(known, on=["candidates_id", "entity_id"], how="anti")
+    _refuse(unknown, "is no candidate of this prompt; check prompt= and seed=")
+    rows = rows.join(known, on=["candidates_id", "entity_id"], maintain_order="left")
+    rows = rows.with_columns(label=pl.coalesce(pl.col("label").cast(pl.String), "first"))
+    answers = rows.filter(pl.col("entity_id") == pl.col("answer_id"))
+    wrong = rows.filter(
+        pl.col("entity_id") != pl.col("answer_id"),
+        ~pl.col("left_out").list.contains(pl.col("entity_id")),
+    )
+    _refuse_missing(answers, wrong, known)
+    return _together(answers, wrong, n)
+
+
+def _refuse_missing(answers: pl.DataFrame, wrong: pl.DataFrame, known: pl.DataFrame) -> None:
+    """Refuse a ranked set of which a candidate has no row: its order would have a gap."""
+    ranked = known.filter(pl.col("rank") > 0).select("candidates_id", "entity_id")
+    needed = answers.select("prompt_id", "candidates_id").join(ranked, on="candidates_id")
+    _refuse(needed.join(wrong, on=_KEYS, how="anti"), "has no row; give one for each candidate")
+
+
+def _refuse(rows: pl.DataFrame, problem: str) -> None:
+    for prompt_id, entity_id in rows.select(_KEYS).head(1).iter_rows():
+        raise InputError(f"prompt {prompt_id}, entity {entity_id}: it {problem}.")
+
+
+def _together(answers: pl.DataFrame, wrong: pl.DataFrame, n: int) -> pl.DataFrame:
+    """The answers with their distractors, in the order in which they count."""
+    fields = empty("preferences").schema
+    order = ["prompt_id", "rank", "logprob", "entity_id"]
+    descending = [False, False, True, False]
+    counted = (
+        wrong.with_columns(pl.col("n_tokens").cast(pl.UInt32))
+        .sort(order, descending=descending)
+        .group_by("prompt_id", maintain_order=True)
+        .agg(distractors=pl.struct("entity_id", "label", "logprob", "n_tokens").head(n))
+    )
+    found = answers.join(counted, on="prompt_id", how="left", maintain_order="left")
+    found = found.with_columns(pl.col("distractors").fill_null([]))
+    return found.select(pl.col(name).cast(kind) for name, kind in fields.items())

@@ -2,13 +2,7 @@
 
 from collections.abc import Mapping
 
-from factsweep.operators.methods import (
-    belief,
-    belief_masked,
-    distractors,
-    kamel,
-    probelm,
-)
+from factsweep.operators.methods import belief, belief_masked, distractors, kamel, probelm
 from factsweep.operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {

@@ -3,42 +3,29 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import polars as pl
 from polars import selectors
 from pydantic import Field
 
-from factsweep.operators.datasets.facts import Facts, sliced, with_right_labels
+from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.estimates.paired import paired
 from factsweep.operators.estimates.repeats import Drawn, Repeat, with_repeats
 from factsweep.operators.estimates.table import controls_of, estimates, scored, templates
 from factsweep.operators.estimates.variance import variance
 from factsweep.operators.matching.lemmas import correct, key, words
 from factsweep.operators.matching.normalise import Normaliser
-from factsweep.operators.methods.method import (
-    Ask,
-    Beside,
-    Compare,
-    Digest,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Part,
-    Report,
-    Result,
-    Sampling,
-    Show,
-    Tables,
-)
+from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.analyses import Analysis, analyses
 from factsweep.operators.metrics.belief.belief import belief, by_part
-from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.confidence import confidence
+from factsweep.operators.metrics.belief.calibration import bins, confidence
 from factsweep.operators.metrics.belief.consist import By
-from factsweep.operators.metrics.belief.knowledge_sharing import knowledge_sharing
-from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
+from factsweep.operators.metrics.belief.knowledge_state import (
+    evidence,
+    knowledge_sharing,
+    sampled_correctness,
+)
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired_terms import (
     paired_calibration_terms,
@@ -49,24 +36,21 @@ from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief import SHOWN, card, headline, parts
-from factsweep.operators.tables.belief.belief_paper import TABLES
-from factsweep.operators.tables.belief.calibration_figure import calibration_figure
-from factsweep.operators.tables.belief.calibration_panels import calibration_panels
-from factsweep.operators.tables.belief.coverage_figure import coverage, coverage_figure
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
-from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
-from factsweep.operators.tables.belief.printed_names import NAMES
-from factsweep.operators.tables.belief.sizes import sizes
-from factsweep.operators.tables.belief.template_examples import template_examples
-from factsweep.operators.tables.belief.template_spread_figure import (
+from factsweep.operators.tables.belief.figures import (
+    calibration_figure,
+    calibration_panels,
+    coverage,
+    coverage_figure,
+    knowledge_sharing_figure,
     spread_by_relation,
     template_spread_figure,
 )
+from factsweep.operators.tables.runs.data_set import sizes, template_examples
+from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import fill
 from factsweep.operators.tables.shared.published import asked_with
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
@@ -91,13 +75,11 @@ class Options:
     analyses: tuple[Analysis, ...]
 
 
-def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
     labels = _labels(facts, normaliser)
 
-    def match(
-        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         matched, samples = correct(_normalised(answers, normaliser), labels), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = _normalised(samples, normaliser).select("prompt_id", "key")
@@ -127,7 +109,7 @@ def _normalised(rows: pl.DataFrame, normaliser: Normaliser) -> pl.DataFrame:
     return rows.join(keys, on="text", how="left", nulls_equal=True, maintain_order="left")
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: method.Evidence) -> method.Tables:
     sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"]
     return {
@@ -136,7 +118,7 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     }
 
 
-def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
+def core(evidence: method.Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
     """What decoders and encoders have in common: the metrics, and the analyses asked for."""
     answers, n_failed = evidence.tables["answers"], evidence.n_failed
     metrics = belief(
@@ -170,7 +152,7 @@ def core(evidence: Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.
     return pl.concat([metrics, of_parts, further])
 
 
-def report(result: Result) -> Report:
+def report(result: method.Result) -> method.Report:
     """The headline, the papers' tables, the calibration; of decoders and encoders."""
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
@@ -182,7 +164,7 @@ def report(result: Result) -> Report:
     figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
     titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
     if len(result.answers) < 2:
-        return Report(tables, figures, titles)
+        return method.Report(tables, figures, titles)
     shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
     found = effects(result.answers)
     tables["knowledge-sharing"] = shares.with_columns(selectors.float().round(4))
@@ -192,10 +174,10 @@ def report(result: Result) -> Report:
         titles["effects"] += f" (the first {MOST_PAIRS} of {n_pairs} pairs)"
     squares = shares.rename({"sharing": "value"})
     figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
-    return Report(tables, figures, titles, raw={"effects": found})
+    return method.Report(tables, figures, titles, raw={"effects": found})
 
 
-def _paper_tables(metrics: pl.DataFrame, result: Result) -> Mapping[str, pl.DataFrame]:
+def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables:
     """The papers' tables that the runs have numbers for, and why numbers are missing in them.
 
     The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
@@ -252,7 +234,7 @@ def _figures(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
     return {"calibration": calibration_panels(panels, "calibration")}
 
 
-def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
+def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """How often each fact was answered right, its answers by how often they came, the templates."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("correct").mean()
@@ -265,7 +247,7 @@ def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
         answer=words(pl.col("key")).fill_null(""),
         note=pl.format("{}×", "n"),
     )
-    return Digest(
+    return method.Digest(
         with_right_labels(found, facts.pairs),
         replies,
         answers.group_by("template_id", maintain_order=True).agg(share=share),
@@ -273,7 +255,7 @@ def digest(facts: Facts, answers: pl.DataFrame) -> Digest:
 
 
 def _terms(
-    first: Tables, second: Tables, unit: Unit, robust_share: float, *, by: By
+    first: method.Tables, second: method.Tables, unit: Unit, robust_share: float, *, by: By
 ) -> pl.DataFrame:
     """The terms of the answers, and of the confidences where both runs have any."""
     answers = first["answers"], second["answers"]
@@ -291,17 +273,17 @@ def _ranked(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.Data
     return compare_ranked(first, second, seed=0, n_rounds=n_rounds, unit=unit_of(first, second))
 
 
-def _evidence(tables: Tables) -> pl.DataFrame:
+def _evidence(tables: method.Tables) -> pl.DataFrame:
     sampled, calibration = tables.get("sampled"), tables["calibration"]
     return evidence(tables["answers"], sampled, calibration if calibration.height else None)
 
 
-def comparing(by: By) -> Compare:
+def comparing(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
-    return Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
+    return method.Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: method.Part) -> method.Tables:
     found, options = scored(part.pairs, part.answers), part.options
     earlier = part.control
     control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
@@ -329,19 +311,14 @@ def _drawn(setting: Setting) -> Drawn | None:
     return shared[setting.context]
 
 
-def _repeat(setting: Setting, beside: Beside) -> Repeat:
+def _repeat(setting: Setting, beside: method.Beside) -> Repeat:
     again = None if beside.setting is None or not setting.shots else beside.setting["scope"]
     return Repeat(beside.answers(), again, None if beside.first is None else beside.first())
 
 
-METHOD = Method(
-    ask=Ask(
-        setting=Setting,
-        sliced=sliced,
-        expand=expand,
-        masked="belief-masked",
-    ),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(Setting, expand, masked="belief-masked"),
+    measure=method.Measure(
         version=2,  # 2: intervals of small relations
         answers="answers",
         matcher=_matcher,
@@ -353,17 +330,10 @@ METHOD = Method(
         beside=("sampled",),
         measured=("metrics", "bins"),
         metrics=SHOWN,
-        sampling=Sampling(
-            _estimated,
-            targets=("acc_at_1", "one_word_ratio", "consist"),
-            paired=paired,
+        sampling=method.Sampling(
+            _estimated, targets=("acc_at_1", "one_word_ratio", "consist"), paired=paired
         ),
     ),
-    show=Show(
-        report=report,
-        card=card,
-        published="belief",
-        digest=digest,
-    ),
+    show=method.Show(report, card, published="belief", digest=digest),
     compare=comparing("match"),
 )

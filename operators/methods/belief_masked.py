@@ -1,20 +1,18 @@
 """BELIEF of encoder models: one mask per prompt, and the probability of the token put there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.masked import label_probabilities, matched
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
-from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show
-from factsweep.operators.metrics.belief.bias_level import bias_level
+from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
 from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.extended_entities import extended_entities, gains
-from factsweep.operators.metrics.belief.left_out import left_out
+from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
 from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
 from factsweep.operators.prompts.masked import Masked, expand
 from factsweep.operators.tables.belief.belief import SHOWN, card
@@ -23,9 +21,7 @@ from factsweep.operators.tables.belief.belief import SHOWN, card
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
     labels = label_tokens(facts, tokenizer())
 
-    def match(
-        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: Tables) -> Tables:
         found = matched(answers, answers, labels)
         return {
             "answers": found.answers,
@@ -61,7 +57,7 @@ def _biases(priors: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: Evidence) -> Tables:
     calibration = evidence.tables["calibration"]
     # Every prompt has a confidence: what failed, failed for both.
     every = replace(evidence, n_failed_samples=evidence.n_failed)
@@ -77,17 +73,11 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
 
 
 METHOD = Method(
-    ask=Ask(
-        setting=Masked,
-        sliced=sliced,
-        expand=expand,
-        ability=FILL,
-    ),
+    ask=Ask(Masked, expand, ability=FILL),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         answers="answers",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="acc_at_1",
         options=belief.Options,
@@ -97,11 +87,6 @@ METHOD = Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
     ),
-    show=Show(
-        report=belief.report,
-        card=card,
-        published="belief",
-        digest=belief.digest,
-    ),
+    show=Show(belief.report, card, published="belief", digest=belief.digest),
     compare=belief.comparing("equality"),
 )

@@ -3,34 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 from pydantic import Field
 
+from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.sentences import VERBALISED
-from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.engines.endpoint.judge import Judge
 from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.measuring.bert_score import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred
+from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
-from factsweep.operators.methods.method import (
-    Ask,
-    Compare,
-    Digest,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Report,
-    Result,
-    Show,
-    Tables,
-)
 from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
 from factsweep.operators.metrics.comparing.pairing import Unit
@@ -41,16 +29,10 @@ from factsweep.operators.metrics.distractors.agreement import (
     robustness,
     robustness_rows,
 )
-from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
-from factsweep.operators.metrics.distractors.baselines import baselines
-from factsweep.operators.metrics.distractors.configurations import (
-    VALUES,
-    WIDTHS,
-    of_distractors,
-    of_probability,
-)
+from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.continuations import (
     Labels,
+    baselines,
     of_judged,
     of_texts,
     of_top_tokens,
@@ -59,17 +41,21 @@ from factsweep.operators.metrics.distractors.continuations import (
 from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.distractors.karr import karr, of_karr
-from factsweep.operators.metrics.distractors.preference import curve
-from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.distractors.preference import (
+    VALUES,
+    WIDTHS,
+    curve,
+    of_distractors,
+    of_probability,
+)
+from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.distractors import distractors as tables
 from factsweep.operators.tables.distractors import figures
 from factsweep.operators.tables.distractors.figures import Axes, lines_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 _RETRIEVAL = "retrieval"  # Figures 1 and 2
 
@@ -101,12 +87,10 @@ class Options:
         return Judge(OpenAIChat(self.judge_url, self.judge_model, key(), temperature=0.0))
 
 
-def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     """Preferences need no facts to be matched with: what is right was asked."""
 
-    def match(
-        answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
+    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
         asked = answers.select(columns)
         by_cloze, by_chance = (
@@ -119,7 +103,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Ma
     return match
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
@@ -152,7 +136,7 @@ def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(curve(rows).with_columns(sample[name]) for name, rows in parts)
 
 
-def _of_continuations(evidence: Evidence) -> Iterator[pl.DataFrame]:
+def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     """What the measures of continuations say of each cloze, of those that there is a reader for."""
     continued, options = evidence.tables["continued"], evidence.options
     labels = _labels(evidence.facts)
@@ -175,7 +159,7 @@ def _labels(facts: Facts) -> Labels:
     return dict(facts.pairs.select("pair_id", first).iter_rows())
 
 
-def _report(result: Result) -> Report:
+def _report(result: method.Result) -> method.Report:
     """The paper's tables and figures, as far as the runs have numbers for them."""
     metrics, published = result.tables["metrics"], result.published
     labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
@@ -198,7 +182,7 @@ def _report(result: Result) -> Report:
     found |= {name: each.table for name, each in drawn.items()}
     shown = {name: table for name, table in found.items() if table.height}
     pictures = {name: each.figure for name, each in drawn.items()}
-    return Report(shown, pictures, _titles(drawn))
+    return method.Report(shown, pictures, _titles(drawn))
 
 
 def _titles(drawn: Iterable[str]) -> Mapping[str, str]:
@@ -234,7 +218,7 @@ def _retrievals(curves: pl.DataFrame) -> dict[str, _Drawn]:
     return found
 
 
-def _sizes(result: Result) -> dict[str, _Drawn]:
+def _sizes(result: method.Result) -> dict[str, _Drawn]:
     """Figures 5 and 8, of several models with optimal distractors."""
     curves = result.tables["curve"].filter(pl.col("sample").is_null(), setting="optimal")
     if curves["model"].n_unique() < 2:
@@ -259,7 +243,7 @@ def _agreement(taus: pl.DataFrame) -> dict[str, _Drawn]:
     }
 
 
-def _digest(facts: Facts, answers: pl.DataFrame) -> Digest:
+def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """The hardest distractors of each fact, over its clozes, with the right answer among them."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("n_beaten").list.last() / pl.col("n_distractors")
@@ -286,7 +270,7 @@ def _digest(facts: Facts, answers: pl.DataFrame) -> Digest:
             note=pl.format("{} nats", pl.col("logprob").round(1)),
         )
     )
-    return Digest(with_right_labels(found, facts.pairs), replies)
+    return method.Digest(with_right_labels(found, facts.pairs), replies)
 
 
 def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
@@ -307,28 +291,23 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _terms(first: Tables, second: Tables, unit: Unit, _robust_share: float) -> pl.DataFrame:
+def _terms(
+    first: method.Tables, second: method.Tables, unit: Unit, _robust_share: float
+) -> pl.DataFrame:
     return paired_preferences(first["preferred"], second["preferred"], unit=unit)
 
 
-def _evidence(tables: Tables) -> pl.DataFrame:
+def _evidence(tables: method.Tables) -> pl.DataFrame:
     """A fact is right after a cloze where its answer beats all distractors."""
     return evidence(known(tables["preferred"]))
 
 
-METHOD = Method(
-    ask=Ask(
-        setting=Distractors,
-        sliced=sliced,
-        expand=expand,
-        ability=PREFER,
-        knowledge_base=True,
-    ),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(Distractors, expand, sliced, ability=PREFER, knowledge_base=True),
+    measure=method.Measure(
         version=3,  # 2: KaRR; 3: intervals of small relations
         answers="preferred",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="min_at_1",
         options=Options,
@@ -337,11 +316,6 @@ METHOD = Method(
         metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
         twice=_twice,
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="distractors",
-        digest=_digest,
-    ),
-    compare=Compare(terms=_terms, evidence=_evidence),
+    show=method.Show(_report, tables.card, published="distractors", digest=_digest),
+    compare=method.Compare(_terms, _evidence),
 )

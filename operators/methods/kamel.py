@@ -1,34 +1,20 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.kamel import sliced
 from factsweep.operators.estimates.queries import kamel_estimates
-from factsweep.operators.methods.method import (
-    Ask,
-    Digest,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Part,
-    Report,
-    Result,
-    Sampling,
-    Show,
-)
+from factsweep.operators.methods import method
 from factsweep.operators.metrics.kamel.kamel import kamel
-from factsweep.operators.metrics.kamel.precision_recall import precision_recall
+from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
-from factsweep.operators.tables.kamel import kamel as tables
-from factsweep.operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables import kamel as tables
+from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
+from factsweep.operators.tables.shared.canvas import Figure
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",
@@ -42,12 +28,12 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     """Answers are sets, which the metrics read both ways: there is nothing to normalise before."""
     return lambda answers, _further: {"given": answers}
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: method.Evidence) -> method.Tables:
     metrics = kamel(
         evidence.tables["given"],
         evidence.facts.pairs,
@@ -58,14 +44,14 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     return {"metrics": metrics}
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: method.Part) -> method.Tables:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     of = (part.answers, queries, part.pairs)
     return {"estimates": kamel_estimates(*of, **drawn, control=part.control)}
 
 
-def _report(result: Result) -> Report:
+def _report(result: method.Result) -> method.Report:
     metrics, published = result.tables["metrics"], result.published
     labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
     by_cardinality, by_kind = (tables.by_slice(metrics, part) for part in ("cardinality", "kind"))
@@ -79,7 +65,7 @@ def _report(result: Result) -> Report:
         "cardinality": tables.in_percent(by_cardinality),
         "kind": tables.in_percent(by_kind),
     }
-    return Report(found, _figures(by_cardinality, by_kind), _TITLES)
+    return method.Report(found, _figures(by_cardinality, by_kind), _TITLES)
 
 
 def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, "Figure"]:
@@ -98,7 +84,7 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
     return slices.filter(~other).with_columns(series=series)
 
 
-def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
+def _digest(facts: Facts, given: pl.DataFrame) -> method.Digest:
     """The F1 of each query, and its answer as it was given."""
     splits = facts.pairs.join(given, on="pair_id", how="semi")["split"].unique()
     # With the queries that have no answer: their labels tell others apart.
@@ -114,29 +100,19 @@ def _digest(facts: Facts, given: pl.DataFrame) -> Digest:
         note=pl.format("F1 {}", pl.col("share").round(2)),
         right=pl.col("share") == 1,
     )
-    return Digest(with_right_labels(found, facts.pairs), replies)
+    return method.Digest(with_right_labels(found, facts.pairs), replies)
 
 
-METHOD = Method(
-    ask=Ask(
-        setting=FewShot,
-        sliced=sliced,
-        expand=expand,
-    ),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(FewShot, expand, sliced),
+    measure=method.Measure(
         version=3,  # 2: intervals of small relations; 3: final stops of answers
         answers="given",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
-        sampling=Sampling(_estimated, targets=("precision", "recall", "f1")),
+        sampling=method.Sampling(_estimated, targets=("precision", "recall", "f1")),
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="kamel",
-        digest=_digest,
-    ),
+    show=method.Show(_report, tables.card, published="kamel", digest=_digest),
 )

@@ -6,23 +6,20 @@ package with its `METHOD`, a line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import polars as pl
 from pydantic import Field
 
-from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.facts import Facts, Slice, sliced
 from factsweep.operators.methods.ability import GENERATE, Ability
 from factsweep.operators.metrics.comparing.pairing import Unit
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse
-from factsweep.operators.metrics.noise.flip_rate import flip_rate
+from factsweep.operators.metrics.data_set import Encode, Parse
+from factsweep.operators.metrics.noise import flip_rate
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
-from factsweep.operators.tables.shared.answers import Answers
-from factsweep.operators.tables.shared.asking import Asking
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from factsweep.operators.tables.shared.asking import Answers, Asking
+from factsweep.operators.tables.shared.canvas import Figure
 
 Tables = Mapping[str, pl.DataFrame]
 Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame, float], pl.DataFrame]
@@ -42,28 +39,13 @@ class Asked(Protocol):
         ...
 
 
-class Expand(Protocol):
-    """Writes facts as prompts."""
-
-    def __call__(self, facts: Facts, setting: Any, *, seed: int) -> Iterator[Expansion]:
-        """All prompts of a setting, a relation at a time."""
-        ...
-
-
-class Matcher(Protocol):
-    """Compares answers with facts."""
-
-    def __call__(
-        self, answers: pl.DataFrame, further: Mapping[str, pl.DataFrame]
-    ) -> Mapping[str, pl.DataFrame]:
-        """The matched tables of a relation, from its answers.
-
-        `answers` has prompt_id, relation_id, pair_id, template_id, subject_index, and what the
-        engine wrote (`text`, or the columns of `masked`). `further` has the tables that the
-        method's ability names, empty where they were not asked for; a decoder's `samples` are
-        prompt_id and text, one row per answer.
-        """
-        ...
+# Writes facts as prompts: facts and a setting, with seed=, → all its prompts, relation by relation.
+Expand = Callable[..., Iterator[Expansion]]
+# The matched tables of a relation, from its answers and further tables, which the method's ability
+# names, empty where they were not asked for. Answers have prompt_id, relation_id, pair_id,
+# template_id, subject_index, and what the engine wrote (`text`, or the columns of `masked`); a
+# decoder's `samples` are prompt_id and text, one row per answer.
+Matcher = Callable[[pl.DataFrame, Tables], Tables]
 
 
 @dataclass(frozen=True)
@@ -78,7 +60,7 @@ class Evidence:
 
     facts: Facts
     setting: Any
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     n_failed: pl.DataFrame
     n_failed_samples: pl.DataFrame | None
     again: pl.DataFrame | None
@@ -100,7 +82,7 @@ class Result:
     """
 
     facts: Facts
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     costs: pl.DataFrame
     answers: Mapping[Asking, Answers] = field(default_factory=dict)
     cutoffs: Mapping[str, str] = field(default_factory=dict)
@@ -117,20 +99,16 @@ class Report:
     `raw` are tables for programs: numbers as they were computed, not rounded.
     """
 
-    tables: Mapping[str, pl.DataFrame]
+    tables: Tables
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
-    raw: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    raw: Tables = field(default_factory=dict)
 
 
 def joined(*reports: Report) -> Report:
     """Several reports as one; of what has the same name, the last."""
-    return Report(
-        tables={name: each for one in reports for name, each in one.tables.items()},
-        figures={name: each for one in reports for name, each in one.figures.items()},
-        titles={name: each for one in reports for name, each in one.titles.items()},
-        raw={name: each for one in reports for name, each in one.raw.items()},
-    )
+    parts = zip(*((one.tables, one.figures, one.titles, one.raw) for one in reports), strict=True)
+    return Report(*({name: each for one in part for name, each in one.items()} for part in parts))
 
 
 @dataclass(frozen=True)
@@ -165,8 +143,8 @@ class Ask:
     """
 
     setting: type[Any]
-    sliced: Callable[[Facts, Slice], Facts]
     expand: Expand
+    sliced: Callable[[Facts, Slice], Facts] = sliced
     ability: Ability = GENERATE
     masked: str | None = None
     knowledge_base: bool = False
@@ -219,7 +197,7 @@ class Sampling:
     second's, how often an interval may miss): metric, difference, ci_low and ci_high.
     """
 
-    estimate: Callable[[Part], Mapping[str, pl.DataFrame]]
+    estimate: Callable[[Part], Tables]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
     paired: Paired | None = None
@@ -244,9 +222,9 @@ class Measure:
     version: int
     answers: str
     matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
-    versions: Callable[[str], Mapping[str, str]]
-    compute: Callable[[Evidence], Mapping[str, pl.DataFrame]]
+    compute: Callable[[Evidence], Tables]
     main_metric: str
+    versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
     options: type[Any] = Rounds
     calibration: str | None = None
     left_out: str | None = None

@@ -5,28 +5,16 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, sliced
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.estimates.queries import probelm_estimates
+from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import SCORE
-from factsweep.operators.methods.method import (
-    Ask,
-    Digest,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Part,
-    Report,
-    Result,
-    Sampling,
-    Show,
-)
-from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
-from factsweep.operators.tables.probelm import probelm as tables
-from factsweep.operators.tables.probelm.probelm_figure import frames_figure
+from factsweep.operators.tables import probelm as tables
+from factsweep.operators.tables.probelm import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 
@@ -40,13 +28,13 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     """The scores with candidate and prompt type, both read from an item's id."""
     named = pl.col("prompt_id").str.extract_groups(_ITEM_ID).alias("named")
     return lambda answers, _further: {"scored": answers.with_columns(named).unnest("named")}
 
 
-def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
+def _measure(evidence: method.Evidence) -> method.Tables:
     metrics = probelm(
         evidence.tables["scored"],
         candidates(evidence.facts),
@@ -56,14 +44,14 @@ def _measure(evidence: Evidence) -> Mapping[str, pl.DataFrame]:
     return {"metrics": metrics}
 
 
-def _estimated(part: Part) -> Mapping[str, pl.DataFrame]:
+def _estimated(part: method.Part) -> method.Tables:
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
     of = (part.answers, groups, part.pairs)
     return {"estimates": probelm_estimates(*of, **drawn, control=part.control)}
 
 
-def _report(result: Result) -> Report:
+def _report(result: method.Result) -> method.Report:
     metrics, published, cutoffs = result.tables["metrics"], result.published, result.cutoffs
     labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
     by_frame = tables.by_frame(metrics, published, cutoffs)
@@ -77,13 +65,13 @@ def _report(result: Result) -> Report:
     }
     frames = tables.over_frames(metrics).filter(pl.col("variant").is_null())
     if frames.is_empty():  # plausibility needs all prompt types
-        return Report(found, titles=_TITLES)
+        return method.Report(found, titles=_TITLES)
     series = frames.with_columns(series="model")
     figure = frames_figure(series, "plausibility over time frames", cutoffs)
-    return Report(found, {"frames": figure}, _TITLES)
+    return method.Report(found, {"frames": figure}, _TITLES)
 
 
-def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
+def _digest(facts: Facts, scored: pl.DataFrame) -> method.Digest:
     """The candidates of each group, the likeliest first, for each prompt type."""
     labels = candidates(facts).select("candidate_id", "label", "is_positive")
     ranked = (
@@ -103,7 +91,7 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> Digest:
         n=pl.lit(1),
         right=pl.col("answer").filter(positive),
     )
-    return Digest(found, ranked)
+    return method.Digest(found, ranked)
 
 
 def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
@@ -111,28 +99,17 @@ def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     return permutation_difference(*named)
 
 
-METHOD = Method(
-    ask=Ask(
-        setting=Plausibility,
-        sliced=sliced,
-        expand=expand,
-        ability=SCORE,
-    ),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(Plausibility, expand, ability=SCORE),
+    measure=method.Measure(
         version=2,  # 2: intervals of small relations
         answers="scored",
         matcher=_matcher,
-        versions=lambda _pipeline: {},
         compute=_measure,
         main_metric="accuracy",
         metrics=METRICS,
         twice=_twice,
-        sampling=Sampling(_estimated, whole_pairs=True),
+        sampling=method.Sampling(_estimated, whole_pairs=True),
     ),
-    show=Show(
-        report=_report,
-        card=tables.card,
-        published="probelm",
-        digest=_digest,
-    ),
+    show=method.Show(_report, tables.card, published="probelm", digest=_digest),
 )

@@ -4,16 +4,13 @@ import io
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.lettering import save
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Matplotlib's ink, paper and grid, and the series of operators.tables.calibration_figure, as the
+# Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
 # variables that page.css gives other values in dark mode.
 _INK = MappingProxyType(
     {

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.schemas import schema
 
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST, _LONGEST_THOUGHT = 240, 2_000  # characters of a text
@@ -22,18 +23,10 @@ _MOST_LABELS = 6  # right answers, and names of a subject, that are shown
 # Prompts with their answers. `context` stands before the prompt as the model reads it; `samples`
 # are all sampled answers, each with how often it came, and `n_right` counts the right ones; null:
 # not sampled. `thought` went before the answer; null: the model does not think.
-EXAMPLES = pl.Schema(
-    [
-        ("pair_id", pl.String),
-        ("context", pl.String),
-        ("prompt", pl.String),
-        ("answer", pl.String),
-        ("right", pl.Boolean),
-        ("samples", pl.List(pl.Struct({"text": pl.String, "n": pl.Int64}))),
-        ("n_right", pl.Int64),
-        ("thought", pl.String),
-    ]
-)
+EXAMPLES = schema("""
+    pair_id text, context text, prompt text, answer text, right bool, samples text[], n_right int,
+    thought text
+""") | {"samples": pl.List(pl.Struct({"text": pl.String, "n": pl.Int64}))}
 
 
 class Asked(NamedTuple):

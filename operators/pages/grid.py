@@ -1,12 +1,13 @@
-"""A table on a page: texts, which columns hold numbers, and how much was left out."""
+"""Tables on a page: texts, and a metric by relation in colours."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from factsweep.operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.numbers import SHARE, in_percent
+from factsweep.operators.tables.shared.relations import relation_id
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
 # -.01 to +.02, -.1 (-.3 to -.02), .5 ± .1 (3 seeds).
@@ -60,3 +61,81 @@ def _text(value: object) -> str:
 
 def _is_numeric(texts: Sequence[str]) -> bool:
     return all(_NUMBER.fullmatch(text) for text in texts) and any(text != "–" for text in texts)
+
+
+STEPS = 20
+_DARK = 0.55  # up to here white text reads best on cividis, from here black
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, and its step on the colour scale; a dash has none."""
+
+    text: str
+    step: int | None
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """One row per relation, by their mean, the best first; one column per model and setting."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+    n_left_out: int
+
+
+def heat_map(
+    metrics: pl.DataFrame, metric: str, labels: Mapping[str, str], *, most_columns: int = 40
+) -> HeatMap | None:
+    """The metric by relation; null where no row is of a relation.
+
+    `metrics` has asked (who was asked how), slice, metric, value.
+
+    >>> rows = [("tiny zero-shot", "relation=P36", "acc_at_1", 0.25)]
+    >>> table = pl.DataFrame(rows, schema=["asked", "slice", "metric", "value"], orient="row")
+    >>> heat_map(table, "acc_at_1", {"P36": "capital"}).rows
+    (('P36', 'capital', (Cell(text='25', step=5),)),)
+    """
+    rows = metrics.filter(
+        pl.col("metric") == metric, pl.col("slice").str.contains(r"^relation=\w+$")
+    )
+    if rows.is_empty():
+        return None
+    rows = rows.with_columns(relation=relation_id())
+    wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
+    asked = wide.columns[1:]
+    wide = wide.sort(
+        pl.mean_horizontal(asked), "relation", descending=[True, False], nulls_last=True
+    )
+    shown = asked[:most_columns]
+    return HeatMap(
+        tuple(shown),
+        tuple(
+            (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
+            for relation, *values in wide.select("relation", *shown).iter_rows()
+        ),
+        len(asked) - len(shown),
+    )
+
+
+def _cell(value: float | None) -> Cell:
+    if value is None:
+        return Cell("–", None)
+    return Cell(in_percent(0).text(value), round(STEPS * min(max(value, 0.0), 1.0)))
+
+
+def scale() -> str:
+    """The steps of the colour scale as CSS: cividis, which colour-blind readers can read.
+
+    >>> scale().splitlines()[0]
+    '.h0{background:#00224e;color:#fff}'
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import rgb2hex
+
+    colours = colormaps["cividis"]
+    return "\n".join(
+        f".h{step}{{background:{rgb2hex(colours(step / STEPS))};"
+        f"color:{'#fff' if step <= _DARK * STEPS else '#000'}}}"
+        for step in range(STEPS + 1)
+    )

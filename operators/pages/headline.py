@@ -7,9 +7,9 @@ import polars as pl
 
 from factsweep.operators.pages.grid import Grid, grid
 from factsweep.operators.pages.page import Tile
+from factsweep.operators.tables.shared.card import spread
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.published import beside
-from factsweep.operators.tables.shared.seeds import spread
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
 _BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")

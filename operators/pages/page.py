@@ -8,18 +8,56 @@ A partial page says how far its run is, and asks for itself again (`Progress`).
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.pages.drawing import Drawing
-from factsweep.operators.pages.glossary import Term
-from factsweep.operators.pages.grid import Grid
-from factsweep.operators.pages.heat_map import HeatMap, scale
+from factsweep.operators.pages.grid import Grid, HeatMap, scale
+
+_BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "best at 0", None: ""}
+_ARROWS = {"higher": "↑", "lower": "↓", "zero": "→0", None: ""}
+# Not a number, but a row of the card all the same.
+_SCOPE = Metric(
+    "scope",
+    heading="scope",
+    says="whether prompts share their demonstrations, or each has its own draw",
+)
+
+
+class Term(NamedTuple):
+    """A metric under its heading: name, meaning, and better direction in words and as a sign."""
+
+    metric: str
+    meaning: str
+    better: str
+    arrow: str
+
+
+def terms_of(headings: Iterable[str], metrics: Iterable[Metric]) -> dict[str, Term]:
+    """The term of each heading that has one: `range draw=pair` has that of `range`.
+
+    >>> sd = Metric("fluctuation_sd", heading="SD", says="how far accuracy moves", better="lower")
+    >>> terms_of(["SD draw=pair", "unheard of"], [sd])
+    {'SD draw=pair': Term(metric='fluctuation_sd', meaning='how far accuracy moves', \
+better='lower is better', arrow='↓')}
+    """
+    known = {metric.heading: metric for metric in (_SCOPE, *metrics) if metric.says}
+    found = {}
+    for heading in headings:
+        words = heading.split(" ")
+        starts = (" ".join(words[:n]) for n in range(len(words), 0, -1))
+        metric = next((known[start] for start in starts if start in known), None)
+        if metric is not None:
+            better = metric.better
+            found[heading] = Term(metric.name, metric.says, _BETTER[better], _ARROWS[better])
+    return found
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,6 @@ def candidates(labels: pl.DataFrame) -> pl.DataFrame:
 
     Sorted by relation and token. Labels that are the same token, as "Us" and "US" to an uncased
     tokenizer, are one candidate, under the first of them. `labels` comes from `label_tokens`.
-
-    >>> labels = pl.DataFrame({
-    ...     "relation_id": ["P36", "P36", "P36"], "label": ["Paris", "paris", "New York"],
-    ...     "token_id": [7, 7, None],
-    ... })
-    >>> candidates(labels).rows()
-    [('P36', 'Paris', 7)]
     """
     single = labels.drop_nulls("token_id").group_by("relation_id", "token_id", maintain_order=True)
     tokens = single.agg(pl.col("label").first()).sort("relation_id", "token_id")
@@ -54,20 +47,8 @@ def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
     Columns: relation_id; n_labels and n_labels_left_out (distinct labels; those that are not one
     token); n_objects and n_objects_left_out (of pairs; those without such a label); n_pairs and
     n_pairs_left_out (those without such an object). `labels` comes from `label_tokens`.
-
-    >>> labels = pl.DataFrame({
-    ...     "relation_id": ["P19"] * 3, "pair_id": ["t1", "t1", "t2"],
-    ...     "object_id": ["Q90", "Q60", "Q60"], "label": ["Paris", "New York", "New York"],
-    ...     "token_id": [7, None, None],
-    ... })
-    >>> count_left_out(labels).row(0)
-    ('P19', 2, 1, 3, 2, 2, 1)
     """
-    units = {
-        "labels": ["label"],
-        "objects": ["pair_id", "object_id"],
-        "pairs": ["pair_id"],
-    }
+    units = {"labels": ["label"], "objects": ["pair_id", "object_id"], "pairs": ["pair_id"]}
     table = labels.select(pl.col("relation_id").unique().sort())
     for unit, columns in units.items():
         said = labels.group_by("relation_id", *columns).agg(pl.col("token_id").count())

@@ -14,9 +14,10 @@ ranks, and is shared by all facts whose answers have the same types, after which
 keeps a set of its own, with the answer alone.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -25,12 +26,46 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import Kind, kinds
-from factsweep.operators.knowledge_base.resolve import resolved
+from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
-from factsweep.operators.prompts.endings import Ending
 from factsweep.operators.prompts.expansion import Expansion, names
+from factsweep.operators.prompts.turns import departures, variant_of
 from factsweep.operators.schemas import empty
+
+Ending = Literal["eos", "sentence"]
+
+_SENTENCE = re.compile(r"""\.[.…"'’”»)\]]*\s*\Z|[ \t]*[\r\n]""")
+
+
+def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
+    """The tokens that begin an ending, in ascending order.
+
+    `eos` is the end of the text, one token: the paper's. `sentence` is a full stop, a line end, or
+    the end of the text; the probabilities of all tokens that begin one are summed. A token with a
+    full stop counts where nothing but more stops, closing quotes or brackets and blanks follow in
+    it: not `.com`, `.5` or `.,`. What it does to a real model: docs/metrics.md, Plausibility.
+    """
+    eos = tokenizer.eos_token_id
+    if eos is None:
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} has no token for the end of a text "
+            f"(eos_token), which prompt.ending={ending} asks for; take a model that has one."
+        )
+    if ending == "eos":
+        return (int(eos),)
+    texts = _texts(tokenizer)
+    return tuple(i for i, text in enumerate(texts) if i == eos or _SENTENCE.match(text))
+
+
+def _texts(tokenizer: Any) -> Sequence[str]:
+    """What each token adds behind a word: by itself, some tokenizers drop the blank before it."""
+    (anchor,) = tokenizer("a", add_special_tokens=False).input_ids[-1:]
+    behind = tokenizer.batch_decode(
+        [[anchor, each] for each in range(len(tokenizer))], clean_up_tokenization_spaces=False
+    )
+    begin = len(tokenizer.decode([anchor], clean_up_tokenization_spaces=False))
+    return [text[begin:] for text in behind]
+
 
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 
@@ -62,9 +97,7 @@ class Distractors:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        chosen = {"ending": self.ending, "n": self.n, "n_clozes": self.n_clozes}
-        defaults = {"ending": "sentence", "n": 100, "n_clozes": None}
-        return ",".join(f"{k}={v}" for k, v in chosen.items() if v != defaults[k]) or None
+        return variant_of(departures(self, "ending", "n", "n_clozes"))
 
 
 class _Candidates(NamedTuple):
@@ -79,9 +112,6 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
 
     Prompts are sorted by (candidate set, template, pair, name): an engine that keeps the tree of a
     set's labels finds all its clozes together. One prompt per pair has a calibration rank.
-
-    Raises:
-        InputError: the facts have no knowledge base, or a relation no template that ends in [Y].
     """
     if facts.knowledge_base is None:
         raise InputError("distractors need a knowledge base, and these facts have none; run again.")
@@ -104,16 +134,12 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
 
 
 def answers(facts: Facts) -> pl.DataFrame:
-    """The one object of each pair: pair_id, subject_id, relation_id, answer_id, labels.
-
-    Raises:
-        InputError: a pair has several.
-    """
+    """The one object of each pair: pair_id, subject_id, relation_id, answer_id, labels."""
     several = facts.pairs.filter(pl.col("objects").list.len() != 1).head(1)
     if not several.is_empty():
         raise InputError(
             f"pair {several['pair_id'][0]} has several objects; "
-            "make a fact of each (operators.datasets.single_objects)."
+            "make a fact of each (operators.datasets.entities)."
         )
     rows = facts.pairs.explode("objects").unnest("objects")
     return rows.select("pair_id", "subject_id", "relation_id", "labels", answer_id="object_id")
@@ -123,9 +149,6 @@ def clozes(facts: Facts) -> pl.DataFrame:
     """Each usable template of one relation with each name of each pair.
 
     Columns: prompt_id, pair_id, template_id, subject_index, query.
-
-    Raises:
-        InputError: no template ends in [Y], the only one in it.
     """
     templates = openings(facts.templates).drop("relation_id")
     if templates.is_empty():
@@ -216,11 +239,7 @@ def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
             for kind in found
             for question in kind.questions
         ],
-        schema={
-            "pair_id": pl.String,
-            "candidates_id": pl.String,
-            "left_out": pl.List(pl.String),
-        },
+        schema={"pair_id": pl.String, "candidates_id": pl.String, "left_out": pl.List(pl.String)},
         orient="row",
     )
     alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from factsweep.operators import seeds
@@ -12,9 +13,50 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import demonstrations
 from factsweep.operators.prompts.demonstrations import Draw, Pool
-from factsweep.operators.prompts.repeated import Repeated
 from factsweep.operators.prompts.setting import Setting, eligible, filled, query, with_forms
 from factsweep.operators.schemas import empty
+
+# A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
+# has a chance of 1e-25.
+_TEXT = ("hash", "other_hash")
+
+
+class Repeated:
+    """The prompts so far, to find those whose text stands among them already."""
+
+    def __init__(self) -> None:
+        self._hashes: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)  # sorted, each once
+        self._firsts: list[pl.DataFrame] = []
+
+    def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add `same_as`: the first prompt of the same text, null for the first itself."""
+        text = pl.struct("context_id", "query")
+        texts = rows.select("prompt_id", hash=text.hash(0), other_hash=text.hash(1))
+        texts = texts.with_row_index("place")
+        again = self._again(texts["hash"])
+        same_as = self._same_as(texts.filter(pl.col("hash").is_in(again.implode())))
+        marked = texts.join(same_as, on="place", how="left", maintain_order="left")
+        self._firsts.append(marked.filter(pl.col("same_as").is_null()).drop("place", "same_as"))
+        return rows.with_columns(marked["same_as"])
+
+    def _again(self, hashes: pl.Series) -> pl.Series:
+        """The hashes that stand here twice, or stood among the earlier ones; adds these to them."""
+        # Most texts are new: to sort one number of each shows that faster than a join by both.
+        merged = np.sort(np.concatenate([self._hashes, np.sort(hashes.to_numpy())]), kind="stable")
+        again = merged[1:] == merged[:-1]
+        self._hashes = np.concatenate([merged[:1], merged[1:][~again]])
+        return pl.Series(merged[1:][again], dtype=pl.UInt64)
+
+    def _same_as(self, suspects: pl.DataFrame) -> pl.DataFrame:
+        """Those of some texts that stood earlier: place, same_as."""
+        hashes = suspects["hash"].implode()
+        earlier = [each.filter(pl.col("hash").is_in(hashes)) for each in self._firsts]
+        firsts = pl.concat([*earlier, suspects.drop("place")]).unique(
+            _TEXT, keep="first", maintain_order=True
+        )
+        found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
+        return found.filter(pl.col("prompt_id") != pl.col("same_as")).select("place", "same_as")
+
 
 # The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
 Source = Literal["prompts", "ranked", "content_free"]
@@ -83,9 +125,6 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
 
     Prompts are sorted by (template, context, pair, name): an engine that caches prefixes finds each
     next to the ones it shares most with.
-
-    Raises:
-        InputError: a relation has no usable template, or too few pairs to demonstrate with.
     """
     pool = demonstrations.pool(facts, setting)
     ranks = calibration_ranks(facts, setting, seed)
@@ -188,9 +227,7 @@ def _shared_contexts(
         .explode("demonstrations")
         .with_columns(place=pl.int_range(pl.len()).over("family"))
         .select(
-            "family",
-            pair_id="demonstrations",
-            context_id=pl.format("{}~{}", "family", "place"),
+            "family", pair_id="demonstrations", context_id=pl.format("{}~{}", "family", "place")
         )
     )
     rows = rows.with_columns(family=own).join(
@@ -237,3 +274,40 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
             calibration_rank="rank",
         )
     )
+
+
+class Shown(NamedTuple):
+    """How many prompts show a right object of theirs, and how many their subject."""
+
+    objects: int
+    subjects: int
+
+
+NOTHING = Shown(0, 0)
+
+
+def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
+    """Count the prompts of a relation; `pairs` has all pairs that may be demonstrated.
+
+    The papers ask prompts whose demonstrations show a right answer, or name their subject, like all
+    others, and so does factsweep: a draw without them would tell which answers are wrong.
+
+    A demonstration shows a name of its pair where that stands in the context, in the same case.
+    """
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
+    names = pairs.select("pair_id", object=labels, subject="subjects")
+    contexts = expansion.contexts.select("context_id", "text", pair_id="demonstrations")
+    said = (
+        contexts.explode("pair_id")
+        .join(names, on="pair_id")
+        .select("context_id", "text", name=pl.concat_list("object", "subject"))
+        .explode("name")
+        .filter(pl.col("text").str.contains(pl.col("name"), literal=True))
+    )
+    counts = []
+    for part in ("object", "subject"):
+        asked = expansion.prompts.select("prompt_id", "context_id", "pair_id")
+        asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
+        found = asked.join(said, on=["context_id", "name"], how="semi")
+        counts.append(found["prompt_id"].n_unique())
+    return Shown(*counts)

@@ -3,7 +3,7 @@
     What languages does Barack Obama speak? English; Indonesian%
     What languages does Natalie Portman speak?
 
-An answer is to be read up to STOP, of at most MAX_TOKENS tokens.
+An answer is to be read up to END, of at most 100 tokens.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,7 @@ from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.operators.prompts.demonstrations import Indices
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import MOST_SHOTS
-from factsweep.operators.prompts.turns import As, System, check, parts, turn
-
-STOP = END
-MAX_TOKENS = 100
+from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,8 @@ class FewShot:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        blank = str(self.leading_blank).lower()
-        chosen = {"split": self.split, "scope": self.scope, "leading_blank": blank}
-        defaults = {"split": "test", "scope": "prompt", "leading_blank": "false"}
-        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        named = {**differing, **parts(self.as_, self.system)}
-        return ",".join(f"{name}={value}" for name, value in named.items()) or None
+        named = departures(self, "split", "scope", "leading_blank")
+        return variant_of(named | parts(self.as_, self.system))
 
 
 def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
@@ -78,9 +71,6 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     A query's examples are distinct rows of its relation's train split, drawn from the seed and the
     query's id. Prompts are sorted by (template, context, pair). The calibration rank is a query's
     place in a seeded order of all.
-
-    Raises:
-        InputError: a relation has fewer training queries than are to be shown.
     """
     ranks = _calibration_ranks(facts, setting, seed)
     for relation_id in facts.relations["relation_id"]:
@@ -120,11 +110,6 @@ def _line(setting: FewShot) -> pl.Expr:
         answers = pl.concat_str("answers", pl.lit(END))
         return pl.concat_str(turn("user", pl.col("query")), turn("assistant", answers))
     return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
-
-
-def _opening(setting: FewShot) -> pl.Expr:
-    """What stands before the examples."""
-    return turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
 
 
 def _query(setting: FewShot) -> pl.Expr:
@@ -167,10 +152,11 @@ def _contexts(
         else pl.Series(name, [[]] * len(ids), dtype=dtype)
         for name, dtype in columns.items()
     ]
+    opening = turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
     return pl.DataFrame([ids.alias("context_id"), *examples]).select(
         "context_id",
         setting=pl.lit(setting.name),
-        text=pl.concat_str(_opening(setting), pl.col("line").list.join("")),
+        text=pl.concat_str(opening, pl.col("line").list.join("")),
         demonstrations="pair_id",
     )
 

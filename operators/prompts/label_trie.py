@@ -56,14 +56,7 @@ class Trie:
 
     @classmethod
     def of(cls, labels: Iterable[tuple[Name, Path]], start: Path = ()) -> "Trie":
-        """The trie of some labels, the same in whatever order they come.
-
-        >>> trie = Trie.of([(Name("Q60", "New York"), (3, 7)), (Name("Q1", "Newark"), (3,))])
-        >>> trie.tokens, trie.parents, trie.children
-        ([-1, 3, 7], [-1, 0, 1], [[1], [2], []])
-        >>> trie.names[2]
-        [Name(entity_id='Q60', label='New York')]
-        """
+        """The trie of some labels, the same in whatever order they come."""
         ends: dict[Path, list[Name]] = {}
         for name, path in labels:
             ends.setdefault(path, []).append(name)
@@ -131,11 +124,7 @@ class Behind(NamedTuple):
 
 @dataclass
 class Labels:
-    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed.
-
-    Raises:
-        InputError: the tokenizer writes something behind a text.
-    """
+    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed."""
 
     tokenizer: Any
     names: Sequence[Name]
@@ -190,9 +179,6 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
 
     Tried on characters of every kind that tokenizers tell apart. A tokenizer that rewrites texts,
     or does not say how it cuts them, is not trusted.
-
-    Raises:
-        InputError: the tokenizer writes something behind a text, where a label is to follow.
     """
     begin = [tokenizer.bos_token_id] if wants_bos(tokenizer) else []
     if list(tokenizer("").input_ids) != begin:

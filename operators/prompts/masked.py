@@ -9,8 +9,14 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import Expansion, calibration_ranks, names
-from factsweep.operators.prompts.languages import MASK
-from factsweep.operators.prompts.setting import Setting, Templates, eligible, filled, with_forms
+from factsweep.operators.prompts.setting import (
+    MASK,
+    Setting,
+    Templates,
+    eligible,
+    filled,
+    with_forms,
+)
 
 CONTENT_FREE = ("N/A", "", "?")
 
@@ -41,9 +47,6 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     the same sentence under another relation has other candidates.
 
     Source: BELIEF, section 2.1.
-
-    Raises:
-        InputError: a relation has no usable template, or a template not exactly one [Y].
     """
     templates = _templates(facts, setting)
     ranks = calibration_ranks(facts, _as_decoder(setting), seed)
@@ -64,12 +67,6 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     Columns: template_id, relation_id, subject, query, prompt_id.
 
     Source: BELIEF, section 5.4 and footnote 12, after Zhao et al. 2021.
-
-    >>> templates = pl.DataFrame({
-    ...     "template_id": ["P36.000"], "relation_id": ["P36"], "text": ["[Y] governs [X]."]
-    ... })
-    >>> content_free(templates)["query"].to_list()
-    ['[MASK] governs N/A.', '[MASK] governs .', '[MASK] governs ?.']
     """
     subjects = pl.DataFrame({"subject": CONTENT_FREE}).with_row_index("index")
     asked = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
@@ -97,11 +94,7 @@ def _as_prompts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
-    """The token ids of each query, special tokens included, "[MASK]" as the model's own mask.
-
-    Raises:
-        InputError: the tokenizer has no mask token, or a query not exactly one.
-    """
+    """The token ids of each query, special tokens included, "[MASK]" as the model's own mask."""
     if tokenizer.mask_token is None:
         raise InputError(
             f"the tokenizer of {tokenizer.name_or_path} has no mask token; "

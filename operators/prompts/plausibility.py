@@ -92,9 +92,6 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
 
     A prompt's id is the item's, its query the continuation, its calibration rank the group's
     permutation rank.
-
-    Raises:
-        InputError: a relation has no template of the style that a prompt type needs.
     """
     everything = pl.concat([items(facts, each, seed=seed) for each in setting.prompt_types])
     everything = everything.with_columns(context_id=pl.format("{}.{}", "pair_id", "setting"))
@@ -132,21 +129,6 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
     """All items of a prompt type (columns: ITEMS), a relation after the other, groups together.
 
     An item_id is the candidate's with the prompt type. The seed gives `permutation_rank` alone.
-
-    Raises:
-        InputError: a relation has no template of the style that the type needs.
-
-    >>> import json
-    >>> from factsweep.operators.datasets.probelm import facts_from_files
-    >>> prompts = "uses, <subject> uses <object>., What? <subject> <object>., <object>"
-    >>> row = {"subject": "Bo", "relation": "uses", "id": 1, "object": "tea", "label": 1, "rank": 1}
-    >>> groups = json.dumps([[row, {**row, "object": "tar", "label": 0, "rank": 2}]])
-    >>> facts = facts_from_files({"112023.json": groups, "prompts.csv": prompts})
-    >>> rows = items(facts, "completion", seed=0)
-    >>> for item in rows.select("context", "continuation", "entity_start").rows():
-    ...     print(item)
-    ('Fill in the blank: Bo uses ____. Answer:', ' tea', 41)
-    ('Fill in the blank: Bo uses ____. Answer:', ' tar', 41)
     """
     known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
     rows = candidates(facts).join(known, on="pair_id", maintain_order="left")

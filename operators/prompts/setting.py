@@ -8,8 +8,37 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.languages import ENGLISH, MASK, Words
-from factsweep.operators.prompts.turns import As, System, check, parts, turn
+from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
+
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a language (conf/language/); those of English are the papers', below.
+
+    `mask` and `question` instruct, in the two styles of prompts. `asks` stands before a question,
+    `answers` and `blank` before an answer; `ends` is behind an answer that is shown.
+    Source: BELIEF-ICL, section 3.1 and appendix D.1 (English); the rest are translations.
+    """
+
+    language: str
+    mask: str
+    question: str
+    asks: str
+    answers: str
+    blank: str = " "
+    ends: str = "."
+
+
+ENGLISH = Words(
+    language="en",
+    mask="Predict the [MASK] in each sentence in one word.",
+    question="Answer each question in one word.",
+    asks="Q: ",
+    answers="A:",
+)
+
 
 Context = Literal["zero-shot", "random", "relation", "template"]
 Style = Literal["mask", "question"]
@@ -66,16 +95,10 @@ class Setting:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        defaults = {"style": "mask", "templates": "all", "scope": "shared", "language": "en"}
-        chosen = {
-            "style": self.style,
-            "templates": self.templates,
-            "scope": self.scope,
-            "language": self.words.language,
-        }
-        differing = {name: value for name, value in chosen.items() if value != defaults[name]}
-        named = {**differing, **parts(self.as_, self.system)}
-        return ",".join(f"{name}={value}" for name, value in named.items()) or None
+        language = self.words.language
+        named = departures(self, "style", "templates", "scope")
+        named |= {} if language == "en" else {"language": language}
+        return variant_of(named | parts(self.as_, self.system))
 
     @property
     def instruction(self) -> str:

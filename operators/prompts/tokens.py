@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prompts.turns import turns
 
@@ -163,3 +165,19 @@ def too_long(
 def visible(tokenizer: Any, ids: Sequence[int]) -> str:
     """The prompt as the model reads it, special tokens written out."""
     return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def n_shared(ids: Sequence[Sequence[int]]) -> int:
+    """The tokens that each prompt shares, from its start, with the one before it; summed.
+
+    >>> n_shared([[1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 5], [2]])
+    6
+    """
+    if len(ids) < 2:
+        return 0
+    longest = max(map(len, ids))
+    table = np.full((len(ids), longest), -1, dtype=np.int64)
+    for row, each in enumerate(ids):
+        table[row, : len(each)] = each
+    equal = (table[1:] == table[:-1]) & (table[1:] >= 0)
+    return int(np.logical_and.accumulate(equal, axis=1).sum())

@@ -9,7 +9,9 @@ them. So a context has its turns as it has its lines otherwise, and the query is
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 import polars as pl
 from pydantic import Field
@@ -59,12 +61,24 @@ def _shown(text: str) -> str:
     return "".join(f"{each['role']}: {each['content']}\n" for each in turns(text))
 
 
-def check(asked: str | None, system: str | None) -> None:
-    """Refuse a system prompt where there are no turns.
+def departures(setting: Any, *names: str) -> dict[str, str]:
+    """The fields of a setting whose values are not the defaults, as texts."""
+    defaults = {field.name: field.default for field in fields(setting)}
+    chosen = {name: getattr(setting, name) for name in names}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in chosen.items()
+        if value != defaults[name]
+    }
 
-    Raises:
-        InputError: it names both fields.
-    """
+
+def variant_of(departures: Mapping[str, str]) -> str | None:
+    """What stands in the column `variant`; null: nothing departs from the defaults."""
+    return ",".join(f"{name}={value}" for name, value in departures.items()) or None
+
+
+def check(asked: str | None, system: str | None) -> None:
+    """Refuse a system prompt where there are no turns."""
     if system is not None and asked != "turns":
         raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
 

@@ -7,25 +7,31 @@ import polars as pl
 import pyarrow as pa
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import facts, matched, prompts, results, said
+from factsweep.operators.schemas.tables import SAID, SCHEMAS, declared
 
-_ROOMS = (facts, prompts, said, matched, results)
+__all__ = ["KEYS", "PLACE", "SCHEMAS", "SETTING", "columns", "conform", "empty", "schema"]
 
-SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
-    {table: schema for room in _ROOMS for table, schema in room.SCHEMAS.items()}
-)
 # The column in which no value may stand twice.
 KEYS: Mapping[str, str] = MappingProxyType(
-    {table: key for room in _ROOMS for table, key in room.KEYS.items()}
+    {
+        **dict.fromkeys((*SAID, "prompts", "ranked", "content_free"), "prompt_id"),
+        **dict.fromkeys(("chosen", "needed", "answers", "sampled", "given"), "prompt_id"),
+        **dict.fromkeys(("calibration", "preferred", "continued"), "prompt_id"),
+        **dict.fromkeys(("pairs", "crossed", "by_chance"), "pair_id"),
+        "relations": "relation_id",
+        "templates": "template_id",
+        "candidates": "candidate_id",
+        "entities": "entity_id",
+    }
 )
+# Who was asked what and how: the first columns of every table of results.
+SETTING = ("model", "benchmark", "setting", "variant")
+# What identifies a number of the metrics table.
+PLACE = (*SETTING, "slice", "metric")
 
 
 def conform(frame: pl.DataFrame, table: str) -> pa.Table:
-    """The frame as an Arrow table of the canonical schema, columns in its order.
-
-    Raises:
-        InputError: a column is missing or does not convert.
-    """
+    """The frame as an Arrow table of the canonical schema, columns in its order."""
     schema = SCHEMAS[table]
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
@@ -38,6 +44,24 @@ def conform(frame: pl.DataFrame, table: str) -> pa.Table:
 
 def empty(table: str) -> pl.DataFrame:
     """A frame with the columns of a canonical table and no rows."""
-    frame = pl.from_arrow(SCHEMAS[table].empty_table())
+    return _frame(SCHEMAS[table])
+
+
+def columns(table: str, *without: str) -> pl.Schema:
+    """The columns of a canonical table, but for some, as Polars has them."""
+    return pl.Schema({n: kind for n, kind in empty(table).schema.items() if n not in without})
+
+
+def schema(columns: str) -> pl.Schema:
+    """The columns of a table that is no canonical one, declared as those are.
+
+    >>> schema("metric text, n_pairs int").dtypes()
+    [String, Int64]
+    """
+    return _frame(declared(columns)).schema
+
+
+def _frame(schema: pa.Schema) -> pl.DataFrame:
+    frame = pl.from_arrow(schema.empty_table())
     assert isinstance(frame, pl.DataFrame)
     return frame

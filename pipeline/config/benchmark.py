@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from factsweep.operators.datasets.unseen import Unseen
+from factsweep.operators.datasets.contradictions import Unseen
 from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
 from factsweep.pipeline.config.recipe import InRecipe, InTables, NoNumber
 from factsweep.pipeline.config.sweep import Sweep

@@ -10,7 +10,7 @@ from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Asked, Method
-from factsweep.operators.prompts.languages import Words
+from factsweep.operators.prompts.setting import Words
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.checks import check_run

@@ -9,10 +9,8 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts.expansion import Expansion
-from factsweep.operators.prompts.prefixes import n_shared
-from factsweep.operators.prompts.shown import NOTHING, Shown, shown
-from factsweep.operators.prompts.tokens import visible
+from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, shown
+from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.execution.asked import asked, n_unanswered

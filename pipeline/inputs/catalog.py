@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from factsweep.operators.datasets.aliases import NAMED, with_aliases
 from factsweep.operators.datasets.facts import Facts, labelled
+from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.names import check

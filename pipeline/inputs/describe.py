@@ -14,16 +14,17 @@ from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.engines.measuring.dependency_parser import DependencyParser
 from factsweep.operators.engines.measuring.sentence_encoder import SentenceEncoder
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse, diversity
-from factsweep.operators.tables.belief.template_examples import template_examples
-from factsweep.operators.tables.distractors.omega import distractors_by_relation
+from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.kamel import set_figures
 from factsweep.operators.tables.runs.data_set import (
     by_relation,
+    distractors_by_relation,
     diversity_beside,
+    labels_told_apart,
     missing,
     sizes_beside,
+    splits,
+    template_examples,
 )
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
@@ -35,7 +36,7 @@ _Result = TypeVar("_Result")
 
 # Tables that sets of one reader alone have.
 _FURTHER: Mapping[str, Mapping[str, Callable[[Facts], pl.DataFrame]]] = {
-    "kamel": {"splits": set_figures.splits, "labels-told-apart": set_figures.labels_told_apart},
+    "kamel": {"splits": splits, "labels-told-apart": labels_told_apart},
     **{
         reader: {"distractors": distractors_by_relation}
         for reader in ("distractors", "probing", "verbalisations")

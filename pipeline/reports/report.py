@@ -11,7 +11,7 @@ from dataclasses import replace
 import polars as pl
 
 from factsweep.operators.methods.method import Report, joined
-from factsweep.operators.metrics.data_set.diversity import Encode, Parse
+from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.pages.page import Entry, index
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.pipeline.estimates import written

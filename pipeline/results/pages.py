@@ -16,13 +16,11 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.pages import fact_browser, headline, page
 from factsweep.operators.pages.drawing import Drawing, drawing
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
-from factsweep.operators.pages.glossary import terms_of
-from factsweep.operators.pages.grid import Grid, grid
-from factsweep.operators.pages.heat_map import heat_map
-from factsweep.operators.pages.page import Browser, Page, Ran
+from factsweep.operators.pages.grid import Grid, grid, heat_map
+from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
 from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.prompts import turns
-from factsweep.operators.tables.shared.best_and_worst import best_and_worst
+from factsweep.operators.tables.shared.relations import best_and_worst
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.past import PastBranch

@@ -26,9 +26,8 @@ from factsweep.operators.methods.method import Report, Result
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs.cost import cost_table
-from factsweep.operators.tables.shared.answers import Answers
-from factsweep.operators.tables.shared.asking import Asking
-from factsweep.operators.tables.shared.seeds import has_seeds, seeds_table, with_seeds
+from factsweep.operators.tables.shared.asking import Answers, Asking
+from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import place
 from factsweep.pipeline.costs.spending import spent

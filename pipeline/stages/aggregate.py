@@ -15,7 +15,7 @@ import polars as pl
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Asked, Evidence
-from factsweep.operators.metrics.noise.cut_share import cut_share
+from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage

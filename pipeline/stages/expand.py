@@ -20,7 +20,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
-from factsweep.operators.prompts.languages import ENGLISH
+from factsweep.operators.prompts.setting import ENGLISH
 from factsweep.pipeline.stages import knowledge_base, sharding
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe

@@ -3,10 +3,9 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from factsweep.operators.datasets.contradictions import sentences, without_letters
+from factsweep.operators.datasets.contradictions import sentences, treated, without_letters
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.datasets.unseen import treated
 from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog

@@ -10,7 +10,7 @@ import polars as pl
 
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
-from factsweep.operators.matching.given_preferences import FURTHER, given_preferences
+from factsweep.operators.matching.preferred import FURTHER, given_preferences
 from factsweep.operators.methods.ability import PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES

@@ -15,7 +15,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     entities,
     known_in_one_alone,
 )
-from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 from factsweep.operators.tables.runs.languages import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage

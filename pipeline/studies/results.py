@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.estimates.curve import banded
+from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along

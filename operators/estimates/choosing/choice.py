@@ -1,15 +1,73 @@
-"""The prompts of a budget, from those of a setting."""
+"""The prompts of a budget, from those of a setting: the laps of each fact, and its blocks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from factsweep.operators.estimates.choosing.blocks import budgets
-from factsweep.operators.estimates.choosing.budget import allotted, in_proportion
 from factsweep.operators.estimates.choosing.laps import Square, square
 from factsweep.operators.seeds import generator
+
+_HALVINGS = 3
+_FIRST = 10_000  # prompts: what a GPU answers in about a minute
+
+
+def budgets(n: int) -> list[int]:
+    """The budgets that lead to one of n prompts: an eighth, a quarter, a half, all of it.
+
+    A large one begins with an eighth of an eighth, and so on: the first numbers come soon, whatever
+    is asked in all, and what many small blocks would cost is not paid.
+
+    >>> budgets(80), budgets(320_000), budgets(3)
+    ([10, 20, 40, 80], [5000, 40000, 80000, 160000, 320000], [3])
+    """
+    found = [n >> halved for halved in range(_HALVINGS, -1, -1)]
+    while found[0] > _FIRST:
+        found.insert(0, found[0] >> _HALVINGS)
+    return [*(each for each in found[:-1] if each > 1), n]
+
+
+IntArray = NDArray[np.int64]
+
+# Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
+# answers vary, and that Consist is defined for.
+LAPS_AT_ONCE = 2
+
+
+def allotted(
+    budget: int, n_prompts: IntArray, relation: IntArray, place_in_relation: IntArray, *, seed: int
+) -> IntArray:
+    """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
+
+    `n_prompts` has what each fact has in all, `relation` its relation's number,
+    `place_in_relation` its place there in random order. Facts of all relations get laps in the
+    same proportion, two at once, each fact its first two before any gets more. A larger budget
+    contains a smaller one, and a budget of all prompts is all of them.
+    """
+    order = in_proportion(relation, place_in_relation, seed)
+    total = int(n_prompts.sum())
+    if budget >= total:
+        return n_prompts.copy()
+    low, high = 0, int(n_prompts.max()) // LAPS_AT_ONCE + 1
+    while high - low > 1:  # the most pairs of laps that all facts can have
+        middle = (low + high) // 2
+        fits = np.minimum(LAPS_AT_ONCE * middle, n_prompts).sum() <= budget
+        low, high = (middle, high) if fits else (low, middle)
+    laps = np.minimum(LAPS_AT_ONCE * low, n_prompts)
+    more = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
+    fits_too = np.cumsum(more) <= budget - laps.sum()
+    laps[order] += np.where(fits_too, more, 0)
+    return laps
+
+
+def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
+    """The facts in an order of which every beginning has the relations' share of each."""
+    sizes = np.bincount(relation)
+    start = generator(seed, "budget").random(len(sizes))
+    return np.argsort((place + start[relation]) / sizes[relation], kind="stable")
+
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 

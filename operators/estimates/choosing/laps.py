@@ -64,13 +64,7 @@ class Square(NamedTuple):
 
 
 def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) -> Square:
-    """Put a relation's facts, each with its number of names, into blocks.
-
-    >>> made = square(np.array([1, 1, 1]), 3, seed=1, relation_id="P1")
-    >>> asked = [made.at(np.arange(3), np.full(3, lap)).template for lap in range(3)]
-    >>> [sorted(step.tolist()) for step in asked]
-    [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
-    """
+    """Put a relation's facts, each with its number of names, into blocks."""
     rng = generator(seed, "turns", relation_id)  # another word would draw otherwise
     order = rng.permutation(len(n_names))
     block, place = (np.zeros(len(n_names), np.int64) for _ in range(2))

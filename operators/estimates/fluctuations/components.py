@@ -121,8 +121,7 @@ def _left_by_means(sample: Crossed) -> _Left:
     over = 1 / np.maximum(1, n_templates)
     degrees = max(1, int((n_templates - 1).clip(0).sum()))
     return _Left(
-        float((alone - shared * over).sum()) / degrees,
-        float((alone * (1 - over)).sum()) / degrees,
+        float((alone - shared * over).sum()) / degrees, float((alone * (1 - over)).sum()) / degrees
     )
 
 

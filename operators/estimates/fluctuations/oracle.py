@@ -13,13 +13,7 @@ wrong in all that it was asked may be right in the next. So there is no estimate
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    exactly,
-)
+from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, IntArray, exactly
 from factsweep.operators.estimates.fluctuations.beta_binomial import any_right, drawn, fitted, shape
 from factsweep.operators.seeds import generator
 

@@ -5,31 +5,31 @@ from collections.abc import Iterator
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
-from factsweep.operators.metrics.belief.bias_level import BIAS_LEVEL
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
     ECE,
     OVCONF,
     auroc,
+    bootstrap_auroc,
+    bootstrap_ece,
     brier_terms,
     ece,
     ovconf_terms,
 )
 from factsweep.operators.metrics.belief.consist import CONSIST, By, consist_terms
-from factsweep.operators.metrics.belief.coverage import COVERAGE_MAXIMUM, COVERAGE_ORACLE
+from factsweep.operators.metrics.belief.coverage import (
+    COVERAGE_MAXIMUM,
+    COVERAGE_ORACLE,
+    bootstrap_coverage_maximum,
+)
 from factsweep.operators.metrics.belief.fluctuation import (
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     Draw,
     fluctuation,
 )
-from factsweep.operators.metrics.belief.intervals import (
-    bootstrap_auroc,
-    bootstrap_coverage_maximum,
-    bootstrap_ece,
-)
-from factsweep.operators.metrics.belief.left_out import OBJECTS_LEFT_OUT
+from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import ROWS, Counts, Row, counted, ratio_rows
@@ -78,24 +78,6 @@ def belief(
     their rounds would resample prompts.
 
     Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t1"], "template_id": ["a", "b"],
-    ...     "key": ["\x1fguitar\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],
-    ... })
-    >>> n_failed = pl.DataFrame({"relation_id": ["P1"], "n_failed": [1]})
-    >>> table = belief(answers, None, n_failed, seed=1, n_draws=10, n_rounds=10)
-    >>> table.select("slice", "metric", "value", "n", "n_failed").head(3)
-    shape: (3, 5)
-    ┌─────────────┬──────────┬───────┬─────┬──────────┐
-    │ slice       ┆ metric   ┆ value ┆ n   ┆ n_failed │
-    │ ---         ┆ ---      ┆ ---   ┆ --- ┆ ---      │
-    │ str         ┆ str      ┆ f64   ┆ i64 ┆ i64      │
-    ╞═════════════╪══════════╪═══════╪═════╪══════════╡
-    │ null        ┆ acc_at_1 ┆ 0.5   ┆ 2   ┆ 1        │
-    │ relation=P1 ┆ acc_at_1 ┆ 0.5   ┆ 2   ┆ 1        │
-    │ null        ┆ consist  ┆ 0.0   ┆ 2   ┆ 1        │
-    └─────────────┴──────────┴───────┴─────┴──────────┘
     """
     # Millions of rows are grouped several times faster by numbers than by texts.
     numbered = pl.Categorical(pl.Categories.random())

@@ -4,19 +4,27 @@ All functions take a table with one row per sampled prompt: relation_id, pair_id
 confidence (0 to 1) and correct.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms, ratio
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-BINS = pl.Schema(
-    {"bin": pl.Int64, "n": pl.Int64, "mean_confidence": pl.Float64, "mean_accuracy": pl.Float64}
+from factsweep.operators.matching.lemmas import matches
+from factsweep.operators.metrics.shared.bootstrap import (
+    CELLS_PER_BLOCK,
+    Estimate,
+    FloatArray,
+    IntArray,
+    bootstrap_ratio,
+    estimate,
+    weight_blocks,
 )
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Row, pair_terms, ratio, table
+from factsweep.operators.schemas import SETTING, columns
+from factsweep.operators.seeds import generator
+
+BINS = columns("bins", *SETTING)
 
 
 def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
@@ -31,16 +39,8 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     ...     "prompt_id": ["a", "b", "c", "d"],
     ...     "confidence": [0.2, 0.9, 0.8, 0.1],
     ...     "correct": [False, True, False, False],
-    ... }), n_bins=2)
-    shape: (2, 4)
-    ┌─────┬─────┬─────────────────┬───────────────┐
-    │ bin ┆ n   ┆ mean_confidence ┆ mean_accuracy │
-    │ --- ┆ --- ┆ ---             ┆ ---           │
-    │ i64 ┆ i64 ┆ f64             ┆ f64           │
-    ╞═════╪═════╪═════════════════╪═══════════════╡
-    │ 1   ┆ 2   ┆ 0.85            ┆ 0.5           │
-    │ 2   ┆ 2   ┆ 0.15            ┆ 0.0           │
-    └─────┴─────┴─────────────────┴───────────────┘
+    ... }), n_bins=2).rows()
+    [(1, 2, 0.8500000000000001, 0.5), (2, 2, 0.15000000000000002, 0.0)]
     """
     index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
     means = (
@@ -50,24 +50,6 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
         .agg(n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct"))
     )
     return means.select(pl.col(name).cast(dtype) for name, dtype in BINS.items()).sort("bin")
-
-
-def ovconf(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
-    """Average over the bins mean confidence minus mean accuracy (−1 to 1), weighted by size.
-
-    It equals mean confidence minus mean accuracy, whatever the bins: above 0 is overconfident.
-
-    Source: BELIEF, section 2.4, equation 2. The paper prints the weights |P(i)|/M, which are no
-    weights; here they are |P(i)|/|P|.
-
-    >>> ovconf(pl.DataFrame({
-    ...     "prompt_id": ["a", "b", "c"], "confidence": [1.0, 0.5, 0.75],
-    ...     "correct": [True, False, False],
-    ... }))
-    0.4166666666666667
-    """
-    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
-    return _bin_average(calibration, n_bins, gap)
 
 
 def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
@@ -81,22 +63,9 @@ def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
     ... }))
     0.375
     """
-    gap = pl.col("mean_confidence") - pl.col("mean_accuracy")
-    return _bin_average(calibration, n_bins, gap.abs())
-
-
-def brier(calibration: pl.DataFrame) -> float | None:
-    """Average the squared difference (0 to 1) of confidence and correctness over the prompts.
-
-    Source: Brier 1950; not in the paper.
-
-    >>> brier(pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t2"],
-    ...     "confidence": [1.0, 0.5], "correct": [True, True],
-    ... }))
-    0.125
-    """
-    return ratio(brier_terms(calibration))
+    gap = (pl.col("mean_confidence") - pl.col("mean_accuracy")).abs()
+    found = bins(calibration, n_bins)
+    return ratio(found.select(numerator=gap * pl.col("n"), denominator="n"))
 
 
 def auroc(calibration: pl.DataFrame) -> float | None:
@@ -118,14 +87,23 @@ def auroc(calibration: pl.DataFrame) -> float | None:
 
 
 def ovconf_terms(calibration: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair the sum of confidence minus correctness, over its number of prompts."""
+    """Give each pair the sum of confidence minus correctness, over its number of prompts.
+
+    The ratio is mean confidence minus mean accuracy (−1 to 1): above 0 is overconfident.
+
+    Source: BELIEF, section 2.4, equation 2, an average over bins, which is the same whatever the
+    bins. The paper prints the weights |P(i)|/M, which are no weights; here they are |P(i)|/|P|.
+    """
     return pair_terms(
         calibration, (pl.col("confidence") - pl.col("correct").cast(pl.Float64)).sum(), pl.len()
     )
 
 
 def brier_terms(calibration: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair the sum of squared differences, over its number of prompts."""
+    """Give each pair the sum of squared differences of confidence and correctness, over prompts.
+
+    Source: Brier 1950; not in the paper.
+    """
     squared = (pl.col("confidence") - pl.col("correct").cast(pl.Float64)) ** 2
     return pair_terms(calibration, squared.sum(), pl.len())
 
@@ -176,35 +154,61 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     return values
 
 
+def bootstrap_ece(
+    calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
+) -> Estimate:
+    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again.
+
+    The unit that is resampled is the prompt: there is one per pair.
+    """
+    rows = numbered(calibration)
+    weights = drawn_prompts(rows, seed, n_rounds)
+    return estimate(in_rounds(rows, weights, lambda each, of: ece_rounds(each, of, n_bins)))
+
+
+def bootstrap_auroc(calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Estimate:
+    """Estimate `auroc`; rounds without any right or any wrong answer are left out."""
+    rows = numbered(calibration)
+    return estimate(in_rounds(rows, drawn_prompts(rows, seed, n_rounds), auroc_rounds))
+
+
+def numbered(calibration: pl.DataFrame) -> pl.DataFrame:
+    """The prompts in the order in which rounds draw them, each with its number (`unit`)."""
+    ids = ("relation_id", "pair_id", "prompt_id")
+    return calibration.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
+
+
+def drawn_prompts(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
+    """How often each round takes each prompt: rounds × prompts, relation by relation."""
+    columns = [
+        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
+        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
+    ]
+    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
+
+
+def in_rounds(
+    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
+) -> FloatArray:
+    """The metric in each round, over a bounded number of drawn prompts at once."""
+    if rows.is_empty():
+        return np.full(1, np.nan)
+    ordered = by_confidence(rows)
+    drawn = weights[:, ordered["unit"].to_numpy()]
+    blocks = np.array_split(drawn, -(-drawn.size // CELLS_PER_BLOCK))
+    return np.concatenate([metric(ordered, block) for block in blocks])
+
+
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
     return np.add.reduceat(values, starts, axis=1) if starts.size else values
 
 
-def _bin_average(calibration: pl.DataFrame, n_bins: int, gap: pl.Expr) -> float | None:
-    weighted = bins(calibration, n_bins).select(
-        numerator=gap * pl.col("n"), denominator=pl.col("n")
-    )
-    return ratio(weighted)
-
-
 OVCONF = Metric(
-    "ovconf",
-    heading="Ovconf",
-    says="confidence minus accuracy; above 0 is overconfident",
-    better="zero",
-    range=(-1, 1),
+    "ovconf", "Ovconf", "confidence minus accuracy; above 0 is overconfident", "zero", (-1, 1)
 )
-ECE = Metric(
-    "ece",
-    heading="ECE",
-    says="mean distance between confidence and accuracy, over bins",
-    better="lower",
-)
+ECE = Metric("ece", "ECE", "mean distance between confidence and accuracy, over bins", "lower")
 BRIER = Metric(
-    "brier",
-    heading="Brier",
-    says="mean squared distance between confidence and being right",
-    better="lower",
+    "brier", "Brier", "mean squared distance between confidence and being right", "lower"
 )
 AUROC = Metric(
     "auroc",
@@ -212,3 +216,67 @@ AUROC = Metric(
     says="chance that a right answer has a higher confidence than a wrong one",
     better="higher",
 )
+
+
+def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
+
+    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key. The
+    result (prompt_id, confidence; sorted) has the prompts that have both. An empty answer matches
+    nothing: an empty greedy answer has confidence 0, and an empty sample counts as a miss.
+
+    Source: BELIEF-ICL, section 3.2, item 3.
+
+    >>> greedy = pl.DataFrame({"prompt_id": ["p1", "p2"], "key": ["\x1fguitar\x1f", None]})
+    >>> samples = pl.DataFrame({
+    ...     "prompt_id": ["p1", "p1", "p1", "p1", "p2"],
+    ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None, None],
+    ... })
+    >>> confidence(greedy, samples).rows()
+    [('p1', 0.5), ('p2', 0.0)]
+    """
+    counts = samples.group_by("prompt_id", "key").agg(n=pl.len())
+    answered = counts.join(greedy.select("prompt_id", greedy="key"), on="prompt_id")
+    agreeing = pl.col("n").filter(matches(pl.col("key"), pl.col("greedy"))).sum()
+    share = (agreeing / pl.sum("n")).alias("confidence")
+    return answered.group_by("prompt_id").agg(share).sort("prompt_id")
+
+
+def ovconf_by_length(
+    answers: pl.DataFrame,
+    canary: pl.DataFrame,
+    *,
+    longest: int = 5,
+    seed: int,
+    n_rounds: int = 1000,
+) -> pl.DataFrame:
+    """Give a row `ovconf` of the table ROWS for answers of 1, 2, … `longest` tokens.
+
+    The slice is `tokens=1` and so on. The confidence in an answer is the probability of its whole
+    token sequence, exp(logprob). `canary` has prompt_id, n_tokens and logprob (natural logarithm,
+    summed); `answers` prompt_id, relation_id, pair_id and correct. A prompt that lacks either is
+    in no group, so n_failed is 0; a group without prompts has a null.
+
+    Source: BELIEF, section 6.2, item 1, and footnote 15.
+
+    >>> answers = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "relation_id": ["P1", "P1"], "pair_id": ["t", "u"],
+    ...     "correct": [True, False],
+    ... })
+    >>> canary = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "n_tokens": [1, 2], "logprob": [0.0, -0.6931471805599453]
+    ... })
+    >>> rows = ovconf_by_length(answers, canary, longest=2, seed=1, n_rounds=10)
+    >>> rows.select("slice", "metric", "value", "n").rows()
+    [('tokens=1', 'ovconf', 0.0, 1), ('tokens=2', 'ovconf', 0.5, 1)]
+    """
+    sequences = canary.select(
+        "prompt_id", "n_tokens", confidence=pl.col("logprob").cast(pl.Float64).exp()
+    )
+    rows = answers.join(sequences.drop_nulls("confidence"), on="prompt_id")
+    found = []
+    for n_tokens in range(1, longest + 1):
+        group = rows.filter(pl.col("n_tokens") == n_tokens)
+        estimate = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
+        found.append(Row(None, f"tokens={n_tokens}", "ovconf", *estimate, group.height, 0))
+    return table(found)

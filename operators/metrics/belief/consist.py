@@ -10,43 +10,32 @@ from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 By = Literal["match", "equality"]
 _PAIR = ("relation_id", "pair_id")
 _COMPARISONS_PER_BLOCK = 4_000_000
 
 
-def consist(answers: pl.DataFrame, *, by: By = "match") -> float | None:
-    r"""Average over pairs the share (0 to 1) of unordered prompt pairs whose answers match.
+def consist_terms(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    r"""Give each pair the share (0 to 1) of its unordered prompt pairs whose answers match, over 1.
 
     Pairs with fewer than two answered prompts are left out. `by` is "match" (one answer contains
     the other) or "equality" (encoder models: the same token). An empty answer (null key) matches
-    nothing, not even another one. Needs the columns relation_id, pair_id and key.
+    nothing, not even another one. Needs the columns relation_id, pair_id and key. `within` names
+    columns: only prompts of a pair that agree in them are compared.
 
     Source: BELIEF, section 2.3, equation 1, and BELIEF-ICL, section 3.2, item 2. The equation
     sums over ordered pairs but divides by the number of unordered ones: this is the unordered
     share.
 
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4,
-    ...     "pair_id": ["t1", "t1", "t1", "t2"],
-    ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", "\x1fdrum\x1f"],
-    ... })
-    >>> consist(answers)
-    0.3333333333333333
-    >>> consist(answers, by="equality")
-    0.0
-    """
-    return ratio(consist_terms(answers, by=by))
-
-
-def consist_terms(
-    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
-) -> pl.DataFrame:
-    """Give each pair with two comparable prompts or more its consistency, over 1.
-
-    `within` names columns: only prompts of a pair that agree in them are compared.
+    >>> ids = {"relation_id": ["P1"] * 3, "pair_id": ["t1"] * 3}
+    >>> keys = ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f"]
+    >>> answers = pl.DataFrame({**ids, "key": keys})
+    >>> [consist_terms(answers, by=by)["numerator"].item() for by in ("match", "equality")]
+    [0.3333333333333333, 0.0]
     """
     return share_of_matches(match_counts(answers, by=by, within=within))
 
@@ -64,15 +53,6 @@ def match_counts(
 
     Columns: relation_id, pair_id, n_matches, n_compared; sorted by the text of the ids. Only
     prompts that agree in the columns of `within` are compared.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t1"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "key": ["\x1fguitar\x1f", "\x1fguitar\x1f", "\x1fguitar\x1f", None],
-    ... })
-    >>> match_counts(answers).row(0)
-    ('P1', 't1', 3, 6)
-    >>> match_counts(answers, within=["template_id"]).row(0)
-    ('P1', 't1', 1, 2)
     """
     pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
     n_held = int(held.max(initial=0)) + 1

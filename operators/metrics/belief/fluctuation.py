@@ -121,8 +121,5 @@ FLUCTUATION_RANGE = Metric(
     better="lower",
 )
 FLUCTUATION_SD = Metric(
-    "fluctuation_sd",
-    heading="SD",
-    says="standard deviation of accuracy over draws of prompts",
-    better="lower",
+    "fluctuation_sd", "SD", "standard deviation of accuracy over draws of prompts", "lower"
 )

@@ -1,15 +1,24 @@
 """What a run knows of each fact: robustly, with the right prompt, when sampled, or not at all.
 
 A fact is a subject-relation pair with its right objects. Its state is read from its evidence, and
-the states are a partition: the first of STATES that holds.
+the states are a partition, the first of STATES that holds:
+
+- known robustly: share ≥ robust_share;
+- depends on the prompt: share > 0;
+- only when sampled: no prompt is right, and at least min_right_samples samples are;
+- confidently wrong: none of these, and confidence ≥ confident;
+- unknown: all others, also what was not sampled.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.lemmas import correct
+from factsweep.operators.schemas import columns, schema
 
 STATES = (
     "known robustly",
@@ -20,37 +29,15 @@ STATES = (
 )
 STATE = pl.Enum(STATES)
 
-SAMPLED = pl.Schema(
-    {
-        "prompt_id": pl.String,
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "n_samples": pl.Int64,
-        "n_right_samples": pl.Int64,
-    }
-)
-EVIDENCE = pl.Schema(
-    {
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "n_prompts": pl.Int64,
-        "share": pl.Float64,
-        "n_samples": pl.Int64,
-        "n_right_samples": pl.Int64,
-        "confidence": pl.Float64,
-    }
-)
-CHANGES = pl.Schema(
-    [
-        ("relation_id", pl.String),
-        ("pair_id", pl.String),
-        ("before", STATE),
-        ("after", STATE),
-        ("share_before", pl.Float64),
-        ("share_after", pl.Float64),
-        ("change", pl.String),
-    ]
-)
+SAMPLED = columns("sampled")
+EVIDENCE = schema("""
+    relation_id text, pair_id text, n_prompts int, share float, n_samples int, n_right_samples int,
+    confidence float
+""")
+CHANGES = schema("""
+    relation_id text, pair_id text, before text, after text, share_before float, share_after float,
+    change text
+""") | dict.fromkeys(("before", "after"), STATE)
 MOVES = pl.Schema(
     [("relation_id", pl.String), ("before", STATE), ("after", STATE), ("n_pairs", pl.Int64)]
 )
@@ -66,9 +53,6 @@ class Thresholds:
     `robust_share`: the share of its prompts under which a fact is right, to be known robustly.
     `min_right_samples`: the right samples that a fact needs to be known only when sampled.
     `confident`: the confidence from which a wrong answer is confidently wrong.
-
-    Raises:
-        InputError: a threshold that would separate nothing.
     """
 
     robust_share: float
@@ -90,14 +74,6 @@ def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataF
     `samples` has one row per sampled answer (prompt_id, relation_id, pair_id, key), `labels` one
     per object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
     (BELIEF, section 3.2, item 1).
-
-    >>> samples = pl.DataFrame({
-    ...     "prompt_id": ["p"] * 3, "relation_id": ["P36"] * 3, "pair_id": ["P36.Q142"] * 3,
-    ...     "key": ["\x1fparis\x1f", "\x1flyon\x1f", None],
-    ... })
-    >>> labels = pl.DataFrame({"pair_id": ["P36.Q142"], "key": ["\x1fparis\x1f"]})
-    >>> sampled_correctness(samples, labels).row(0)
-    ('p', 'P36', 'P36.Q142', 3, 1)
     """
     counts = correct(samples, labels).group_by("prompt_id", *_FACT)
     found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
@@ -115,44 +91,14 @@ def evidence(
     columns SAMPLED, `calibration` relation_id, pair_id and confidence. `share` is the share of the
     pair's prompts that are answered correctly, `confidence` the mean over its prompts in
     `calibration`; what was not measured of a pair is null. Sorted by relation and pair.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "correct": [True, True, True, False]
-    ... })
-    >>> evidence(answers).row(0)
-    ('P1', 't', 4, 0.75, None, None, None)
     """
     none = pl.DataFrame(schema=EVIDENCE)
-    further = (
-        none if sampled is None else sampled,
-        none if calibration is None else calibration,
-    )
+    further = (none if sampled is None else sampled, none if calibration is None else calibration)
     sums = (pl.sum("n_samples", "n_right_samples"), pl.mean("confidence"))
     found = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
     for rows, values in zip(further, sums, strict=True):
         found = found.join(_by_fact(rows, values), on=_FACT, how="left")
     return _typed(found, EVIDENCE).sort(_FACT)
-
-
-def knowledge_states(evidence: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
-    """Add to each fact's evidence (columns: EVIDENCE) its `state`, the first of STATES that holds.
-
-    - known robustly: share ≥ robust_share;
-    - depends on the prompt: share > 0;
-    - only when sampled: no prompt is right, and at least min_right_samples samples are;
-    - confidently wrong: none of these, and confidence ≥ confident;
-    - unknown: all others, also what was not sampled.
-
-    >>> facts = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["a", "b", "c", "d"], "n_prompts": [10] * 4,
-    ...     "share": [0.9, 0.1, 0.0, 0.0], "n_samples": [100] * 4,
-    ...     "n_right_samples": [90, 10, 3, 0], "confidence": [0.9, 0.6, 0.2, 0.8],
-    ... })
-    >>> at = Thresholds(robust_share=0.9, min_right_samples=2, confident=0.5)
-    >>> knowledge_states(facts, at)["state"].to_list()
-    ['known robustly', 'depends on the prompt', 'only when sampled', 'confidently wrong']
-    """
-    return evidence.with_columns(state=_state(thresholds))
 
 
 def state_changes(
@@ -167,12 +113,6 @@ def state_changes(
     - gained, lost: right under some prompt in the second run alone, in the first alone;
     - firmer, looser: known robustly in the second run alone, in the first alone, and right under
       some prompt in both.
-
-    >>> run = {"relation_id": ["P1"], "pair_id": ["t"], "n_prompts": [4], "n_samples": [None],
-    ...     "n_right_samples": [None], "confidence": [None]}
-    >>> before, after = (pl.DataFrame({**run, "share": [share]}) for share in (0.0, 0.5))
-    >>> state_changes(before, after, Thresholds(0.9, 2, 0.5)).row(0)
-    ('P1', 't', 'unknown', 'depends on the prompt', 0.0, 0.5, 'gained')
     """
     runs = (_typed(each, EVIDENCE) for each in (first, second))
     both = next(runs).join(next(runs), on=_FACT, suffix="_second")
@@ -191,12 +131,6 @@ def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
 
     `changes` has the columns CHANGES. Moves that no fact made have no row; relation_id is null over
     all; in the order of STATES.
-
-    >>> changes = pl.DataFrame(
-    ...     [("P1", "t", "unknown", "known robustly", 0.0, 1.0, "gained")], CHANGES, orient="row"
-    ... )
-    >>> state_moves(changes).rows()
-    [(None, 'unknown', 'known robustly', 1), ('P1', 'unknown', 'known robustly', 1)]
     """
     everything = changes.with_columns(relation_id=pl.lit(None, pl.String))
     moves = pl.concat([everything, changes]).group_by("relation_id", "before", "after")
@@ -249,3 +183,47 @@ def _change() -> pl.Expr:
         .when(robust_before & ~robust_after)
         .then(pl.lit("looser"))
     )
+
+
+SHARING = schema("run text, other text, n_covered int, n_shared int, sharing float")
+
+
+def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    """Give for each ordered pair of runs the share (0 to 1) of the first's knowledge in the second.
+
+    A run covers the prompts that it answers correctly; two runs are compared on the prompts that
+    both have an answer to. `runs` gives a name and a table (prompt_id, correct) each, and is read
+    one at a time. The result is the matrix in long form: run, other, n_covered (by `run`), n_shared
+    (by both), sharing = n_shared / n_covered, null where the run covers nothing. Models and
+    settings of one benchmark have the same prompt ids and can stand side by side.
+
+    Source: BELIEF, section 6.3, Figure 2 (2025: section 6.4, Figure 4).
+
+    >>> run = pl.DataFrame({"prompt_id": ["p", "q", "r"], "correct": [True, True, False]})
+    >>> other = pl.DataFrame({"prompt_id": ["p", "q", "s"], "correct": [True, False, True]})
+    >>> knowledge_sharing([("A", run), ("B", other)]).rows()
+    [('A', 'A', 2, 2, 1.0), ('A', 'B', 2, 1, 0.5), ('B', 'A', 1, 1, 1.0), ('B', 'B', 2, 2, 1.0)]
+    """
+    names: list[str] = []
+    wide = pl.DataFrame(schema={"prompt_id": pl.String})
+    for name, answers in runs:
+        column = pl.col("correct").cast(pl.Boolean).alias(str(len(names)))
+        own = answers.select(pl.col("prompt_id").cast(pl.String), column)
+        wide = wide.join(own, on="prompt_id", how="full", coalesce=True)
+        names.append(name)
+    wide = wide.drop("prompt_id")
+    answered = [column.is_not_null().to_numpy() for column in wide]
+    covered = [column.fill_null(False).to_numpy() for column in wide]
+    rows = [
+        (
+            names[i],
+            names[j],
+            int(np.count_nonzero(covered[i] & answered[j])),
+            int(np.count_nonzero(covered[i] & covered[j])),
+        )
+        for i in range(len(names))
+        for j in range(len(names))
+    ]
+    share = pl.when(pl.col("n_covered") > 0).then(pl.col("n_shared") / pl.col("n_covered"))
+    counts = pl.DataFrame(rows, schema=list(SHARING)[:4], orient="row")
+    return counts.with_columns(sharing=share).cast(SHARING)

@@ -3,28 +3,22 @@
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms, ratio
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 
-def one_word_ratio(answers: pl.DataFrame) -> float | None:
-    """Give the share of answers (0 to 1, over prompts) of exactly one lemma.
+def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair its number of answers of exactly one lemma, over its number of answers.
 
     Needs the columns relation_id, pair_id and n_lemmas. An empty answer is not one word.
 
     Source: BELIEF-ICL, section 5.3 ("one-word generation"); counted here on lemmas, so
     that "Nanjing." is one word.
 
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t1", "t2"], "n_lemmas": [1, 0, 3, 1]
-    ... })
-    >>> one_word_ratio(answers)
-    0.5
+    >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t1", "t2"]}
+    >>> answers = pl.DataFrame({**ids, "n_lemmas": [1, 0, 3, 1]})
+    >>> one_word_ratio_terms(answers).select("numerator", "denominator").rows()
+    [(1.0, 3.0), (1.0, 1.0)]
     """
-    return ratio(one_word_ratio_terms(answers))
-
-
-def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
-    """Give each pair its number of one-word answers, over its number of answers."""
     return pair_terms(answers, (pl.col("n_lemmas") == 1).sum(), pl.len())
 
 

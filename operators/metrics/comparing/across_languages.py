@@ -7,20 +7,14 @@ import polars as pl
 
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
+from factsweep.operators.schemas import schema
 
 FACT = ("relation_id", "pair_id")
-_ENDS = ("", "_low", "_high")
-ACROSS = pl.Schema(
-    [
-        ("language", pl.String),
-        ("other", pl.String),
-        ("n_facts", pl.Int64),
-        ("n_known", pl.Int64),
-        ("n_shared", pl.Int64),
-        *((f"{name}{end}", pl.Float64) for name in ("sharing", "consist") for end in _ENDS),
-    ]
-)
+ACROSS = schema("""
+    language text, other text, n_facts int, n_known int, n_shared int, sharing float,
+    sharing_low float, sharing_high float, consist float, consist_low float, consist_high float
+""")
 
 
 def entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -29,14 +23,6 @@ def entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     `names` has a row per label or alias of an object, in any language (relation_id, entity_id,
     key); keys are made by the rules of the answers' language. Of several names that an answer
     contains, the longest counts; null: none, or several entities have a name of that length.
-
-    >>> answers = pl.DataFrame({"relation_id": ["P36"] * 2, "key": ["\x1fin\x1fwien\x1f", None]})
-    >>> names = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "entity_id": ["Q1741"] * 2,
-    ...     "key": ["\x1fwien\x1f", "\x1fvienna\x1f"],
-    ... })
-    >>> entities(answers, names)["entity_id"].to_list()
-    ['Q1741', None]
     """
     asked = answers.select("relation_id", "key").drop_nulls().unique()
     known = names.select("relation_id", "entity_id", name="key").drop_nulls().unique()
@@ -122,13 +108,7 @@ def across_languages(
 def known_in_one_alone(
     languages: Mapping[str, pl.DataFrame], known_share: float = 0.5
 ) -> pl.DataFrame:
-    """The facts that all languages asked and one alone knows: relation_id, pair_id, language.
-
-    >>> row = {"relation_id": "P36", "pair_id": "P36.Q40"}
-    >>> answers = {name: pl.DataFrame([{**row, "correct": name == "de"}]) for name in ("de", "fr")}
-    >>> known_in_one_alone(answers).rows()
-    [('P36', 'P36.Q40', 'de')]
-    """
+    """The facts that all languages asked and one alone knows: relation_id, pair_id, language."""
     states = [
         known(answers, known_share).with_columns(language=pl.lit(name))
         for name, answers in languages.items()

@@ -24,24 +24,13 @@ from factsweep.operators.metrics.shared.bootstrap import (
     relations,
     resampled_sums,
 )
+from factsweep.operators.schemas import schema
 
-ALONG = pl.Schema(
-    {
-        "label": pl.String,
-        "value": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "band_low": pl.Float64,
-        "band_high": pl.Float64,
-        "difference": pl.Float64,
-        "difference_low": pl.Float64,
-        "difference_high": pl.Float64,
-        "p_holm": pl.Float64,
-        "rank_low": pl.Int64,
-        "rank_high": pl.Int64,
-        "n_pairs": pl.Int64,
-    }
-)
+ALONG = schema("""
+    label text, value float, ci_low float, ci_high float, band_low float, band_high float,
+    difference float, difference_low float, difference_high float, p_holm float, rank_low int,
+    rank_high int, n_pairs int
+""")
 _LEVEL = 0.95
 _NOTHING = 1e-12  # an SD of rounding errors alone
 
@@ -56,17 +45,6 @@ def along(
     are left out of all. `difference` is a run's value less that of the reference, `p_holm` its
     two-sided p-value (`sign_flip` over facts) after Holm's correction over all runs but the
     reference. Ranks count from 1, the highest value. The band holds for all values at once.
-
-    Raises:
-        InputError: the runs have no fact in common.
-
-    >>> terms = pl.DataFrame({
-    ...     "label": [*"aaabbb"], "relation_id": ["P1"] * 6, "pair_id": [*"stustu"],
-    ...     "numerator": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "denominator": [1.0] * 6,
-    ... })
-    >>> found = along(terms, ["a", "b"], reference="a", seed=1, n_rounds=20)
-    >>> found.select("label", "value", "difference", "rank_low", "rank_high").rows()
-    [('a', 0.0, 0.0, 2, 2), ('b', 1.0, 1.0, 1, 1)]
     """
     facts = _shared(terms, len(labels))
     rounds = _rounds(facts, labels, seed, n_rounds)

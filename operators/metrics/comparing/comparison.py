@@ -1,14 +1,25 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.belief.calibration import auroc_rounds, by_confidence, ece_rounds
+from factsweep.operators.metrics.belief.calibration import (
+    auroc_rounds,
+    drawn_prompts,
+    ece_rounds,
+    in_rounds,
+    numbered,
+)
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing.paired_tests import (
+    cohens_h,
+    design_effect,
+    holm,
+    mcnemar,
+    sign_flip,
+)
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
 from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
@@ -16,39 +27,17 @@ from factsweep.operators.metrics.shared.bootstrap import (
     IntArray,
     bootstrap_ratio,
     estimate,
-    weight_blocks,
 )
-from factsweep.operators.metrics.shared.design_effect import design_effect
-from factsweep.operators.seeds import generator
+from factsweep.operators.schemas import schema
 
-COMPARISON = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "first": pl.Float64,
-        "second": pl.Float64,
-        "difference": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "p": pl.Float64,
-        "p_holm": pl.Float64,
-        "effect_size": pl.Float64,
-        "design_effect": pl.Float64,
-        "n_pairs": pl.Int64,
-        "n_prompts": pl.Int64,
-    }
-)
-FACTS = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "n_pairs": pl.Int64,
-        "n_gained": pl.Int64,
-        "n_lost": pl.Int64,
-        "p_exact": pl.Float64,
-        "p_mid": pl.Float64,
-    }
-)
+COMPARISON = schema("""
+    metric text, relation_id text, first float, second float, difference float, ci_low float,
+    ci_high float, p float, p_holm float, effect_size float, design_effect float, n_pairs int,
+    n_prompts int
+""")
+FACTS = schema("""
+    metric text, relation_id text, n_pairs int, n_gained int, n_lost int, p_exact float, p_mid float
+""")
 # What is true or false of a fact; McNemar's test is for these.
 OF_FACTS = ("coverage_oracle", "coverage_robust")
 SHARES = (
@@ -57,22 +46,6 @@ SHARES = (
 )
 # A run's best template is chosen on the same facts, so no test would keep its level.
 _UNTESTED = "coverage_maximum"
-_CELLS_PER_BLOCK = 2**21
-
-
-class _Row(NamedTuple):
-    metric: str
-    relation_id: str | None
-    first: float | None
-    second: float | None
-    difference: float | None
-    ci_low: float | None
-    ci_high: float | None
-    p: float | None
-    effect_size: float | None
-    design_effect: float | None
-    n_pairs: int
-    n_prompts: int | None
 
 
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
@@ -85,18 +58,8 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
     alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
     Null: undefined, `n_prompts` where facts are paired.
-
-    >>> paired = pl.DataFrame({
-    ...     "metric": ["acc_at_1"] * 2, "relation_id": ["P1"] * 2, "pair_id": ["a", "b"],
-    ...     "first": [0.5, 0.5], "second": [1.0, 0.5], "denominator": [1.0] * 2,
-    ...     "squares": [0.5, 0.0], "n_prompts": [2] * 2,
-    ... })
-    >>> compare(paired, seed=1, n_rounds=10).select(
-    ...     "first", "second", "difference", "p", "n_pairs", "n_prompts"
-    ... ).row(0)
-    (0.5, 0.75, 0.25, 0.5, 2, 4)
     """
-    found: list[_Row] = []
+    found = []
     for rows in paired.partition_by("metric", maintain_order=True):
         change = rows.with_columns(numerator=pl.col("second") - pl.col("first"))
         intervals = bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
@@ -122,19 +85,10 @@ def compare_ranked(
     design effect. Both tables need prompt_id, relation_id, pair_id, confidence and correct; prompts
     with a confidence in both count, or all of the facts of both (`unit`). No interval where a pair
     has several (encoder models): rounds would resample prompts.
-
-    >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t", "u"],
-    ...     "correct": [True, False]}
-    >>> first, second = (
-    ...     pl.DataFrame({**prompts, "confidence": each}) for each in ([0.5, 0.5], [1.0, 0.5])
-    ... )
-    >>> found = compare_ranked(first, second, seed=1, n_rounds=10)
-    >>> found.select("metric", "first", "second", "difference").rows()
-    [('ece', 0.5, 0.25, -0.25), ('auroc', 0.5, 1.0, 0.5)]
     """
     runs = [_sampled(*each, unit) for each in ((first, second), (second, first))]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
-    weights = [_weights(each, seed, 0 if several else n_rounds) for each in runs]
+    weights = [drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
     metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
         "ece": lambda rows, drawn: ece_rounds(rows, drawn, n_bins),
         "auroc": auroc_rounds,
@@ -143,11 +97,12 @@ def compare_ranked(
     found = []
     for metric, of_rounds in metrics.items():
         one, other = (
-            _rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
+            in_rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
         )
         before, after = (estimate(each[:1]).value for each in (one, other))
         change = estimate(other - one)
-        found.append(_Row(metric, None, before, after, *change, None, None, None, *sizes))
+        row = {"metric": metric, "first": before, "second": after, **_interval(change)}
+        found.append({**row, "n_pairs": sizes[0], "n_prompts": sizes[1]})
     return _with_holm(found)
 
 
@@ -157,13 +112,6 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     `paired` has the columns PAIRED. Known is a fact that is right under some prompt
     (`coverage_oracle`), or under enough of them (`coverage_robust`). `p_exact` and `p_mid` are
     those of `mcnemar`, uncorrected.
-
-    >>> paired = pl.DataFrame({
-    ...     "metric": ["coverage_oracle"] * 3, "relation_id": ["P1"] * 3,
-    ...     "pair_id": ["a", "b", "c"], "first": [0.0, 0.0, 1.0], "second": [1.0, 1.0, 1.0],
-    ... })
-    >>> gained_and_lost(paired).row(0)
-    ('coverage_oracle', None, 3, 2, 0, 0.5, 0.25)
     """
     facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
     everything = facts.with_columns(relation_id=pl.lit(None, pl.String))
@@ -205,21 +153,26 @@ def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     return comparison.with_columns(p_holm=pl.Series(p_holm, dtype=pl.Float64))
 
 
-def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> _Row:
+def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> dict[str, Any]:
     metric = change["metric"][0]
     first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
-    values = first / total, second / total
-    return _Row(
-        metric,
-        relation,
-        *values,
-        *interval,
-        None if metric == _UNTESTED else _p_value(metric, change["numerator"].to_numpy()),
-        cohens_h(*values) if metric in SHARES else None,
-        design_effect(change),
-        change.height,
-        None if change["n_prompts"].has_nulls() else int(change["n_prompts"].sum()),
-    )
+    values = {"first": first / total, "second": second / total}
+    tested = metric != _UNTESTED
+    return {
+        "metric": metric,
+        "relation_id": relation,
+        **values,
+        **_interval(interval),
+        "p": _p_value(metric, change["numerator"].to_numpy()) if tested else None,
+        "effect_size": cohens_h(**values) if metric in SHARES else None,
+        "design_effect": design_effect(change),
+        "n_pairs": change.height,
+        "n_prompts": None if change["n_prompts"].has_nulls() else change["n_prompts"].sum(),
+    }
+
+
+def _interval(of: Estimate) -> dict[str, float | None]:
+    return {"difference": of.value, "ci_low": of.ci_low, "ci_high": of.ci_high}
 
 
 def _p_value(metric: str, changes: FloatArray) -> float | None:
@@ -228,37 +181,13 @@ def _p_value(metric: str, changes: FloatArray) -> float | None:
     return sign_flip(changes)
 
 
-def _with_holm(rows: list[_Row]) -> pl.DataFrame:
+def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """The rows as COMPARISON."""
-    columns = {name: dtype for name, dtype in COMPARISON.items() if name != "p_holm"}
-    table = pl.DataFrame(rows, schema=columns, orient="row")
-    return corrected(table).select(COMPARISON.names())
+    return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
 
 
 def _sampled(own: pl.DataFrame, other: pl.DataFrame, unit: Unit) -> pl.DataFrame:
     """The prompts that are compared with what `own` says of them, each with its number (`unit`)."""
-    ids = (*FACT, "prompt_id")
-    texts = (each.with_columns(pl.col(ids).cast(pl.String)) for each in (own, other))
-    shared = next(texts).join(next(texts), on="prompt_id" if unit == "prompt" else FACT, how="semi")
-    return shared.sort(ids).with_row_index("unit")
-
-
-def _weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
-    """How often each round takes each prompt: rounds × prompts, relation by relation."""
-    columns = [
-        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
-        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
-    ]
-    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
-
-
-def _rounds(
-    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
-) -> FloatArray:
-    """The metric in each round, over a bounded number of drawn prompts at once."""
-    if rows.is_empty():
-        return np.full(1, np.nan)
-    ordered = by_confidence(rows)
-    drawn = weights[:, ordered["unit"].to_numpy()]
-    blocks = np.array_split(drawn, -(-drawn.size // _CELLS_PER_BLOCK))
-    return np.concatenate([metric(ordered, block) for block in blocks])
+    on = ("prompt_id",) if unit == "prompt" else FACT
+    one, others = (each.with_columns(pl.col(on).cast(pl.String)) for each in (own, other))
+    return numbered(one.join(others, on=on, how="semi"))

@@ -12,12 +12,10 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Outcome, Verdict
+from factsweep.operators.schemas import schema
 
-DIFFERENCES = pl.Schema(
-    {
-        "metric": pl.String,
-        **dict.fromkeys(("first", "second", "difference", "ci_low", "ci_high"), pl.Float64),
-    }
+DIFFERENCES = schema(
+    "metric text, first float, second float, difference float, ci_low float, ci_high float"
 )
 
 
@@ -73,12 +71,6 @@ def judged(rows: pl.DataFrame, metrics: Sequence[str], margin: float) -> Verdict
 
     A regression or an improvement is a whole interval beyond the margin, and no change a whole
     interval within it, of each metric. All else is not enough evidence: a larger budget gives more.
-
-    >>> row = {"metric": "acc_at_1", "difference": -0.05, "ci_low": -0.07, "ci_high": -0.03}
-    >>> judged(pl.DataFrame([row]), ["acc_at_1"], 0.01).outcome
-    'regression'
-    >>> judged(pl.DataFrame([row]), ["acc_at_1"], 0.04).outcome
-    'not enough evidence'
     """
     known = {row["metric"]: row for row in rows.iter_rows(named=True)}
     found = [_judged(metric, known.get(metric), margin) for metric in metrics]

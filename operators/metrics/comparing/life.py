@@ -5,20 +5,13 @@ from collections.abc import Sequence
 import polars as pl
 
 from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.schemas import schema
 
 KINDS = ("always known", "learned", "learned anew", "forgotten", "known for a while", "never known")
-LIVES = pl.Schema(
-    [
-        ("relation_id", pl.String),
-        ("pair_id", pl.String),
-        ("life", pl.Enum(KINDS)),
-        ("known_at", pl.String),
-        ("learned_at", pl.String),
-        ("forgotten_at", pl.String),
-        ("n_turns", pl.Int64),
-        ("shares", pl.List(pl.Float64)),
-    ]
-)
+LIVES = schema("""
+    relation_id text, pair_id text, life text, known_at text, learned_at text, forgotten_at text,
+    n_turns int, shares float[]
+""") | {"life": pl.Enum(KINDS)}
 
 
 def lives(shares: pl.DataFrame, labels: Sequence[str], *, known_share: float) -> pl.DataFrame:

@@ -31,15 +31,6 @@ def paired_preferences(
     Both tables are `preferred`. Of each n those facts count that have n distractors after all their
     clozes in both runs; with the unit `prompt`, only clozes that both runs have an answer to. Each
     run has its own distractors: where a model finds them (`optimal`), they are others.
-
-    Raises:
-        InputError: a prompt stands twice in a run.
-
-    >>> row = {"prompt_id": ["p"], "relation_id": ["P1"], "pair_id": ["t"], "n_distractors": [2]}
-    >>> first, second = (pl.DataFrame({**row, "n_beaten": [each]}) for each in ([1, 1], [1, 2]))
-    >>> found = paired_preferences(first, second)
-    >>> found.select("metric", "first", "second", "squares").rows()[1:]
-    [('avg_at_1', 1.0, 1.0, 0.0), ('min_at_2', 0.0, 1.0, 1.0), ('avg_at_2', 0.5, 1.0, 0.25)]
     """
     for name, run in {"first": first, "second": second}.items():
         if run["prompt_id"].is_duplicated().any():

@@ -15,24 +15,16 @@ from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import template_hits
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit
 from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.schemas import schema
 
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
 METRICS = (*belief.METRICS, COVERAGE_ROBUST)
-PAIRED = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "pair_id": pl.String,
-        "first": pl.Float64,
-        "second": pl.Float64,
-        "denominator": pl.Float64,
-        # The denominator × the mean over the pair's prompts of change²; null where a metric is not
-        # a mean over prompts, or prompts are not paired.
-        "squares": pl.Float64,
-        # Those that both runs have; null where facts are paired.
-        "n_prompts": pl.Int64,
-    }
-)
+PAIRED = schema("""
+    metric text, relation_id text, pair_id text, first float, second float, denominator float,
+    squares float,  -- denominator × the mean over the pair's prompts of change²; null where a
+                    -- metric is not a mean over prompts, or prompts are not paired
+    n_prompts int   -- those that both runs have; null where facts are paired
+""")
 _SECOND = "_second"
 _ONE, _NONE = pl.lit(1), pl.lit(None)
 
@@ -55,17 +47,6 @@ def paired_terms(
     `coverage_robust`, the share of pairs that are right under at least `robust_share` of their
     prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
     counts once in `one_word_ratio`, however many prompts it has.
-
-    Raises:
-        InputError: a prompt stands twice in a run.
-
-    >>> prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t"] * 2,
-    ...     "template_id": ["a", "b"], "key": ["\x1frome\x1f"] * 2, "n_lemmas": [1, 1]}
-    >>> first = pl.DataFrame({**prompts, "correct": [True, False]})
-    >>> second = pl.DataFrame({**prompts, "correct": [True, True]})
-    >>> terms = paired_terms(first, second, robust_share=0.9)
-    >>> terms.select("metric", "first", "second").rows()[:3]
-    [('acc_at_1', 0.5, 1.0), ('one_word_ratio', 2.0, 2.0), ('consist', 1.0, 1.0)]
     """
     columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
     runs = _paired(first.select(columns), second.select(columns), unit)

@@ -6,6 +6,7 @@ from math import asin, erfc, sqrt
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -100,3 +101,40 @@ def cohens_h(first: float, second: float) -> float:
     # Means of shares can pass 0 or 1 by a rounding error.
     one, other = (2 * asin(sqrt(min(max(share, 0.0), 1.0))) for share in (first, second))
     return other - one
+
+
+# Below this variance of a prompt's change, nothing but rounding is left of it.
+_NO_VARIANCE = 1e-12
+
+
+def design_effect(changes: pl.DataFrame) -> float | None:
+    """Divide the variance of a difference by what it would be if each prompt had its own fact.
+
+    The prompts of a fact are right and wrong together: 250 of them say less than 250 facts would.
+    n_prompts / design effect is the number of independent prompts that would measure as sharply.
+    Above 1 as a rule; below, where relations differ more than the facts in them do.
+
+    `changes` has one row per pair: relation_id, numerator (its change, times its denominator),
+    denominator, squares (its denominator × the mean of its prompts' squared changes) and n_prompts.
+    With δ = Σ numerator / Σ denominator and z = (numerator − δ · denominator) / Σ denominator,
+
+        clustered    Σ over relations of  n / (n − 1) · Σ (z − mean z)²,  n the relation's pairs
+        independent  (Σ squares / Σ denominator − δ²) / (number of prompts − 1)
+
+    Pairs within relations are what the intervals resample, too. None: the metric is no mean over
+    prompts, no relation has two pairs, or all prompts change alike.
+
+    Source: Kish 1965, section 8.2; linearised for ratios as in Cochran 1977, section 6.3. Miller
+    2024 ("Adding error bars to evals") does so for evaluations of language models.
+    """
+    total, n_prompts = changes.select(pl.sum("denominator", "n_prompts")).row(0)
+    if not total or changes["squares"].has_nulls():
+        return None
+    difference = changes["numerator"].sum() / total
+    residual = (pl.col("numerator") - difference * pl.col("denominator")) / total
+    # `var` divides by n − 1, and is null for a relation of a single pair.
+    within = changes.group_by("relation_id").agg(z=residual.var() * pl.len())["z"].drop_nulls()
+    variance = changes["squares"].sum() / total - difference**2
+    if within.is_empty() or variance < _NO_VARIANCE:
+        return None
+    return float(within.sum() / (variance / (n_prompts - 1)))

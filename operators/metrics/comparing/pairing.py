@@ -7,7 +7,6 @@ import polars as pl
 
 # What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
 Unit = Literal["prompt", "fact"]
-UNITS: tuple[Unit, ...] = ("prompt", "fact")
 FACT = ("relation_id", "pair_id")
 
 
@@ -41,11 +40,11 @@ class Shared(NamedTuple):
         >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
         '0 and 18 prompts'
         """
-        alone = {
-            "prompt": (self.first_prompts, self.second_prompts),
-            "fact": (self.first_facts, self.second_facts),
-        }[unit]
-        return "{:,} and {:,} {}s".format(*alone, unit)
+        return "{:,} and {:,} {}s".format(*self._alone(unit), unit)
+
+    def _alone(self, unit: Unit) -> tuple[int, int]:
+        prompts, facts = self[4:6], self[6:8]
+        return prompts if unit == "prompt" else facts
 
     def sentence(self, unit: Unit) -> str:
         """What was paired and what was not, in words.
@@ -57,19 +56,15 @@ first, 18 of the second'
         '13 facts, paired by fact, with 72 prompts in the first and 36 in the second; not paired: \
 0 facts of the first, 1 of the second'
         """
-        facts = _counted(self.facts, "fact")
+        paired = f"{_counted(self.facts, 'fact')}, paired by fact"
         if unit == "prompt":
-            paired = (
-                f"{_counted(self.prompts, 'prompt')} of {facts}, paired by fact, template and name"
-            )
-            alone, rest = _counted(self.first_prompts, "prompt"), self.second_prompts
+            paired = f"{_counted(self.prompts, 'prompt')} of {paired}, template and name"
         else:
-            prompts = (
-                f"{_counted(self.own, 'prompt')} in the first and {self.other:,} in the second"
-            )
-            paired = f"{facts}, paired by fact, with {prompts}"
-            alone, rest = _counted(self.first_facts, "fact"), self.second_facts
-        return f"{paired}; not paired: {alone} of the first, {rest:,} of the second"
+            own = _counted(self.own, "prompt")
+            paired = f"{paired}, with {own} in the first and {self.other:,} in the second"
+        alone, rest = self._alone(unit)
+        first = _counted(alone, unit)
+        return f"{paired}; not paired: {first} of the first, {rest:,} of the second"
 
 
 def shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:

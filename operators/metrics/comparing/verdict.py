@@ -5,8 +5,9 @@ explain, and that is larger than what decoding again changes. No change is an in
 tolerance. All else is not enough evidence, whatever the difference.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -14,17 +15,11 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.schemas import schema
 
 Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
 
-VERDICTS = pl.Schema(
-    {
-        "metric": pl.String,
-        "relation_id": pl.String,
-        "verdict": pl.String,
-        "reason": pl.String,
-    }
-)
+VERDICTS = schema("metric text, relation_id text, verdict text, reason text")
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
 
@@ -37,9 +32,6 @@ class Bar:
     metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
     than `min_facts` never show that nothing changed: the interval of a few facts that did not
     change has no width.
-
-    Raises:
-        InputError: one of them is out of its range.
     """
 
     noise_floor: float
@@ -70,33 +62,12 @@ class Verdict(NamedTuple):
     reason: str
 
 
-class _Row(NamedTuple):
-    """What a row of COMPARISON says of a metric that has both values and an interval."""
-
-    where: str
-    better: bool
-    difference: float
-    ci_low: float
-    ci_high: float
-    p_holm: float | None
-    n_pairs: int
-
-
 def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON).
 
     Any regression, over all or in a relation, makes a regression: a gain in one relation does not
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
     if that is so of every metric over all. Keep the rows of the metrics that are to decide.
-
-    Raises:
-        InputError: a metric has no better direction.
-
-    >>> row = {"metric": "acc_at_1", "relation_id": None, "difference": -0.05, "ci_low": -0.07,
-    ...     "ci_high": -0.03, "p_holm": 0.0004, "n_pairs": 900}
-    >>> verdict(pl.DataFrame([row]), Bar(0.0, smallest_difference=0.01, alpha=0.05, min_facts=30))
-    Verdict(outcome='regression', reason='acc_at_1 over all fell by 0.0500 (95 % interval -0.0700 \
-to -0.0300), which exceeds the 0.01 threshold.')
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
     turns: tuple[Outcome, ...] = ("regression", "improvement")
@@ -123,9 +94,6 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     - improvement: the same on the better side;
     - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
     - not enough evidence: all others, also what has no value or interval.
-
-    Raises:
-        InputError: a metric has no better direction.
     """
     rows = []
     for row in comparison.iter_rows(named=True):
@@ -137,37 +105,36 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
         where = f"{metric} {'over all' if relation is None else f'in {relation}'}"
         found = Verdict("not enough evidence", f"{where} has no value and interval in both runs.")
         if None not in (row["difference"], row["ci_low"], row["ci_high"]):
-            better = (row["difference"] > 0) == HIGHER_IS_BETTER[metric]
-            found = _judged(_Row(where, better, *(row[name] for name in _Row._fields[2:])), bar)
+            found = _judged(row, where, bar)
         rows.append((metric, relation, *found))
     return pl.DataFrame(rows, schema=VERDICTS, orient="row")
 
 
-def _judged(row: _Row, bar: Bar) -> Verdict:
-    margin = bar.margin
-    matters = abs(row.difference) >= margin
-    one_sided = min(row.difference * row.ci_low, row.difference * row.ci_high) > 0
-    tested = row.p_holm is None or row.p_holm <= bar.alpha
-    within = max(-row.ci_low, row.ci_high) <= margin
-    if matters and one_sided and tested:
-        outcome: Outcome = "improvement" if row.better else "regression"
-        return Verdict(outcome, f"{_seen(row)}, which exceeds the {margin:.4g} threshold.")
-    if not matters and within and row.n_pairs >= bar.min_facts:
-        return Verdict("no change", f"{_seen(row)}, within the ±{margin:.4g} tolerance.")
+def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
+    difference, low, high, p = (row[n] for n in ("difference", "ci_low", "ci_high", "p_holm"))
+    margin, seen = bar.margin, _seen(where, difference, low, high)
+    matters = abs(difference) >= margin
+    one_sided = min(difference * low, difference * high) > 0
+    within = max(-low, high) <= margin
+    if matters and one_sided and (p is None or p <= bar.alpha):
+        better = (difference > 0) == HIGHER_IS_BETTER[row["metric"]]
+        outcome: Outcome = "improvement" if better else "regression"
+        return Verdict(outcome, f"{seen}, which exceeds the {margin:.4g} threshold.")
+    if not matters and within and row["n_pairs"] >= bar.min_facts:
+        return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
         why = "and the interval contains 0"
     elif matters:
-        why = f"but p is {row.p_holm:.4f} after Holm's correction, above {bar.alpha:g}"
+        why = f"but p is {p:.4f} after Holm's correction, above {bar.alpha:g}"
     elif not within:
         why = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
-        why = f"but {row.n_pairs} facts are fewer than min_facts={bar.min_facts}"
-    return Verdict("not enough evidence", f"{_seen(row)}, {why}.")
+        why = f"but {row['n_pairs']} facts are fewer than min_facts={bar.min_facts}"
+    return Verdict("not enough evidence", f"{seen}, {why}.")
 
 
-def _seen(row: _Row) -> str:
-    interval = f"(95 % interval {row.ci_low:z.4f} to {row.ci_high:z.4f})"
-    if not row.difference:
-        return f"{row.where} did not change {interval}"
-    turned = "rose" if row.difference > 0 else "fell"
-    return f"{row.where} {turned} by {abs(row.difference):.4f} {interval}"
+def _seen(where: str, difference: float, low: float, high: float) -> str:
+    interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
+    if not difference:
+        return f"{where} did not change {interval}"
+    return f"{where} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"

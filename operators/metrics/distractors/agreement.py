@@ -11,25 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import of_facts
+from factsweep.operators.metrics.distractors.preference import of_facts
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
+from factsweep.operators.schemas import SETTING, columns
 from factsweep.operators.seeds import keys
 
 N_FOLDS = 3
-AGREEMENT = pl.Schema(
-    {
-        "measure": pl.String,
-        "hyperparameters": pl.String,
-        "n_clozes": pl.Int64,
-        "fold": pl.Int64,
-        # Whether it has the highest tau on the other folds, over all clozes.
-        "chosen": pl.Boolean,
-        "tau_others": pl.Float64,
-        "tau": pl.Float64,
-        "n": pl.Int64,
-    }
-)
+AGREEMENT = columns("agreement", *SETTING)
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -55,7 +44,7 @@ def folds(pair_ids: pl.Series, seed: int) -> pl.DataFrame:
 def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     """Kendall's tau-b with people in each fold, for each configuration and number of clozes.
 
-    `clozes` has the columns `configurations.VALUES`, `ratings` has pair_id and rating. Columns:
+    `clozes` has the columns `preference.VALUES`, `ratings` has pair_id and rating. Columns:
     AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
     value or a rating are in neither.
 
@@ -133,18 +122,11 @@ def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     configurations = rated.group_by("measure", "hyperparameters", maintain_order=True)
     for (measure, hyperparameters), facts in configurations:
         for fold in range(N_FOLDS):
-            mine, others = (facts.filter(each) for each in _halves(fold))
-            taus = (tau_b(*_columns(part)) for part in (others, mine))
+            mine, others = facts.filter(fold=fold), facts.filter(pl.col("fold") != fold)
+            columns = (part.select("value", "rating") for part in (others, mine))
+            taus = (tau_b(*(each.to_list() for each in part)) for part in columns)
             rows.append((measure, hyperparameters, n_clozes, fold, None, *taus, mine.height))
     return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
-
-
-def _halves(fold: int) -> tuple[pl.Expr, pl.Expr]:
-    return pl.col("fold") == fold, pl.col("fold") != fold
-
-
-def _columns(facts: pl.DataFrame) -> tuple[list[float], list[float]]:
-    return facts["value"].to_list(), facts["rating"].to_list()
 
 
 def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
@@ -167,7 +149,7 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
 def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     """How alike facts rank in flawed and in corrected sentences, for each configuration.
 
-    `clozes` has the columns `configurations.VALUES`: of each fact, cloze 0 is the flawed sentence
+    `clozes` has the columns `preference.VALUES`: of each fact, cloze 0 is the flawed sentence
     and 1 its correction. Columns: ROBUSTNESS; `tau` is Kendall's tau-b over the facts that have
     both, `n` counts them.
 
@@ -186,6 +168,4 @@ def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(found, schema=ROBUSTNESS, orient="row")
 
 
-ROBUSTNESS = pl.Schema(
-    {"measure": pl.String, "hyperparameters": pl.String, "tau": pl.Float64, "n": pl.Int64}
-)
+ROBUSTNESS = columns("robustness", *SETTING)

@@ -14,13 +14,17 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import (
+from factsweep.operators.metrics.distractors.preference import (
     JUDGE_WIDTHS,
     N_GRID,
+    NUMBERS,
     VALUES,
+    cloze_rows,
     up_to,
     values,
 )
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Row, table
 
 Labels = Mapping[str, Sequence[str]]  # of each pair's right answer
 # How alike two texts are, for each pair of a reference and a continuation.
@@ -140,3 +144,64 @@ def _rouge_scorer() -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(["rougeL"], use_stemmer=False)
+
+
+_WIDTH = "width="
+# The numbers of next tokens that stand in the metrics table.
+_N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
+METRICS = (
+    *(
+        Metric(
+            f"precision_at_{n}",
+            heading=f"Precision@{n}",
+            says=f"share of clozes with a right name among the {n} likeliest next tokens",
+            better="higher",
+        )
+        for n in _N_TOKENS
+    ),
+    *(
+        Metric(
+            name,
+            heading=heading,
+            says=f"{says}, mean over clozes",
+            better="higher",
+            range=(-1, 1),  # BERTScore is a mean of cosines
+        )
+        for name, heading, says in (
+            ("rouge_l", "ROUGE-L", "best overlap of words of a right name and a continuation"),
+            ("bertscore", "BERTScore", "best likeness of a right name and a continuation"),
+            ("judge", "LLM-as-a-judge", "whether a judge finds a continuation correct"),
+        )
+    ),
+)
+
+
+def baselines(
+    clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: int
+) -> pl.DataFrame:
+    """The mean over facts of each measure of continuations (table ROWS).
+
+    `clozes` has the columns `preference.VALUES`. `precision_at_n` has a row for each n of
+    NUMBERS that is in the grid; the other measures have one for the largest width, which stands in
+    the variant (`width=5`). A cloze without a value, such as one that the judge gave no verdict on,
+    counts in `n_failed`. Slices: each relation.
+    """
+    rows: list[Row] = []
+    for metric, variant, mine in _measured(clozes):
+        mean, of = pl.col("value").mean(), (metric, mine, n_failed)
+        rows += cloze_rows(*of, mean, variant=variant, seed=seed, n_rounds=n_rounds)
+    return table(rows)
+
+
+def _measured(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFrame]]:
+    """Each metric, its variant, and its clozes."""
+    for n in _N_TOKENS:
+        mine = clozes.filter(measure="precision", hyperparameters=f"n={n}")
+        if mine.height:
+            yield f"precision_at_{n}", None, mine
+    for measure in ("rouge_l", "bertscore", "judge"):
+        mine = clozes.filter(measure=measure)
+        widths = mine["hyperparameters"].str.strip_prefix(_WIDTH).cast(pl.Int64).to_list()
+        if widths:
+            variant = f"{_WIDTH}{max(widths)}"
+            yield measure, variant, mine.filter(hyperparameters=variant)

@@ -62,15 +62,6 @@ def distractors(
     the answer's likeliest label. Intervals are of 95 %, of facts resampled within their relations.
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "n_distractors": [2, 1],
-    ...     "n_beaten": [[1, 2], [0]], "n_tokens": [1, 1], "open_logprob": [0.0, 0.0],
-    ... })
-    >>> details = pl.DataFrame({"pair_id": ["t", "u"], "popularity": [1.0, 2.0], "sample": "S"})
-    >>> found = distractors(rows, details, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
-    >>> found.filter(pl.col("metric").str.contains("2")).select("metric", "value", "n").rows()
-    [('min_at_2', 1.0, 1), ('avg_at_2', 1.0, 1), ('left_out_at_2', 1.0, 2)]
     """
     rows = [
         *_overall(preferred, n_failed, seed, n_rounds),

@@ -13,11 +13,9 @@ from math import inf
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.configurations import VALUES, values
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.distractors.preference import VALUES, cloze_rows, values
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import counted, table
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import table
 
 KNOWN_ABOVE = 22
 KARR = Metric(
@@ -72,15 +70,10 @@ def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: i
     >>> rows.select("metric", pl.col("value").round(3), "n").rows()
     [('karr', 0.5, 3), ('log_karr', 1.609, 3)]
     """
-    known = clozes.drop_nulls("value")
-    absent = clozes.filter(pl.col("value").is_null()).group_by("relation_id").agg(n_failed=pl.len())
-    failed = pl.concat([n_failed, absent], how="vertical_relaxed")
-    mean = pl.col("value").mean()
-    rows = []
+    mean, rows = pl.col("value").mean(), []
     for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):
-        terms = pair_terms(known, of_fact, pl.lit(1))
-        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        rows += counted(known, failed).rows(metric.name, found)
+        of = (metric.name, clozes, n_failed, of_fact)
+        rows += cloze_rows(*of, seed=seed, n_rounds=n_rounds)
     return table(rows)
 
 

@@ -1,15 +1,17 @@
 """Min@n and Avg@n: how often a right answer is preferred to its first n distractors.
 
 Source: "Factual Knowledge Assessment of Language Models Using Distractors" (COLING 2025), section
-3.2, Equations 2 and 3.
+3.2, Equations 2 and 3; the grids of all measures' configurations: section 4.2 and Table 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.rows import Row, counted, pair_terms
+from factsweep.operators.schemas import SETTING, columns, schema
 
 Aggregation = Literal["min", "avg"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("min", "avg")
@@ -36,15 +38,8 @@ def knowledge(aggregation: Aggregation, n: int) -> pl.Expr:
 def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -> pl.DataFrame:
     """K(f): the mean over a fact's clozes, as terms of a mean over facts.
 
-    `preferred` is the canonical table. Columns: `estimates.terms.TERMS`, one row per fact that has
+    `preferred` is the canonical table. Columns: TERMS, one row per fact that has
     n distractors after each of its clozes.
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 3, "pair_id": ["t", "t", "u"], "n_distractors": [2, 2, 1],
-    ...     "n_beaten": [[1, 2], [1, 1], [1]],
-    ... })
-    >>> knowledge_terms(rows, "min", 2).rows()
-    [('P36', 't', 0.5, 1.0)]
     """
     return pair_terms(with_n(preferred, n), knowledge(aggregation, n).mean(), pl.lit(1))
 
@@ -52,7 +47,7 @@ def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -
 def probability_terms(preferred: pl.DataFrame) -> pl.DataFrame:
     """The probability of the right answer's labels, mean over a fact's clozes, as terms.
 
-    The labels need no ending: whatever follows them counts. Columns: `estimates.terms.TERMS`.
+    The labels need no ending: whatever follows them counts. Columns: TERMS.
 
     Source: the paper, Table 2, "Probability".
 
@@ -80,7 +75,8 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     [(1, 0.5, 0.5, 2), (2, 0.0, 0.5, 1)]
     """
     n_of_fact = pl.col("n_distractors").min().over("pair_id")
-    rows = preferred.select("pair_id", "n_beaten", n=_ranks(), most=n_of_fact)
+    ranks = pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
+    rows = preferred.select("pair_id", "n_beaten", n=ranks, most=n_of_fact)
     rows = rows.explode("n_beaten", "n").filter(pl.col("n") <= pl.col("most"))
     share = pl.col("n_beaten") / pl.col("n")
     of_facts = rows.group_by("pair_id", "n").agg(min=(share == 1).mean(), avg=share.mean())
@@ -90,11 +86,7 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     return means.sort("n").select(pl.col(name).cast(kind) for name, kind in CURVE.items())
 
 
-CURVE = pl.Schema({"n": pl.Int64, "min": pl.Float64, "avg": pl.Float64, "n_facts": pl.Int64})
-
-
-def _ranks() -> pl.Expr:
-    return pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
+CURVE = columns("curve", *SETTING, "sample")
 
 
 def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int]:
@@ -105,3 +97,103 @@ def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int
     """
     most = preferred["n_distractors"].max()
     return [n for n in among if n == among[0] or (isinstance(most, int) and n <= most)]
+
+
+# The most distractors, or next tokens, that are looked at.
+N_GRID = (1, 2, 5, 10, *range(20, 201, 20))
+WIDTHS = (1, 2, 5, 10, 20, 30, 50, 100)  # beams of ROUGE-L and BERTScore
+JUDGE_WIDTHS = (1, 2, 5)
+# A cloze's place among those of its fact counts from 0.
+VALUES = schema("""
+    pair_id text, relation_id text, cloze int, measure text, hyperparameters text, value float
+""")
+
+
+def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
+    """K(f|c) for both aggregations and each number of distractors that some cloze has (VALUES).
+
+    A cloze with fewer than n distractors is measured on all it has, so that every configuration
+    is about the same facts; one with none is left out.
+    """
+    rows = preferred.filter(pl.col("n_distractors") > 0)
+    most = rows["n_distractors"].max()
+    grid = list(up_to(N_GRID, most if isinstance(most, int) else 0))
+    found = [
+        values(rows, "distractors", f"{aggregation}@{n}", _capped(aggregation, n))
+        for aggregation in AGGREGATIONS
+        for n in grid
+    ]
+    return pl.concat([VALUES.to_frame(), *found])
+
+
+def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
+    """The probability of the right answer's labels after each cloze (VALUES); it has no choices."""
+    return values(
+        preferred.drop_nulls("open_logprob"), "probability", "", pl.col("open_logprob").exp()
+    )
+
+
+def values(rows: pl.DataFrame, measure: str, hyperparameters: str, value: pl.Expr) -> pl.DataFrame:
+    """One configuration's value of each row (VALUES).
+
+    `rows` has prompt_id, relation_id, pair_id, template_id, subject_index, and what `value` reads.
+    """
+    order = pl.struct("template_id", "subject_index", "prompt_id").rank("ordinal").over("pair_id")
+    return rows.select(
+        "pair_id",
+        "relation_id",
+        cloze=order.cast(pl.Int64) - 1,
+        measure=pl.lit(measure),
+        hyperparameters=pl.lit(hyperparameters),
+        value=value.cast(pl.Float64),
+    )
+
+
+def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
+    """The mean over each fact's first n clozes: pair_id, measure, hyperparameters, value.
+
+    `clozes` has the columns VALUES. A fact with fewer takes all it has.
+    """
+    keys = ["measure", "hyperparameters", "pair_id"]
+    first = clozes.filter(pl.col("cloze") < n_clozes)
+    return first.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
+
+
+def cloze_rows(
+    metric: str,
+    clozes: pl.DataFrame,
+    n_failed: pl.DataFrame,
+    of_fact: pl.Expr,
+    *,
+    variant: str | None = None,
+    seed: int,
+    n_rounds: int,
+) -> list[Row]:
+    """The mean over facts of what a fact's clozes say; one without a value counts in `n_failed`."""
+    known, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
+    more = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
+    failed = pl.concat([n_failed, more], how="vertical_relaxed")
+    terms = pair_terms(known, of_fact, pl.lit(1))
+    found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+    return counted(known, failed).rows(metric, found, variant)
+
+
+def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
+    """The grid up to the most that there are: a larger number would say the same.
+
+    >>> list(up_to((1, 2, 5, 10), 3)), list(up_to((1, 2), 0))
+    ([1, 2, 3], [])
+    """
+    for n in grid:
+        if n >= most:
+            break
+        yield n
+    if most:
+        yield min(most, grid[-1])
+
+
+def _capped(aggregation: Aggregation, n: int) -> pl.Expr:
+    """K(f|c) over the first n distractors, or over all there are."""
+    counted = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
+    beaten = pl.col("n_beaten").list.get(counted - 1)
+    return (beaten == counted) if aggregation == "min" else beaten / counted

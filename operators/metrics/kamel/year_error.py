@@ -16,7 +16,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     weight_blocks,
 )
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.seeds import generator
 
 _FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none

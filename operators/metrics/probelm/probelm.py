@@ -1,7 +1,8 @@
 """All PRobELM metrics of one model, as rows of the metrics table."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, get_args
+from itertools import combinations
+from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
@@ -17,11 +18,11 @@ from factsweep.operators.metrics.probelm.ranking import (
 )
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import ROWS, Row, counted_pairs
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import Row, counted_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
-PROBELM = pl.Schema([("setting", pl.String()), *ROWS.items()])
+PROBELM = columns("metrics", *SETTING[:2])
 # The setting of what is measured over all three prompt types.
 ALL_TYPES = "all"
 # The relation that the paper measures 2017 without (appendix C).
@@ -85,29 +86,6 @@ def probelm(
     resampled within their relations.
 
     Source: PRobELM, sections 4.2 and 5.3 and appendix C.
-
-    >>> candidates = pl.DataFrame({
-    ...     "candidate_id": ["g.1", "g.2"], "pair_id": ["g"] * 2, "relation_id": ["P27"] * 2,
-    ...     "frame": ["2023-11"] * 2, "rank": [1, 2], "is_positive": [True, False],
-    ... })
-    >>> scores = pl.DataFrame({
-    ...     "setting": ["statement"] * 2, "candidate_id": ["g.1", "g.2"],
-    ...     "logprob": [-9.0, -8.0], "n_tokens": [4, 4],
-    ... })
-    >>> table = probelm(scores, candidates, seed=1, n_rounds=10)
-    >>> overall = table.filter(pl.col("slice").is_null())
-    >>> overall.select("setting", "metric", pl.col("value").round(3)).gather([0, 1, 5, 6])
-    shape: (4, 3)
-    ┌───────────┬───────────────────┬───────┐
-    │ setting   ┆ metric            ┆ value │
-    │ ---       ┆ ---               ┆ ---   │
-    │ str       ┆ str               ┆ f64   │
-    ╞═══════════╪═══════════════════╪═══════╡
-    │ statement ┆ accuracy          ┆ 0.0   │
-    │ statement ┆ mrr               ┆ 0.5   │
-    │ statement ┆ baseline_accuracy ┆ 0.5   │
-    │ statement ┆ baseline_mrr      ┆ 0.75  │
-    └───────────┴───────────────────┴───────┘
     """
     groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
     parts = list(_parts(groups, without))
@@ -189,3 +167,39 @@ def _rows(
             yield from counts.rows(name, found, measured.variant)
         else:
             yield counts.row(name, found.overall, variant=measured.variant, part=part.name)
+
+
+CORRELATIONS = schema("first text, second text, pearson float, n int")
+
+
+def correlations(
+    metrics: pl.DataFrame, between: Literal["setting", "metric"], names: tuple[str, ...]
+) -> pl.DataFrame:
+    """Correlate each two of the settings (or metrics) `names` (columns: CORRELATIONS).
+
+    Source: PRobELM, section 5.1. The paper does not say what is correlated. Its four numbers
+    (.8281, .8672, .8976; .9982) are those of all cells of two groups of columns in Table 2 taken
+    together: two prompt types over models × metrics, two metrics over models × prompt types.
+
+    `metrics` has model, setting, metric and value, and may have benchmark, variant and slice: two
+    values are compared where all but `between` is the same. `n` counts those couples. Null: fewer
+    than two, or one side is constant.
+
+    >>> metrics = pl.DataFrame({
+    ...     "model": ["a", "b", "c"] * 2, "setting": ["statement"] * 3 + ["question"] * 3,
+    ...     "metric": "mrr", "value": [0.1, 0.2, 0.3, 0.2, 0.4, 0.6],
+    ... })
+    >>> correlations(metrics, "setting", ("statement", "question")).rows()
+    [('statement', 'question', 1.0, 3)]
+    """
+    kept = metrics.filter(pl.col(between).is_in(names)).drop_nulls("value")
+    same = [name for name in PLACE if name != between and name in kept.columns]
+    rows = []
+    for first, second in combinations(names, 2):
+        one, other = (
+            kept.filter(pl.col(between) == name).drop(between) for name in (first, second)
+        )
+        both = one.join(other, on=same, nulls_equal=True)
+        pearson = both.select(pl.corr("value", "value_right").fill_nan(None)).item()
+        rows.append((first, second, pearson, both.height))
+    return pl.DataFrame(rows, schema=CORRELATIONS, orient="row")

@@ -63,18 +63,11 @@ class Rounds(NamedTuple):
 
 
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
-    """Estimate a ratio of two sums from the terms of its pairs (columns: `terms.TERMS`).
-
-    >>> terms = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "pair_id": ["t1", "t2"],
-    ...     "numerator": [1.0, 0.0], "denominator": [1.0, 1.0],
-    ... })
-    >>> bootstrap_ratio(terms, seed=1, n_rounds=100).overall
-    Estimate(value=0.5, ci_low=0.0, ci_high=1.0)
-    """
+    """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
     sums = {}
     for relation, rows in relations(terms, "pair_id"):
-        numerator, denominator = resampled_sums(_terms_matrix(rows), seed, relation, n_rounds).T
+        matrix = rows.select("numerator", "denominator").to_numpy()
+        numerator, denominator = resampled_sums(matrix, seed, relation, n_rounds).T
         sums[relation] = Rounds(numerator, denominator, rows.height - 1)
     return bootstrapped(sums)
 
@@ -145,10 +138,6 @@ def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: i
     sample, *rounds = (weights @ statistics for weights in blocks)
     # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
     return np.concatenate([sample, *(sums * n / n_taken for sums in rounds)])
-
-
-def _terms_matrix(terms: pl.DataFrame) -> FloatArray:
-    return terms.select("numerator", "denominator").to_numpy()
 
 
 def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -1,4 +1,4 @@
-"""Rows of the metrics table: a number over everything, and over each relation."""
+"""Rows of the metrics table, over everything and each relation; ratios of sums and their terms."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,9 @@ from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
     bootstrap_ratio,
 )
+from factsweep.operators.schemas import SETTING, columns, schema
 
-ROWS = pl.Schema(
-    {
-        "variant": pl.String,
-        "slice": pl.String,
-        "metric": pl.String,
-        "value": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        "n": pl.Int64,
-        "n_failed": pl.Int64,
-    }
-)
+ROWS = columns("metrics", *SETTING[:3])
 
 
 class Row(NamedTuple):
@@ -102,7 +92,7 @@ _TERMS = ("numerator", "denominator")
 def ratio_rows(
     metric: str, terms: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int
 ) -> list[Row]:
-    """Give the rows of a ratio with its interval, from the terms of its pairs (`terms.TERMS`)."""
+    """Give the rows of a ratio with its interval, from the terms of its pairs (TERMS)."""
     return counts.rows(metric, bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds))
 
 
@@ -126,7 +116,10 @@ def plain_rows(
     values = pl.concat([overall, by_relation]).select("relation_id", _value())
     found = dict(values.iter_rows())
     relations = [None, *sorted(counts.n.keys() | counts.n_failed.keys())]
-    return [_row(metric, found.get(each), each, counts, variant) for each in relations]
+    return [
+        counts.row(metric, Estimate(found.get(each), None, None), each, variant)
+        for each in relations
+    ]
 
 
 def table(rows: list[Row]) -> pl.DataFrame:
@@ -148,7 +141,30 @@ def _value() -> pl.Expr:
     return pl.when(denominator > 0).then(numerator / denominator).alias("value")
 
 
-def _row(
-    metric: str, value: float | None, relation: str | None, counts: Counts, variant: str | None
-) -> Row:
-    return counts.row(metric, Estimate(value, None, None), relation, variant)
+TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
+
+
+def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> pl.DataFrame:
+    """Aggregate each pair of `rows` to its terms: one row per pair, with the columns of TERMS.
+
+    Ids become text and the rows are sorted by them, so that neither the type of an id nor the
+    order of the rows changes a later sum or draw.
+
+    >>> rows = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1", "P1"], "pair_id": ["t2", "t1", "t1"], "hit": [1, 0, 1]
+    ... })
+    >>> pair_terms(rows, pl.sum("hit"), pl.len()).rows()
+    [('P1', 't1', 1.0, 2.0), ('P1', 't2', 1.0, 1.0)]
+    """
+    return (
+        rows.group_by("relation_id", "pair_id")
+        .agg(numerator=numerator, denominator=denominator)
+        .select(pl.col(name).cast(dtype) for name, dtype in TERMS.items())
+        .sort("relation_id", "pair_id")
+    )
+
+
+def ratio(terms: pl.DataFrame) -> float | None:
+    """Divide the sum of the numerators by that of the denominators; None where that is 0."""
+    numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
+    return float(numerator / denominator) if denominator else None

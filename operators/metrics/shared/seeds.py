@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-# What identifies a number of the metrics table.
-_PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
+from factsweep.operators.schemas import PLACE
 
 
 def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -15,16 +14,10 @@ def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
     null of a single one), `n_seeds` how many they are, of `n_asked`. An interval is that of one
     seed, and null where there are several. `n` is the smallest of the seeds', `n_failed` the
     largest.
-
-    >>> place = dict.fromkeys(("model", "benchmark", "setting", "variant", "slice"), "x")
-    >>> numbers = {"metric": "acc_at_1", "ci_low": 0.1, "ci_high": 0.9, "n": 8, "n_failed": 0}
-    >>> seeds = [pl.DataFrame([{**place, **numbers, "value": each}]) for each in (0.25, 0.75)]
-    >>> over_seeds(seeds).select("value", "sd", "n_seeds", "ci_low").row(0)
-    (0.5, 0.3535533905932738, 2, None)
     """
     rows = pl.concat(metrics)
     alone = pl.len() == 1
-    found = rows.group_by(_PLACE, maintain_order=True).agg(
+    found = rows.group_by(PLACE, maintain_order=True).agg(
         pl.mean("value"),
         *(pl.when(alone).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
         pl.min("n"),
@@ -41,11 +34,6 @@ def mean_over_seeds(tables: Sequence[pl.DataFrame], *, weight: str | None = None
 
     Floating-point numbers are averaged, by the integers of the column `weight` where there is one,
     which are summed.
-
-    >>> seeds = [pl.DataFrame({"bin": [0], "n": [n], "mean_accuracy": [share]})
-    ...     for n, share in ((1, 0.0), (3, 1.0))]
-    >>> mean_over_seeds(seeds, weight="n").row(0)
-    (0, 4, 0.75)
     """
     rows = pl.concat(tables)
     numbers = [name for name, dtype in rows.schema.items() if dtype.is_float()]

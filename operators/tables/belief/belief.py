@@ -4,17 +4,17 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
-from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
-from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.card import card as card_of
+from factsweep.operators.tables.shared.card import spread
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
-from factsweep.operators.tables.shared.seeds import spread
+from factsweep.operators.tables.shared.wide import joined
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
 _INTERVAL = "95 % interval"
-_NAMES = ("model", "benchmark", "setting", "variant")
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -29,25 +29,18 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     overall = overall.with_columns(text=text)
     accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
     counts = accuracy.select(
-        *_NAMES,
-        SHARE.interval().fill_null(DASH).alias(_INTERVAL),
-        prompts="n",
-        failed="n_failed",
+        *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
     wide = overall.pivot(
-        "metric", index=_NAMES, values="text", aggregate_function="first", maintain_order=True
+        "metric", index=SETTING, values="text", aggregate_function="first", maintain_order=True
     )
-    numbers = {
-        heading: pl.col(metric).fill_null(DASH)
-        for metric, heading in HEADINGS.items()
-        if metric in wide.columns
-    }
-    table = wide.select(*_NAMES, _scope(pl.col("setting"), pl.col("variant")), **numbers).join(
-        counts, on=_NAMES, how="left", nulls_equal=True, maintain_order="left"
-    )
+    known = {metric: head for metric, head in HEADINGS.items() if metric in wide.columns}
+    numbers = {heading: pl.col(metric).fill_null(DASH) for metric, heading in known.items()}
+    scope = _scope(pl.col("setting"), pl.col("variant"))
+    table = joined(wide.select(*SETTING, scope, **numbers), counts, SETTING)
     columns = list(numbers)
     columns.insert(1, _INTERVAL)  # behind Acc@1, whose interval it is
-    return table.select(*_NAMES, "scope", *columns, "prompts", "failed")
+    return table.select(*SETTING, "scope", *columns, "prompts", "failed")
 
 
 def parts(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -55,13 +48,13 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     found = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
     found = found.with_columns(text=SHARE.dashed(pl.col("value")), prompts="n", part="slice")
     interval = found.filter(metric=ACC_AT_1.name).select(
-        *_NAMES, "part", SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+        *SETTING, "part", SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     )
-    keys = [*_NAMES, "part", "prompts"]
+    keys = [*SETTING, "part", "prompts"]
     wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
     numbers = {head: metric for metric, head in HEADINGS.items() if metric in wide.columns}
     table = wide.select(*keys, **numbers)
-    return table.join(interval, on=keys[:-1], how="left", nulls_equal=True, maintain_order="left")
+    return joined(table, interval, keys[:-1])
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:

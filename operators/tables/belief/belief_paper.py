@@ -32,6 +32,11 @@ def at(metric: str, **place: str) -> Place:
     return {"metric": metric, **place}
 
 
+def column(heading: str, *metrics: str, **place: str) -> Column:
+    """A column of metrics, and of what else is given of their place."""
+    return Column(heading, tuple(at(metric, **place) for metric in metrics))
+
+
 def of(models: Iterable[str], settings: Iterable[str], **place: str) -> tuple[Place, ...]:
     """A row for each model in each setting, model by model."""
     settings = tuple(settings)
@@ -41,23 +46,20 @@ def of(models: Iterable[str], settings: Iterable[str], **place: str) -> tuple[Pl
 MODEL = MappingProxyType({"model": "PLM"})
 MODEL_SETTING = MappingProxyType({"model": "PLM", "setting": "ICL setting"})
 
-ACC = Column("Acc@1", (at("acc_at_1"),))
+ACC = column("Acc@1", "acc_at_1")
 # X-relation makes no sense where a relation has a single template.
-ACC_LAMA = Column("Acc@1 LAMA-UHN", (at("acc_at_1", benchmark="lama-uhn"),))
+ACC_LAMA = column("Acc@1 LAMA-UHN", "acc_at_1", benchmark="lama-uhn")
 SINGLE_TEMPLATE = {"benchmark": "lama-uhn", "setting": "4-relation"}
-FLUCTUATION = (
-    Column("range", (at("fluctuation_range"),)),
-    Column("SD", (at("fluctuation_sd"),)),
-)
-CORE = (ACC, *FLUCTUATION, Column("Consist", (at("consist"),)), Column("Ovconf", (at("ovconf"),)))
-ONE_WORD = Column("1-word ratio", (at("one_word_ratio"),))
+FLUCTUATION = (column("range", "fluctuation_range"), column("SD", "fluctuation_sd"))
+CORE = (ACC, *FLUCTUATION, column("Consist", "consist"), column("Ovconf", "ovconf"))
+ONE_WORD = column("1-word ratio", "one_word_ratio")
 # An encoder predicts one token: there is nothing to count.
 ONE_TOKEN = {"setting": "masked", "metric": "one_word_ratio"}
-RUNTIME = Column("runtime in h", (at("runtime_hours"),))
+RUNTIME = column("runtime in h", "runtime_hours")
 COVERAGE = (
-    Column("average", (at("acc_at_1"),)),
-    Column("maximum", (at("coverage_maximum"),)),
-    Column("oracle", (at("coverage_oracle"),)),
+    column("average", "acc_at_1"),
+    column("maximum", "coverage_maximum"),
+    column("oracle", "coverage_oracle"),
 )
 
 TABLES: Mapping[str, Table] = MappingProxyType(
@@ -146,10 +148,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             ("003:11", "000:10"),
             MODEL,
             of(BERTS, MASKED),
-            (
-                Column("subject", (at("extended_subject"),)),
-                Column("object", (at("extended_object"),)),
-            ),
+            (column("subject", "extended_subject"), column("object", "extended_object")),
         ),
         "table-11": Table(
             "Acc@1 of the relations' worst, best and mean template",
@@ -158,10 +157,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             of(BERTS, MASKED),
             (
                 Column("LAMA-UHN", ACC_LAMA.places),
-                *(
-                    Column(part, (at(f"template_spread_{part}"),))
-                    for part in ("min", "max", "mean")
-                ),
+                *(column(part, f"template_spread_{part}") for part in ("min", "max", "mean")),
             ),
         ),
         "table-12": Table(
@@ -170,16 +166,10 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             MODEL,
             of(BERTS, MASKED),
             (
-                Column("Consist subject", (at("subject_consist"),)),
-                Column("Consist template", (at("template_consist"),)),
+                column("Consist subject", "subject_consist"),
+                column("Consist template", "template_consist"),
                 *(
-                    Column(
-                        f"Acc@1 min/max {part}",
-                        (
-                            at(f"{part}_acc_min"),
-                            at(f"{part}_acc_max"),
-                        ),
-                    )
+                    column(f"Acc@1 min/max {part}", f"{part}_acc_min", f"{part}_acc_max")
                     for part in ("subject", "template")
                 ),
             ),
@@ -190,9 +180,9 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             MODEL,
             of(BERTS, MASKED),
             (
-                Column("mean rank of manual", (at("manual_rank"),)),
-                Column("Consist inner-group", (at("inner_group_consist"),)),
-                Column("Consist inter-group", (at("inter_group_consist"),)),
+                column("mean rank of manual", "manual_rank"),
+                column("Consist inner-group", "inner_group_consist"),
+                column("Consist inter-group", "inter_group_consist"),
             ),
         ),
         "table-14": Table(
@@ -201,7 +191,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             MODEL_SETTING,
             of(["llama2-7b"], SETTINGS),
             tuple(
-                Column(f"{heading} {style}", (at(metric, variant=variant),))
+                column(f"{heading} {style}", metric, variant=variant)
                 for heading, metric in (("Acc@1", "acc_at_1"), ("1-word ratio", "one_word_ratio"))
                 for style, variant in (("QA", "style=question"), ("MP", "templates=question"))
             ),
@@ -218,9 +208,9 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 )
             ),
             (
-                Column("parameters", (at("billions_of_parameters"),)),
-                Column("words", (at("billions_of_training_words"),)),
-                Column("tokens", (at("billions_of_training_tokens"),)),
+                column("parameters", "billions_of_parameters"),
+                column("words", "billions_of_training_words"),
+                column("tokens", "billions_of_training_tokens"),
             ),
         ),
         "table-16": Table(
@@ -252,5 +242,37 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             ),
             COVERAGE,
         ),
+    }
+)
+
+
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "bert-base-uncased": "BERT base",
+        "bert-large-uncased": "BERT large",
+        "bert-large-uncased-whole-word-masking": "BERT wwm",
+        "albert-base-v2": "ALBERT base",
+        "albert-xxlarge-v2": "ALBERT large",  # the papers' word; their model card links xxlarge
+        "llama2-7b": "Llama2-7B",
+        "llama2-7b-it": "Llama2-7B-IT",
+        "llama2-13b": "Llama2-13B",
+        "llama2-13b-it": "Llama2-13B-IT",
+        "llama2-70b": "Llama2-70B",
+        "llama2-70b-it": "Llama2-70B-IT",
+        "llama3-8b": "Llama3-8B",
+        "llama3-8b-it": "Llama3-8B-IT",
+        "llama3-70b": "Llama3-70B",
+        "phi3-mini": "Phi3-mini",
+        "phi3-small": "Phi3-small",
+        "phi3-medium": "Phi3-medium",
+        "myriadlama": "MyriadLAMA",
+        "lama-uhn": "LAMA-UHN",
+        "pararel": "PARAREL",
+        "lpaqa": "LPAQA",
+        "templates": "Relational templates",
+        "unique_triples": "Unique triples",
+        "derived_triples": "Derived triples",
+        "pairs": "Subject-relation pairs",
+        "prompts": "Prompts",
     }
 )

@@ -11,9 +11,8 @@ from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired_terms import METRICS, paired_terms
 from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.shared.answers import Answers
-from factsweep.operators.tables.shared.asking import Asking
-from factsweep.operators.tables.shared.differences import interval, number, p_holm
+from factsweep.operators.tables.shared.asking import Answers, Asking
+from factsweep.operators.tables.shared.numbers import interval, number, p_holm
 
 EFFECTS = pl.Schema(
     {

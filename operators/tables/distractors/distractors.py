@@ -8,15 +8,16 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
+from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.card import card as card_of
-from factsweep.operators.tables.shared.numbers import DASH, decimal, in_percent
+from factsweep.operators.tables.shared.numbers import decimal, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined, wide
 
-NAMES = ("model", "benchmark", "setting", "variant")
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
 _MEASURE = "measure="
@@ -61,14 +62,12 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     The interval is that of Min@1. `prompts` and `failed` count those with and without an answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    wide = _wide(_cells(overall), list(NAMES))
-    counts = overall.filter(metric="left_out_at_1").select(*NAMES, prompts="n", failed="n_failed")
+    table = _wide(_cells(overall), list(SETTING))
+    counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     interval = overall.filter(metric="min_at_1").select(
-        *NAMES, _PERCENT.interval().alias("Min@1, 95 %")
+        *SETTING, _PERCENT.interval().alias("Min@1, 95 %")
     )
-    for further in (interval, counts):
-        wide = wide.join(further, on=NAMES, how="left", nulls_equal=True, maintain_order="left")
-    return wide
+    return joined(joined(table, interval, SETTING), counts, SETTING)
 
 
 def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
@@ -76,20 +75,19 @@ def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
     rows = metrics.filter(pl.col("slice").str.starts_with(f"{name}="))
     part = pl.col("slice").str.strip_prefix(f"{name}=")
     number = part.cast(pl.Int64, strict=False)
-    rows = rows.with_columns(part.alias(heading)).sort(*NAMES, number, maintain_order=True)
-    return _wide(_cells(rows, heading), [*NAMES, heading])
+    rows = rows.with_columns(part.alias(heading)).sort(*SETTING, number, maintain_order=True)
+    return _wide(_cells(rows, heading), [*SETTING, heading])
 
 
 def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
     rows = metrics.with_columns(source=pl.lit("measured"))
     if published is not None:
-        place = [*NAMES, "slice", "metric"]
-        theirs = published.join(metrics, on=place, how="semi", nulls_equal=True)
+        theirs = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
         rows = pl.concat([rows, theirs.with_columns(source=pl.lit("published"))], how="diagonal")
     sample = pl.col("slice").str.extract("^sample=(.*)$")
     mine = rows.with_columns(sample=sample).drop_nulls("sample")
-    keys = [*NAMES, "sample", "source"]
+    keys = [*SETTING, "sample", "source"]
     return _wide(_cells(mine, "sample", "source"), keys).sort(keys, nulls_last=False)
 
 
@@ -98,11 +96,10 @@ def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFram
     rows = metrics.filter(is_relation()).with_columns(
         ID=relation_id(), Label=label_of(relation_id(), labels)
     )
-    worst = rows.filter(metric="min_at_1").select(*NAMES, "ID", worst="value")
-    wide = _wide(_cells(rows, "ID", "Label"), [*NAMES, "ID", "Label"])
-    keys = [*NAMES, "ID"]
-    wide = wide.join(worst, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return wide.sort(*NAMES, "worst", "ID", nulls_last=True).drop("worst")
+    worst = rows.filter(metric="min_at_1").select(*SETTING, "ID", worst="value")
+    table = _wide(_cells(rows, "ID", "Label"), [*SETTING, "ID", "Label"])
+    ordered = joined(table, worst, [*SETTING, "ID"]).sort(*SETTING, "worst", "ID", nulls_last=True)
+    return ordered.drop("worst")
 
 
 def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -118,16 +115,16 @@ def robust(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.D
 
 def configurations(taus: pl.DataFrame) -> pl.DataFrame:
     """Table 9: the configuration that each fold chose, with its tau on that fold and the others."""
-    complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(NAMES), "chosen")
+    complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING), "chosen")
     return complete.select(
-        *NAMES,
+        *SETTING,
         _named(pl.col("measure")).alias("measure"),
         "fold",
         "hyperparameters",
         _TAU.dashed(pl.col("tau_others")).alias("τ of the other folds"),
         _TAU.dashed(pl.col("tau")).alias("τ"),
         facts="n",
-    ).sort(*NAMES, "measure", "fold", nulls_last=False)
+    ).sort(*SETTING, "measure", "fold", nulls_last=False)
 
 
 def missing(table: pl.DataFrame) -> pl.DataFrame:
@@ -156,20 +153,15 @@ def _cells(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
         rows.with_columns(heading=pl.concat_str(heading, width, separator=" ", ignore_nulls=True))
         .filter(heading.is_not_null())
         .with_columns(variant=pl.when(variant != "").then(variant))
-        .select(*NAMES, *further, "heading", text=_PERCENT.dashed(pl.col("value")))
+        .select(*SETTING, *further, "heading", text=_PERCENT.dashed(pl.col("value")))
     )
 
 
 def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """One row per key, one column per heading in the metrics' order."""
-    wide = cells.pivot("heading", index=keys, values="text", maintain_order=True)
-    order = list(_HEADINGS.values())
-    found = sorted(set(wide.columns) - set(keys), key=lambda each: order.index(_bare(each)))
-    return wide.select(*keys, pl.col(found).fill_null(DASH))
-
-
-def _bare(heading: str) -> str:
-    return heading.partition(" width=")[0]
+    """One row per key, one column per heading in the metrics' order, each with its widths."""
+    found = cells["heading"].unique().sort().to_list()
+    order = {heading: place for place, heading in enumerate(_HEADINGS.values())}
+    return wide(cells, keys, sorted(found, key=lambda each: order[each.partition(" width=")[0]]))
 
 
 def _per_measure(

@@ -1,18 +1,44 @@
 """The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.extrapolation import Line, log_linear
-from factsweep.operators.tables.distractors.distractors import MEASURES, NAMES
-from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.schemas import SETTING
+from factsweep.operators.tables.distractors.distractors import MEASURES
+from factsweep.operators.tables.shared.canvas import Figure, canvas, series
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
-from factsweep.operators.tables.shared.series import SERIES
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+
+class Line(NamedTuple):
+    """value = intercept + slope · log10(parameters), and R² of the fit."""
+
+    intercept: float
+    slope: float
+    r_squared: float
+
+    def reaches(self, value: float) -> float | None:
+        """The log10 of the parameters at which the line reaches a value; null: it does not rise."""
+        return (value - self.intercept) / self.slope if self.slope > 0 else None
+
+
+def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
+    """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
+
+    Source: the paper on distractors, Figure 8, appendix E.
+
+    >>> line = log_linear([8.0, 9.0, 10.0], [0.5, 0.6, 0.7])
+    >>> round(line.slope, 3), round(line.r_squared, 3), round(line.reaches(0.9), 3)
+    (0.1, 1.0, 12.0)
+    """
+    if len(set(log10_parameters)) < 3:
+        return None
+    from scipy.stats import linregress
+
+    found = linregress(log10_parameters, values)
+    return Line(float(found.intercept), float(found.slope), float(found.rvalue**2))
+
 
 # Figure 8: the number that is extrapolated, and the one that is asked for.
 EXTRAPOLATED, TARGET = "avg_at_20", 0.9
@@ -36,11 +62,10 @@ def lines_figure(points: pl.DataFrame, axes_of: Axes) -> "Figure":
     figure = canvas(5.2, 3.6)
     axes = figure.add_subplot()
     rows = points.drop_nulls("y")
-    for number, series in enumerate(rows["series"].unique(maintain_order=True)):
-        colour, marker = SERIES[number % len(SERIES)]
-        mine = rows.filter(series=series).sort("x")
+    for name, unordered, colour, marker in series(rows, "series"):
+        mine = unordered.sort("x")
         shape = marker if mine.height <= 20 else ""
-        axes.plot(mine["x"], mine["y"], color=colour, label=series, markersize=4, marker=shape)
+        axes.plot(mine["x"], mine["y"], color=colour, label=name, markersize=4, marker=shape)
     if axes_of.log:
         axes.set_xscale("log")
     axes.set(xlabel=axes_of.x, ylabel=axes_of.y, title=axes_of.title)
@@ -66,18 +91,18 @@ def size_points(curves: pl.DataFrame) -> pl.DataFrame:
 def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
     """Figure 3: the mean tau over folds by number of distractors, one series per retrieval.
 
-    In each fold the aggregation counts that was chosen there. `taus` has NAMES and the columns of
+    In each fold the aggregation counts that was chosen there. `taus` has SETTING and the columns of
     `agreement.AGREEMENT`.
     """
     rows = (
-        _complete(taus)
+        taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING))
         .filter(measure="distractors")
         .with_columns(
             aggregation=pl.col("hyperparameters").str.extract(r"^(\w+)@"),
             x=pl.col("hyperparameters").str.extract(r"@(\d+)$").cast(pl.Int64),
         )
     )
-    fold = [*NAMES, "fold"]
+    fold = [*SETTING, "fold"]
     chosen = rows.filter("chosen").select(*fold, "aggregation")
     mine = rows.join(chosen, on=[*fold, "aggregation"], how="semi", nulls_equal=True)
     return _mean_over_folds(mine, _printed(mine))
@@ -176,10 +201,6 @@ def wide(points: pl.DataFrame, x: str) -> pl.DataFrame:
         .pivot("series", index="x", values="y", aggregate_function="first", maintain_order=True)
         .rename({"x": x})
     )
-
-
-def _complete(taus: pl.DataFrame) -> pl.DataFrame:
-    return taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(NAMES))
 
 
 def _mean_over_folds(rows: pl.DataFrame, series: pl.Expr) -> pl.DataFrame:

@@ -43,19 +43,6 @@ def harness_results(
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
     standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
     in `higher_is_better` has no better direction.
-
-    Raises:
-        InputError: `metrics` has no rows, or those of several models.
-
-    >>> metrics = pl.DataFrame({
-    ...     "model": ["m"], "benchmark": ["mini"], "setting": ["4-template"], "variant": [None],
-    ...     "slice": [None], "metric": ["acc_at_1"], "value": [0.8], "ci_low": [0.75],
-    ...     "ci_high": [0.85], "n": [790], "n_failed": [10],
-    ... })
-    >>> record = {"run": {"model": {"id": "org/m"}}}
-    >>> found = harness_results(metrics, record, datetime(2026, 11, 21), {"acc_at_1": True})
-    >>> found["results"]["mini_4-template"]["acc_at_1,none"], found["n-shot"]
-    (0.8, {'mini_4-template': 4})
     """
     models = metrics["model"].unique().to_list()
     if len(models) != 1:
@@ -65,7 +52,7 @@ def harness_results(
     subtasks: dict[str, list[str]] = {}
     for (benchmark, setting, part), rows in ordered.group_by(_PLACE, maintain_order=True):
         group = f"{benchmark}_{setting}"
-        name = group if part is None else f"{group}_{_part(str(part))}"
+        name = group if part is None else f"{group}_{str(part).removeprefix('relation=')}"
         subtasks.setdefault(group, []).extend([name] * (part is not None))
         tasks[name] = rows
     results = {name: _task(name, rows) for name, rows in tasks.items()}
@@ -80,16 +67,12 @@ def harness_results(
         "versions": dict.fromkeys(tasks, version),
         "n-shot": {name: _shots(rows) for name, rows in tasks.items()},
         "higher_is_better": {
-            name: {metric: higher_is_better.get(metric) for metric in _names(rows)}
+            name: {metric: higher_is_better.get(metric) for metric in rows["metric"]}
             for name, rows in tasks.items()
         },
         "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
         **_run(record, started),
     }
-
-
-def _part(slice_name: str) -> str:
-    return slice_name.removeprefix("relation=")
 
 
 def _task(name: str, rows: pl.DataFrame) -> dict[str, Any]:
@@ -122,10 +105,6 @@ def _shots(rows: pl.DataFrame) -> int:
     """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
     shown = re.match(r"\d+(?=-)", rows["setting"][0])
     return int(shown[0]) if shown else 0
-
-
-def _names(rows: pl.DataFrame) -> list[str]:
-    return rows["metric"].unique(maintain_order=True).to_list()
 
 
 def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:

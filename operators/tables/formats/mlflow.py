@@ -8,15 +8,7 @@ import polars as pl
 
 
 def mlflow_metrics(metrics: pl.DataFrame) -> dict[str, float]:
-    """The numbers of whole settings; relations stay in the tables.
-
-    >>> mlflow_metrics(pl.DataFrame({
-    ...     "setting": ["zero-shot"] * 3, "variant": [None, "draw=pair", None],
-    ...     "slice": [None, None, "relation=P36"], "metric": ["acc_at_1", "sd", "acc_at_1"],
-    ...     "value": [0.25, 0.01, 0.5],
-    ... }))
-    {'zero-shot/acc_at_1': 0.25, 'zero-shot/draw pair/sd': 0.01}
-    """
+    """The numbers of whole settings; relations stay in the tables."""
     whole = metrics.filter(pl.col("slice").is_null()).drop_nulls("value")
     rows = whole.select("setting", "variant", "metric", "value").iter_rows()
     return {_name(*names): value for *names, value in rows}

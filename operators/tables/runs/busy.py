@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
 from factsweep.operators.tables.shared.numbers import HOURS, percent
-from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,15 +9,9 @@ from factsweep.operators.metrics.belief.knowledge_state import STATES
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.shared.canvas import canvas
-from factsweep.operators.tables.shared.differences import interval, number, p_holm
-from factsweep.operators.tables.shared.numbers import COUNT, decimal
+from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure, canvas
+from factsweep.operators.tables.shared.numbers import COUNT, decimal, interval, number, p_holm
 from factsweep.operators.tables.shared.relations import label_of, named
-from factsweep.operators.tables.shared.series import SERIES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))
@@ -31,12 +24,6 @@ def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
     `comparison` has the columns COMPARISON, `names` are those of the first and the second run.
     `worth` is the number of independent prompts that would measure the difference as sharply:
     n_prompts / design effect.
-
-    >>> row = {"metric": "acc_at_1", "relation_id": None, "first": 0.5, "second": 0.75,
-    ...     "difference": 0.25, "ci_low": 0.1, "ci_high": 0.4, "p": 0.002, "p_holm": 0.00004,
-    ...     "effect_size": 0.5236, "design_effect": 20.0, "n_pairs": 80, "n_prompts": 800}
-    >>> headline(pl.DataFrame([row]), ("old", "new")).row(0)[3:]
-    ('+.2500', '+.1000 to +.4000', '<.0001', '+.5236', '20.0', '40', 80, 800)
     """
     overall = comparison.filter(pl.col("relation_id").is_null())
     metric = pl.col("metric").replace(_HEADINGS)
@@ -55,22 +42,12 @@ def by_relation(
 
 
 def gained_and_lost(
-    facts: pl.DataFrame,
-    comparison: pl.DataFrame,
-    relation_labels: Mapping[str, str] = _NO_LABELS,
+    facts: pl.DataFrame, comparison: pl.DataFrame, relation_labels: Mapping[str, str] = _NO_LABELS
 ) -> pl.DataFrame:
     """The facts that only one of two runs knows, over everything and by relation, as texts.
 
     `facts` has the columns FACTS, `comparison` those of COMPARISON. The difference is the share of
     facts gained less the share lost; its interval and p are those of the comparison.
-
-    >>> ids = {"metric": ["coverage_oracle"], "relation_id": [None]}
-    >>> facts = pl.DataFrame({**ids, "n_pairs": [40], "n_gained": [1], "n_lost": [9]},
-    ...     schema_overrides={"relation_id": pl.String})
-    >>> row = {"difference": [-0.2], "ci_low": [-0.3], "ci_high": [-0.1], "p_holm": [0.0117]}
-    >>> comparison = pl.DataFrame({**ids, **row}, schema_overrides={"relation_id": pl.String})
-    >>> gained_and_lost(facts, comparison).row(0)
-    ('oracle', 'all', 40, 1, 9, '-.2000', '-.3000 to -.1000', '.0117')
     """
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
@@ -91,13 +68,6 @@ def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
     """The facts that went from each state (rows) to each state (columns).
 
     `counts` has the columns MOVES; `relation` is null for all facts together.
-
-    >>> counts = pl.DataFrame({
-    ...     "relation_id": [None, None], "before": ["unknown", "known robustly"],
-    ...     "after": ["known robustly"] * 2, "n_pairs": [3, 5],
-    ... }, schema_overrides={"relation_id": pl.String})
-    >>> moves(counts).filter(pl.col("before") == "unknown").row(0)
-    ('unknown', 3, 0, 0, 0, 0, 3)
     """
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
     found = {(before, after): n for _, before, after, n in rows.iter_rows()}
@@ -116,15 +86,6 @@ def changed_facts(
     `changes` has the columns CHANGES, `pairs` is the canonical table. Columns: change, relation,
     pair_id, subject (its first name), objects (the first label of each), before and after (states),
     right before and right after (the share of the fact's prompts).
-
-    >>> changes = pl.DataFrame({
-    ...     "relation_id": ["P36"], "pair_id": ["P36.Q142"], "before": ["known robustly"],
-    ...     "after": ["unknown"], "share_before": [1.0], "share_after": [0.0], "change": ["lost"],
-    ... })
-    >>> pairs = pl.DataFrame({"pair_id": ["P36.Q142"], "subjects": [["France"]],
-    ...     "objects": [[{"object_id": "Q90", "labels": ["Paris", "City of Light"]}]]})
-    >>> changed_facts(changes, pairs, {"P36": "capital"}).row(0)
-    ('lost', 'P36 capital', 'P36.Q142', 'France', 'Paris', 'known robustly', 'unknown', 1.0, 0.0)
     """
     first_labels = pl.element().struct.field("labels").list.first()
     names = pairs.select(

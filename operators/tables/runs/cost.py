@@ -14,25 +14,12 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
     else of cores; engine-hours count an engine once, however many of them it holds, and `idle` is
     the share of them in which an engine had nothing to answer. What a server charged is `spent`.
-
-    >>> spent = pl.DataFrame({
-    ...     "stage": ["generations"], "setting": ["zero-shot"], "prompts": [90], "answers": [90],
-    ...     "prompt_tokens": [1000], "cached_tokens": [250], "output_tokens": [300],
-    ...     "seconds": [1800.0], "gpus": [2], "core_seconds": [0.0], "idle_seconds": [9.0],
-    ...     "bytes": [4_200_000],
-    ... })
-    >>> row = {"stage": "generations", "setting": "zero-shot", "gpu_hours": 0.8,
-    ...     "core_hours": 0.0, "bytes": 4e6}
-    >>> found = cost_table(spent, pl.DataFrame([row])).row(0, named=True)
-    >>> found["cached"], found["engine-hours"], found["GPU-hours"], found["predicted"]
-    ('25.0%', '0.5000', '1.0000', '0.8000')
-    >>> found["idle"], found["difference"], found["MB"], found["predicted MB"]
-    ('0.5%', '+25.0%', '4.20', '4.00')
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     charged = ["cost"] if "cost" in rows and rows["cost"].count() else []
     sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "idle_seconds", "bytes", *charged)
-    summed = [_sum(name) for name in sums]
+    whole = [pl.col(name).null_count() == 0 for name in sums]  # a sum of unknown parts is unknown
+    summed = [pl.when(each).then(pl.sum(name)) for name, each in zip(sums, whole, strict=True)]
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
@@ -71,11 +58,6 @@ def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
         predicted_hours=pl.when(gpu).then("gpu_hours").otherwise("core_hours"),
         predicted_bytes="bytes",
     )
-
-
-def _sum(name: str) -> pl.Expr:
-    """The sum, null if a part of it is unknown."""
-    return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum())
 
 
 def _finite(share: pl.Expr) -> pl.Expr:

@@ -4,10 +4,19 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.tables.belief.belief_paper import TABLES
-from factsweep.operators.tables.belief.printed_names import NAMES
-from factsweep.operators.tables.shared.numbers import of_metric
+from factsweep.operators.datasets.entities import sliced
+from factsweep.operators.datasets.facts import Facts, Slice, counts
+from factsweep.operators.datasets.kamel import split_sizes
+from factsweep.operators.datasets.told_apart import told_apart
+from factsweep.operators.knowledge_base.omega import counted
+from factsweep.operators.metrics.data_set import Encode, Parse, diversity
+from factsweep.operators.prompts.clozes import answers
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.shared.numbers import decimal, of_metric
+from factsweep.operators.tables.shared.paper_table import Column, Table, fill
+from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.relations import named
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
@@ -26,21 +35,9 @@ def diversity_beside(
 ) -> pl.DataFrame:
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
 
-    Columns in: those of `operators.metrics.data_set.diversity.DIVERSITY`. Columns out: set, source
+    Columns in: those of `operators.metrics.data_set.DIVERSITY`. Columns out: set, source
     (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
     encoders cannot be compared.
-
-    >>> row = {"relation_id": None, "quantity": 8.29, "lexicon": 0.4868, "syntax": None,
-    ...     "semantics": None}
-    >>> paper = pl.DataFrame(
-    ...     [("pararel", "quantity", 7.3, "000:8"), ("lpaqa", "quantity", 53.27, "000:8")],
-    ...     schema=["benchmark", "metric", "value", "table"], orient="row",
-    ... )
-    >>> diversity_beside(pl.DataFrame([row]), "pararel", paper).rows()
-    [('PARAREL', 'measured', '8.29', '.4868', '–', '–'), \
-('PARAREL', 'published', '7.30', '–', '–', '–'), \
-('PARAREL', 'difference', '+0.99', '–', '–', '–'), \
-('LPAQA', 'published', '53.27', '–', '–', '–')]
     """
     whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
     table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
@@ -98,51 +95,123 @@ def _beside(
     tables: tuple[str, ...],
 ) -> pl.DataFrame:
     """The set's own row, what was published of it, the difference; then the papers' other sets."""
-    papers = _papers(published, metrics, tables)
-    theirs = papers.pop(name, None)
-    rows = [_row(name, "measured", numbers, metrics)]
-    if theirs is not None:
-        rows.append(_row(name, "published", theirs, metrics))
-        rows.append(_row(name, "difference", _less(numbers, theirs), metrics))
-    rows += [_row(other, "published", values, metrics) for other, values in papers.items()]
-    schema = dict.fromkeys(("set", "source", *map(_heading, metrics)), pl.String())
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _papers(
-    published: pl.DataFrame | None, metrics: tuple[str, ...], tables: tuple[str, ...]
-) -> dict[str, dict[str, float]]:
-    """The papers' numbers by set and metric; of several tables, the first that has one counts."""
-    papers: dict[str, dict[str, float]] = {}
-    if published is None:
-        return papers
-    mine = published.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
-    for name, metric, value in (
-        mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)
-        .select("benchmark", "metric", "value")
-        .iter_rows()
-    ):
-        papers.setdefault(name, {}).setdefault(metric, value)
-    return papers
-
-
-def _less(
-    numbers: Mapping[str, float | None], theirs: Mapping[str, float]
-) -> dict[str, float | None]:
-    found = {}
-    for metric, value in theirs.items():
-        own = numbers[metric]
-        found[metric] = None if own is None else own - value
-    return found
-
-
-def _row(
-    name: str, source: str, numbers: Mapping[str, float | None], metrics: tuple[str, ...]
-) -> tuple[str, ...]:
-    signed = source == "difference"
-    texts = (of_metric(each).text(numbers.get(each), signed=signed) for each in metrics)
-    return (NAMES.get(name, name), source, *texts)
+    parts = [PUBLISHED.to_frame(), *([] if published is None else [published])]
+    printed = pl.concat(parts, how="diagonal_relaxed")
+    mine = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
+    others = mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)["benchmark"]
+    sets = dict.fromkeys((name, *others))
+    of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
+    table = Table(
+        title="",
+        printed_in=tables,
+        heads={"benchmark": "set"},
+        rows=tuple({"benchmark": each} for each in sets),
+        columns=tuple(Column(_heading(each), ({"metric": each},)) for each in metrics),
+    )
+    own = pl.DataFrame(of, schema=PUBLISHED, orient="row")
+    filled = fill(table, own, mine, benchmark=name, names=NAMES).table
+    is_own = pl.col("set") == NAMES.get(name, name)
+    return filled.filter(is_own | (pl.col("source") == "published"))
 
 
 def _heading(metric: str) -> str:
     return metric.replace("_", " ")
+
+
+def sizes(
+    facts: Facts, benchmark: str, *, parse: Parse | None = None, encode: Encode | None = None
+) -> pl.DataFrame:
+    """The set's own numbers as rows of the metrics table, with neither model nor setting.
+
+    The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
+    """
+    of_all = diversity(facts, parse=parse, encode=encode).tail(1)
+    (of_set,) = of_all.select("quantity", "lexicon", "syntax", "semantics").to_dicts()
+    numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
+    rows = {
+        "benchmark": benchmark,
+        "metric": list(numbers),
+        "value": [float(number) for number in numbers.values()],
+    }
+    return pl.concat([empty("metrics"), pl.DataFrame(rows)], how="diagonal_relaxed")
+
+
+def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
+    """The first manual templates of each relation, each with its first paraphrases.
+
+    One row per paraphrase: relation (id and label), manual template, paraphrased template. The
+    papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and a
+    manual template stands alone.
+    """
+    manual = facts.templates.filter(pl.col("origin") == "manual")
+    first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)
+    others = facts.templates.filter(pl.col("origin") != "manual")
+    place = pl.int_range(pl.len()).over("relation_id", "group")
+    paraphrases = others.filter(place < n_paraphrases).drop_nulls("group")
+    return (
+        facts.relations.join(first, on="relation_id", maintain_order="left_right")
+        .join(
+            paraphrases.select("relation_id", "group", paraphrase="text"),
+            on=["relation_id", "group"],
+            how="left",
+            maintain_order="left_right",
+        )
+        .select(
+            named(pl.col("relation_id"), pl.col("label")).alias("relation"),
+            pl.col("text").alias("manual template"),
+            pl.col("paraphrase").alias("paraphrased template"),
+        )
+    )
+
+
+_SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")
+
+
+def distractors_by_relation(facts: Facts) -> pl.DataFrame:
+    """One row per relation, and one for all (relation_id null).
+
+    Columns: relation_id, n_facts, n_without (facts that have no distractor), n_below_100 (that have
+    fewer than 100), and sums over facts: n_same_type (other entities that share a type with the
+    answer), n_right (of these other right objects), n_sharing (of the others those that share a
+    label with the answer), n_distractors (the rest).
+    """
+    single = sliced(facts, Slice())
+    assert single.knowledge_base is not None
+    asked = answers(single)
+    sizes = counted(single.knowledge_base, asked)
+    rows = sizes.join(asked.select("pair_id", "relation_id"), on="pair_id", maintain_order="left")
+    left = pl.col("n_distractors")
+    figures = {
+        "n_facts": pl.len(),
+        "n_without": (left == 0).sum(),
+        "n_below_100": (left < 100).sum(),
+        **{name: pl.col(name).sum() for name in _SUMS},
+    }
+    by_relation = rows.group_by("relation_id", maintain_order=True).agg(**figures)
+    everything = rows.select(relation_id=pl.lit(None, pl.String), **figures)
+    return pl.concat([by_relation, everything])
+
+
+_SPLITS = {
+    "split": "Split",
+    "relations": "Relations",
+    "queries": "Queries",
+    "answers": "Right answers",
+    "several": "Queries with several",
+    "labels": "Labels per answer",
+}
+
+
+def splits(facts: Facts) -> pl.DataFrame:
+    """Table 1 of KAMEL for each split: one row per split."""
+    sizes = split_sizes(facts).with_columns(decimal(2).dashed(pl.col("labels")))
+    return sizes.select(list(_SPLITS)).cast(pl.String).rename(_SPLITS)
+
+
+def labels_told_apart(facts: Facts) -> pl.DataFrame:
+    """Labels of test queries that keep their special characters: one row per relation with any."""
+    kept = told_apart(facts.pairs.filter(split="test"))
+    found = kept.group_by("relation_id").agg(
+        Labels=pl.len().cast(pl.String), Examples=pl.col("full").head(6).str.join(" · ")
+    )
+    return found.sort("relation_id").rename({"relation_id": "Relation"})

@@ -6,14 +6,7 @@ from factsweep.operators.tables.shared.numbers import SHARE
 
 
 def across_table(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`).
-
-    >>> row = {"language": "de", "other": "fr", "n_facts": 9, "n_known": 4, "n_shared": 3,
-    ...     "sharing": 0.75, "sharing_low": 0.25, "sharing_high": 1.0,
-    ...     "consist": 0.5, "consist_low": 0.25, "consist_high": 0.75}
-    >>> across_table(pl.DataFrame([row])).row(0)
-    ('de', 'fr', 9, 4, 3, '.7500', '.2500–1.0000', '.5000', '.2500–.7500')
-    """
+    """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`)."""
     shown: list[pl.Expr | pl.Series] = []
     for name in ("sharing", "consist"):
         ends = rows.select(ci_low=f"{name}_low", ci_high=f"{name}_high").select(SHARE.interval())

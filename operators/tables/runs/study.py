@@ -7,11 +7,9 @@ import polars as pl
 
 from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
-from factsweep.operators.tables.shared.canvas import canvas
-from factsweep.operators.tables.shared.differences import p_holm
-from factsweep.operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.numbers import SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
-from factsweep.operators.tables.shared.series import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,6 +1,9 @@
-"""A run's place in tables that compare runs."""
+"""A run in tables that compare runs: its place, and its answers."""
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+import polars as pl
 
 
 class Asking(NamedTuple):
@@ -13,3 +16,14 @@ class Asking(NamedTuple):
     def __str__(self) -> str:
         """As it stands in tables and figures."""
         return " ".join(filter(None, self))
+
+
+class Answers(NamedTuple):
+    """The answers to the prompts of some relations; `of` reads those of one."""
+
+    relations: tuple[str, ...]
+    of: Callable[[str], pl.DataFrame]
+
+    def all(self) -> pl.DataFrame:
+        """Those of all relations together."""
+        return pl.concat(map(self.of, self.relations))

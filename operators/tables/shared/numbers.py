@@ -94,11 +94,7 @@ _KINDS: Mapping[str, Number] = MappingProxyType(
         **dict.fromkeys(("quantity", "semantics", "manual_rank"), decimal(2)),
         "runtime_hours": Number(".4g"),
         **dict.fromkeys(
-            (
-                "billions_of_parameters",
-                "billions_of_training_tokens",
-                "billions_of_training_words",
-            ),
+            ("billions_of_parameters", "billions_of_training_tokens", "billions_of_training_words"),
             Number(",g"),
         ),
     }
@@ -114,3 +110,23 @@ def of_metric(metric: str) -> Number:
     '+0.00'
     """
     return _KINDS.get(metric, SHARE)
+
+
+def number(name: str, *, signed: bool = False) -> pl.Expr:
+    """A column of numbers, with four digits."""
+    return SHARE.column(pl.col(name), signed=signed)
+
+
+def interval() -> pl.Expr:
+    """The interval of a difference."""
+    return SHARE.interval(" to ", signed=True).alias("95 % interval")
+
+
+def p_holm() -> pl.Expr:
+    """The p-value after Holm's correction; the smallest are not written out.
+
+    >>> pl.DataFrame({"p_holm": [0.00001, 0.0117]}).select(p_holm()).to_series().to_list()
+    ['<.0001', '.0117']
+    """
+    p = pl.col("p_holm")
+    return pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p)).alias("p (Holm)")

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.numbers import DASH, of_metric
-from factsweep.operators.tables.shared.published import PLACE
 
 Place = Mapping[str, str | None]
 
 NOT_APPLICABLE = "n/a"
-_RUN = ("model", "benchmark", "setting", "variant")
 _SOURCES = ("measured", "published", "difference")
 
 
@@ -77,23 +76,6 @@ def fill(
     Each row is there as measured, as published and as their difference; the last two where there is
     any. A missing number is a dash. Models that the table does not name follow after its own.
     `names` are the printed names of models, settings, benchmarks and metrics.
-
-    Raises:
-        InputError: two different numbers for one cell, such as those of two runs of one setting.
-
-    >>> sd = Table(
-    ...     "Spread", ("000:3",), {"model": "PLM"}, ({"model": "a"}, {"model": "b"}),
-    ...     (Column("SD", ({"metric": "fluctuation_sd"},)),),
-    ... )
-    >>> place = {"model": "a", "benchmark": "facts", "setting": None, "variant": None,
-    ...     "slice": None, "metric": "fluctuation_sd"}
-    >>> paper = pl.DataFrame([{**place, "value": 0.035, "table": "000:3"}])
-    >>> filled = fill(sd, pl.DataFrame([{**place, "value": 0.04}]), paper, benchmark="facts")
-    >>> filled.table.rows()
-    [('a', 'measured', '.0400'), ('a', 'published', '.0350'), ('a', 'difference', '+.0050'), \
-('b', 'measured', '–')]
-    >>> filled.missing.select("model", "metrics", "reason").rows()
-    [('b', 'fluctuation_sd', 'no run')]
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
@@ -159,7 +141,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
             "metrics: {model}, {setting} has two different numbers for {metric} of {benchmark}; "
             "leave one of the two runs out.".format(**twice.row(0, named=True))
         )
-    runs = metrics.select(*_RUN, run=pl.lit(True)).unique()
+    runs = metrics.select(*SETTING, run=pl.lit(True)).unique()
     reason = (
         pl.when(~pl.col("applies") | pl.col("measured").is_not_null())
         .then(None)
@@ -171,7 +153,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         cells.join(ours, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
-        .join(runs, on=_RUN, how="left", nulls_equal=True, maintain_order="left")
+        .join(runs, on=SETTING, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(reason=reason)
     )
 
@@ -233,7 +215,7 @@ def _missing(cells: pl.DataFrame) -> pl.DataFrame:
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
     return (
         cells.drop_nulls("reason")
-        .group_by(*_RUN, "reason", maintain_order=True)
+        .group_by(*SETTING, "reason", maintain_order=True)
         .agg(metrics=metric.unique(maintain_order=True).str.join(", "))
-        .select(*_RUN, "metrics", "reason")
+        .select(*SETTING, "metrics", "reason")
     )

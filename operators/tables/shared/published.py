@@ -2,21 +2,12 @@
 
 import polars as pl
 
+from factsweep.operators.schemas import PLACE
+
 # The columns of data_catalog/published/*.csv; `table` says where in the paper a number stands.
 PUBLISHED = pl.Schema(
-    {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "setting": pl.String,
-        "variant": pl.String,
-        "slice": pl.String,
-        "metric": pl.String,
-        "value": pl.Float64,
-        "table": pl.String,
-    }
+    {**dict.fromkeys(PLACE, pl.String()), "value": pl.Float64(), "table": pl.String()}
 )
-# What identifies a number of the metrics table.
-PLACE = ("model", "benchmark", "setting", "variant", "slice", "metric")
 
 
 def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
@@ -24,13 +15,6 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 
     `published` has the columns `PUBLISHED`. Columns: model, benchmark, setting, variant, slice,
     metric, table, measured, ci_low, ci_high, published, difference (measured − published).
-
-    >>> place = {"model": "m", "benchmark": "b", "setting": "zero-shot", "variant": None,
-    ...     "slice": None, "metric": "acc_at_1"}
-    >>> metrics = pl.DataFrame([{**place, "value": 0.35, "ci_low": 0.3, "ci_high": 0.4}])
-    >>> paper = pl.DataFrame([{**place, "value": 0.25, "table": "000:3"}])
-    >>> beside(metrics, paper).select("table", "measured", "published", "difference").row(0)
-    ('000:3', 0.35, 0.25, 0.1)
     """
     theirs = published.rename({"value": "published"}).cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
@@ -41,19 +25,6 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
         .with_columns(difference=difference)
         .select(*PLACE, "table", "measured", "ci_low", "ci_high", "published", "difference")
     )
-
-
-def contradictions(published: pl.DataFrame) -> pl.DataFrame:
-    """The numbers that were printed more than once and differently: one row per value.
-
-    `published` has the columns `PUBLISHED`; so has the result, with all tables of a value joined by
-    commas in `table`.
-    """
-    values = published.group_by(*PLACE, "value", maintain_order=True).agg(
-        pl.col("table").str.join(", ")
-    )
-    differ = values.filter(pl.len().over(*PLACE) > 1)
-    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED.names())
 
 
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:

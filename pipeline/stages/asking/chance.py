@@ -13,7 +13,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.preference import Preferred, PreferRequest, Preferrer
 from factsweep.operators.prompts.chance import chances
-from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.stages import knowledge_base

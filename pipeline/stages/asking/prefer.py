@@ -16,8 +16,7 @@ from factsweep.operators.engines.preference import (
     Search,
 )
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.clozes import Retrieval
-from factsweep.operators.prompts.endings import Ending, ending_tokens
+from factsweep.operators.prompts.clozes import Ending, Retrieval, ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name, Trie
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run

@@ -12,7 +12,6 @@ from factsweep.operators.construction.paraphrase import (
     Paraphrased,
     as_table,
     candidates,
-    category_hint,
     has_slots,
     instruction,
     paraphrased,
@@ -82,7 +81,7 @@ def test_paraphrased_other_relation_may_say_the_same() -> None:
 
 
 def test_paraphrased_hint_stands_in_the_prompts_of_its_relation() -> None:
-    hint = category_hint("[Y]", "city")
+    hint = "Be aware that [Y] is the city."
     ask, asked = answering(numbered("a [X] [Y]"))
     list(paraphrased(ask, manual(DIED), n=1, hints={"P20": hint, "P1": "no"}))
     assert asked[0].splitlines()[1:] == [hint, DIED]

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.aliases import with_aliases
+from factsweep.operators.datasets.layouts import with_aliases
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

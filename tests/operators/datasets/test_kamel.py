@@ -12,7 +12,6 @@ from factsweep.operators.datasets.kamel import (
     DATE,
     counts,
     facts_from_files,
-    facts_from_rows,
     files_from_facts,
     is_literal,
     sliced,
@@ -140,20 +139,6 @@ def test_facts_other_files_are_left_alone() -> None:
     assert facts.pairs.height == 2
 
 
-def test_facts_rows_of_tables_equal_those_of_files() -> None:
-    tables = [
-        pl.DataFrame([{**row, "relation_id": relation, "split": split}])
-        for row, relation, split in [
-            (TEST, "http://www.wikidata.org/entity/P36", "test"),
-            (TRAIN, "P36", "train"),
-        ]
-    ]
-    facts = facts_from_rows(tables, {"P36": "What is the capital of [S]?"})
-    expected = facts_from_files(files())
-    assert facts.pairs.equals(expected.pairs)
-    assert facts.templates.equals(expected.templates)
-
-
 def test_facts_survive_the_round_trip() -> None:
     rows = [TEST, {**TEST, "obj_uri": [DATE, "Q1"], "obj_label": [YEAR, PARIS]}]
     facts = facts_from_files(files(*rows))
@@ -234,32 +219,6 @@ def test_facts_relation_that_the_catalog_lacks_is_refused() -> None:
 def test_facts_set_without_rows_is_refused() -> None:
     with pytest.raises(InputError, match=naming("subject-relation")):
         facts_from_files({"question-templates.csv": QUESTIONS})
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"split": "valid"}, "split must be one of train, dev, test"),
-        ({"relation_id": None}, "relation_id is empty"),
-        ({"sub_label": None}, "sub_label is empty"),
-    ],
-)
-def test_facts_unfit_row_of_a_table_is_named(change: dict[str, Any], problem: str) -> None:
-    row = {**TEST, "relation_id": "P36", "split": "test", **change}
-    with pytest.raises(InputError, match=rf"^table 0, row 0 \(counted from 0\): {problem}"):
-        facts_from_rows([pl.DataFrame([row])], {"P36": "[S]?"})
-
-
-@pytest.mark.parametrize("column", ["relation_id", "split", "sub_label", "obj_label"])
-def test_facts_missing_column_is_named_with_what_rows_have(column: str) -> None:
-    table = pl.DataFrame([{**TEST, "relation_id": "P36", "split": "test"}]).drop(column)
-    with pytest.raises(InputError, match=naming("table 0", f"column {column}", "KAMEL")):
-        facts_from_rows([table], {"P36": "[S]?"})
-
-
-def test_facts_unfit_question_of_a_mapping_is_named() -> None:
-    with pytest.raises(InputError, match=naming("P36", "[S]")):
-        facts_from_rows([], {"P36": "Where?"})
 
 
 def test_sliced_first_queries_are_asked_and_all_may_be_shown() -> None:

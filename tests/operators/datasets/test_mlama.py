@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.mlama import facts_from_files
+from factsweep.operators.datasets.triples import facts_from_files
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs import catalog
 from tests.messages import naming

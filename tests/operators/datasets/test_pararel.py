@@ -11,8 +11,7 @@ import pytest
 from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.datasets.pararel import facts_from_files, templates_from_files
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set import lexical_diversity
-from factsweep.operators.metrics.data_set.diversity import diversity
+from factsweep.operators.metrics import data_set
 from tests.messages import naming
 
 SLOT = re.compile(r"\[[XY]\]")
@@ -108,7 +107,7 @@ def test_facts_of_the_authors_files_are_all_there(shared_data: Path) -> None:
     figures = counts(facts)
     assert (figures["relations"], figures["templates"]) == (39, 329)
     # BELIEF, Table 8, has .4860; it does not say what a word is.
-    assert diversity(facts)["lexicon"][-1] == pytest.approx(0.4860, abs=0.001)
+    assert data_set.diversity(facts)["lexicon"][-1] == pytest.approx(0.4860, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +126,10 @@ def test_lexicon_in_other_readings_is_what_docs_say(
     read: Callable[[str], list[str]],
     expected: float,
 ) -> None:
-    monkeypatch.setattr(lexical_diversity, "words", lambda text: frozenset(read(text)))
+    monkeypatch.setattr(data_set, "words", lambda text: frozenset(read(text)))
     paths = (shared_data / "trex").glob("*/*.jsonl")
     files = {str(each.relative_to(shared_data / "trex")): each.read_text() for each in paths}
-    found = [lexical_diversity.lexicon(each) for each in _templates(facts_from_files(files))]
+    found = [data_set.lexicon(each) for each in _templates(facts_from_files(files))]
     assert mean(value for value in found if value is not None) == pytest.approx(expected, abs=5e-5)
 
 

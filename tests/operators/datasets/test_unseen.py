@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.contradictions import treated
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import facts_from_rows
-from factsweep.operators.datasets.unseen import treated
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

@@ -7,7 +7,7 @@ import pytest
 from factsweep.operators.engines.preference import BeamsRequest, Plausible, PreferRequest
 from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
 from factsweep.operators.engines.vllm.engine import VllmEngine
-from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights

@@ -6,7 +6,7 @@ import pytest
 from _simulated_control import Known, estimated, later
 from _simulation import Made, Sizes, made_up
 
-from factsweep.operators.estimates.curve import banded
+from factsweep.operators.estimates.looks import banded
 
 SIZES = Sizes(n_relations=3, n_facts=60, n_templates=12, most_names=2)
 N_DRAWS = 200

@@ -12,7 +12,7 @@ from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies
 from factsweep.operators.estimates.fluctuations.beta_binomial import Shape, any_right, fitted, shape
 from factsweep.operators.estimates.fluctuations.components import compared, components
-from factsweep.operators.estimates.fluctuations.fluctuation_range import fluctuation_range
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range
 from factsweep.operators.estimates.fluctuations.maximum import hits, maximum
 from factsweep.operators.estimates.fluctuations.oracle import BRACKET, FAR, oracle
 

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.estimates.controls.regression import controlled_means
 from factsweep.operators.estimates.queries import (
     CURVED,
     MISSING,
     kamel_estimates,
     probelm_estimates,
 )
-from factsweep.operators.estimates.stratified import SINGLE, means
+from factsweep.operators.estimates.stratified import SINGLE, controlled_means, means
 from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.probelm.probelm import probelm
 

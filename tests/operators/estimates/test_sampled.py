@@ -23,11 +23,10 @@ from factsweep.operators.estimates.table import (
     scored,
     templates,
 )
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.consist import consist, match_counts
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.consist import match_counts
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from tests.operators.metrics.scalars import acc_at_1, consist, coverage_oracle, one_word_ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

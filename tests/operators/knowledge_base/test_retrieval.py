@@ -12,10 +12,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 from factsweep.operators import seeds
-from factsweep.operators.knowledge_base.features import vectors
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import counted, kinds
-from factsweep.operators.knowledge_base.retrieval import Retrieved, retrieved
+from factsweep.operators.knowledge_base.retrieval import Retrieved, retrieved, vectors
 from factsweep.operators.schemas import empty
 
 LABELS = [

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.given_preferences import given_preferences
+from factsweep.operators.matching.preferred import given_preferences
 from tests.messages import naming
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.sentences import probed
-from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.prompts.chance import Chance, chances
 
 SUBJECTS = {"Q1": (["France"], [["Paris"]]), "Q2": (["Japan"], [["Tokyo"]])}

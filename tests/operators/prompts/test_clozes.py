@@ -6,8 +6,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice
-from factsweep.operators.datasets.single_objects import sliced
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import counted

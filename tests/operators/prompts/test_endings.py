@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.endings import ending_tokens
+from factsweep.operators.prompts.clozes import ending_tokens
 from tests.messages import naming
 
 

@@ -1,7 +1,9 @@
 """KAMEL's prompts, against the paper's words."""
 
+import json
 from collections import Counter
-from typing import Any
+from dataclasses import replace
+from itertools import product
 
 import polars as pl
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.kamel import facts_from_rows
+from factsweep.operators.datasets.kamel import facts_from_files
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.few_shot import STOP, FewShot, expand
+from factsweep.operators.matching.answer_set import END
+from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.schemas import SCHEMAS, conform
 from tests.messages import naming
 
@@ -27,13 +30,19 @@ QUESTION = "What languages does [S] speak?"
 
 
 def facts(n_train: int = 5, relations: tuple[str, ...] = ("P1412", "P103")) -> Facts:
-    rows: list[dict[str, Any]] = []
-    for relation in relations:
-        ids = {"relation_id": relation}
-        train = [(name, "train", labels) for name, labels in SPEAKERS.items()][:n_train]
-        for name, split, labels in [*train, *((name, "test", ["Hebrew"]) for name in ASKED)]:
-            rows.append({**ids, "split": split, "sub_label": name, "obj_label": labels})
-    return facts_from_rows([pl.DataFrame(rows)], dict.fromkeys(relations, QUESTION))
+    rows = {
+        "train": list(SPEAKERS.items())[:n_train],
+        "test": [(name, ["Hebrew"]) for name in ASKED],
+    }
+    files = {"question-templates.csv": "".join(f"{each}, {QUESTION}\n" for each in relations)}
+    for relation, (split, asked) in product(relations, rows.items()):
+        lines = (json.dumps({"sub_label": name, "obj_label": labels}) for name, labels in asked)
+        if asked:
+            files[f"{relation}/{split}.jsonl"] = "".join(f"{line}\n" for line in lines)
+    read, order = facts_from_files(files), pl.DataFrame({"relation_id": relations})
+    return replace(
+        read, relations=order.join(read.relations, on="relation_id", maintain_order="left")
+    )
 
 
 def texts(facts: Facts, setting: FewShot, seed: int = 0) -> pl.DataFrame:
@@ -46,7 +55,7 @@ def texts(facts: Facts, setting: FewShot, seed: int = 0) -> pl.DataFrame:
 
 def naive_lines(setting: FewShot) -> set[str]:
     return {
-        QUESTION.replace("[S]", name, 1) + " " + "; ".join(labels) + STOP
+        QUESTION.replace("[S]", name, 1) + " " + "; ".join(labels) + END
         for name, labels in SPEAKERS.items()
     }
 

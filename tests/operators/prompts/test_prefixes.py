@@ -5,7 +5,7 @@ from itertools import pairwise, takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.prompts.prefixes import n_shared
+from factsweep.operators.prompts.tokens import n_shared
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))

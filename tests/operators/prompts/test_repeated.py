@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.prompts.repeated import Repeated
+from factsweep.operators.prompts.expansion import Repeated
 
 texts = st.tuples(st.sampled_from(["", "a", "ab"]), st.sampled_from(["b", "bc", "c", "d"]))
 

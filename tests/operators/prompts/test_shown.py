@@ -3,9 +3,8 @@
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts.expansion import Expansion, expand
+from factsweep.operators.prompts.expansion import Expansion, Shown, expand, shown
 from factsweep.operators.prompts.setting import Setting
-from factsweep.operators.prompts.shown import Shown, shown
 
 
 @pytest.mark.parametrize(

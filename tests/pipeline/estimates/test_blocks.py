@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.estimates.choosing.blocks import budgets
+from factsweep.operators.estimates.choosing.choice import budgets
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate as estimating

@@ -11,7 +11,7 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from factsweep.operators.engines.measuring.dependency_parser import DependencyParser
-from factsweep.operators.metrics.data_set.diversity import diversity
+from factsweep.operators.metrics.data_set import diversity
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog

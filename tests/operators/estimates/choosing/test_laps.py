@@ -8,9 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from factsweep.operators.estimates.choosing.blocks import budgets
-from factsweep.operators.estimates.choosing.budget import allotted
-from factsweep.operators.estimates.choosing.choice import Relation, chosen, whole_pairs
+from factsweep.operators.estimates.choosing.choice import (
+    Relation,
+    allotted,
+    budgets,
+    chosen,
+    whole_pairs,
+)
 from factsweep.operators.estimates.choosing.laps import Square, square
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
+from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -5,13 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
 from factsweep.operators.metrics.belief.belief import belief
-from factsweep.operators.metrics.belief.calibration import auroc, brier, ece, ovconf
-from factsweep.operators.metrics.belief.consist import consist
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.belief.calibration import auroc, ece
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.shared.rows import ROWS
+from tests.operators.metrics.scalars import (
+    acc_at_1,
+    brier,
+    consist,
+    coverage_oracle,
+    one_word_ratio,
+    ovconf,
+)
 
 Tables = st.SearchStrategy[pl.DataFrame]
 GREEDY = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from factsweep.operators.metrics.belief.bias_level import MULTI, bias_level, template_bias_level
+from factsweep.operators.metrics.belief.masked import MULTI, bias_level
 
 # Relation → template → prompts, each the probabilities of the relation's candidates.
 Relation = list[list[list[float]]]
@@ -86,11 +86,6 @@ def test_bias_level_probability_of_other_tokens_changes_nothing(
     assert found == pytest.approx(bias_level(rows)["value"].to_list(), abs=1e-9)
 
 
-def test_template_bias_level_certain_is_one_and_even_is_zero() -> None:
-    found = template_bias_level(table([[[[0.5, 0.0]], [[0.1, 0.1]]]]))
-    assert found["bias_level"].to_list() == pytest.approx([1.0, 0.0])
-
-
 def test_bias_level_fewer_than_two_candidates_are_left_out() -> None:
     found = bias_level(table([[[[0.3]]], [[[]]], [[[0.2, 0.2]]]]))
     single = values(found, None)
@@ -103,8 +98,8 @@ def test_bias_level_fewer_than_two_candidates_are_left_out() -> None:
 
 
 def test_bias_level_prompt_without_any_probability_is_left_out() -> None:
-    found = template_bias_level(table([[[[0.0, 0.0], [0.3, 0.3]], [[0.0, 0.0]]]]))
-    assert found.select("template_id", "bias_level").rows() == [("P0.0", pytest.approx(0.0))]
+    found = bias_level(table([[[[0.0, 0.0], [0.3, 0.3]], [[0.0, 0.0]]]]))
+    assert values(found, None)["relation=P0"] == pytest.approx(0.0)
 
 
 def test_bias_level_nothing_asked_is_null() -> None:

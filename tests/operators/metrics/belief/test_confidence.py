@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.confidence import confidence
+from factsweep.operators.metrics.belief.calibration import confidence
 
 KEYS = st.sampled_from([None, "\x1fa\x1f", "\x1fb\x1f", "\x1fa\x1fb\x1f", "\x1fab\x1f"])
 PROMPTS = {"prompt_id": pl.Int64, "key": pl.String}

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
+from tests.operators.metrics.scalars import acc_at_1, coverage_oracle
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.extended_entities import EACH, extended_entities, gains
+from factsweep.operators.metrics.belief.masked import EACH, extended_entities, gains
 
 # (pair, template, name, object, label) → probability
 Cells = dict[tuple[int, int, int, int, int], float]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
 from factsweep.operators.metrics.belief.fluctuation import Draw, drawn_accuracies, fluctuation
+from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
 DRAWS: tuple[Draw, ...] = ("template", "pair")

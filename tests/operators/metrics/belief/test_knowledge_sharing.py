@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.knowledge_sharing import SHARING, knowledge_sharing
+from factsweep.operators.metrics.belief.knowledge_state import SHARING, knowledge_sharing
 
 Run = dict[str, bool]
 RUNS = st.lists(st.dictionaries(st.sampled_from("pqrstu"), st.booleans()), max_size=4)

@@ -16,7 +16,6 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     STATES,
     Thresholds,
     evidence,
-    knowledge_states,
     sampled_correctness,
     state_changes,
     state_moves,
@@ -57,6 +56,11 @@ def state(fact: Fact, at: Thresholds) -> str:
     if confidence is not None and confidence >= at.confident:
         return "confidently wrong"
     return "unknown"
+
+
+def knowledge_states(evidence: pl.DataFrame, at: Thresholds) -> pl.DataFrame:
+    states = state_changes(evidence, evidence, at).select("pair_id", state="before")
+    return evidence.join(states, on="pair_id", maintain_order="left")
 
 
 @given(run=RUNS, at=THRESHOLDS)

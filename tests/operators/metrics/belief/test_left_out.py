@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.metrics.belief.left_out import left_out
+from factsweep.operators.metrics.belief.masked import left_out
 from factsweep.operators.prompts.candidates import count_left_out, label_tokens
 
 

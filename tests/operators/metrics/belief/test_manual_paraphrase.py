@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
+from factsweep.operators.metrics.belief.analyses import manual_paraphrase, template_accuracy
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.belief.manual_paraphrase import manual_paraphrase
-from factsweep.operators.metrics.belief.template_spread import template_accuracy
-from factsweep.operators.metrics.shared.terms import ratio
+from factsweep.operators.metrics.shared.rows import ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 TEMPLATES = pl.DataFrame(

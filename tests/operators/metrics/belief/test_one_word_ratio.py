@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from tests.operators.metrics.scalars import one_word_ratio
 
 
 @given(data=st.data())

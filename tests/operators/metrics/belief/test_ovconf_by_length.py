@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.calibration import ovconf
-from factsweep.operators.metrics.belief.ovconf_by_length import ovconf_by_length
+from factsweep.operators.metrics.belief.calibration import ovconf_by_length
+from tests.operators.metrics.scalars import ovconf
 
 PROMPT = st.tuples(
     st.integers(0, 7), st.one_of(st.none(), st.floats(-9, 0, width=32)), st.booleans()

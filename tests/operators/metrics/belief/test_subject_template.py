@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.subject_template import subject_template
+from factsweep.operators.metrics.belief.analyses import subject_template
+from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.template_spread import template_accuracy, template_spread
+from factsweep.operators.metrics.belief.analyses import template_accuracy, template_spread
+from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -22,9 +22,14 @@ from factsweep.operators.metrics.comparing.paired_terms import (
     paired_calibration_terms,
     paired_terms,
 )
-from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing.paired_tests import (
+    cohens_h,
+    design_effect,
+    holm,
+    mcnemar,
+    sign_flip,
+)
 from factsweep.operators.metrics.shared.bootstrap import estimate, weight_blocks
-from factsweep.operators.metrics.shared.design_effect import design_effect
 from factsweep.operators.seeds import generator
 
 Tables = st.SearchStrategy[pl.DataFrame]

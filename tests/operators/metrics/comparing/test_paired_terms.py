@@ -1,6 +1,7 @@
 """Paired terms, against each metric on the shared prompts."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import polars as pl
 import pytest
@@ -8,18 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1
-from factsweep.operators.metrics.belief.calibration import brier, ovconf
-from factsweep.operators.metrics.belief.consist import consist
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_oracle
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio
+from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.comparing.paired_terms import (
     PAIRED,
     paired_calibration_terms,
     paired_terms,
 )
-from factsweep.operators.metrics.comparing.pairing import UNITS
+from factsweep.operators.metrics.comparing.pairing import Unit
 from tests.messages import naming
+from tests.operators.metrics.scalars import (
+    acc_at_1,
+    brier,
+    consist,
+    coverage_oracle,
+    one_word_ratio,
+    ovconf,
+)
 
 Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5
@@ -101,7 +106,7 @@ def test_paired_terms_by_fact_of_the_same_prompts_are_those_by_prompt(
     keys = data.draw(st.permutations(first["correct"].to_list()))
     second = first.with_columns(correct=pl.Series(keys, dtype=pl.Boolean))
     by_prompt, by_fact = (
-        paired_terms(first, second, robust_share=ROBUST, unit=unit) for unit in UNITS
+        paired_terms(first, second, robust_share=ROBUST, unit=unit) for unit in get_args(Unit)
     )
     for metric in ("acc_at_1", "consist", "coverage_oracle", "coverage_robust"):
         one, other = (each.filter(metric=metric) for each in (by_prompt, by_fact))

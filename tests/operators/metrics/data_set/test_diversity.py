@@ -15,10 +15,16 @@ from numpy.typing import NDArray
 
 from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.data_set.diversity import DIVERSITY, diversity, spell_slots
-from factsweep.operators.metrics.data_set.lexical_diversity import lexicon, words
-from factsweep.operators.metrics.data_set.semantic_diversity import semantics
-from factsweep.operators.metrics.data_set.syntactic_diversity import centrality, syntax
+from factsweep.operators.metrics.data_set import (
+    DIVERSITY,
+    centrality,
+    diversity,
+    lexicon,
+    semantics,
+    spell_slots,
+    syntax,
+    words,
+)
 from factsweep.operators.schemas import empty
 
 MakeFacts = Callable[[Mapping[str, object]], Facts]

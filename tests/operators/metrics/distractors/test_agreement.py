@@ -18,7 +18,7 @@ from factsweep.operators.metrics.distractors.agreement import (
     robustness_rows,
     tau_b,
 )
-from factsweep.operators.metrics.distractors.configurations import (
+from factsweep.operators.metrics.distractors.preference import (
     VALUES,
     of_distractors,
     of_probability,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from factsweep.operators.datasets.kamel import DATE, NUMBER
 from factsweep.operators.matching.answer_set import Matching
 from factsweep.operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
-from factsweep.operators.metrics.kamel.precision_recall import Labels, precision_recall
+from factsweep.operators.metrics.kamel.macro import Labels, precision_recall
 from factsweep.operators.metrics.shared.rows import ROWS
 from factsweep.operators.schemas import empty
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.metrics.kamel.macro import harmonic_mean, macro
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
-from factsweep.operators.metrics.shared.terms import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 SHARES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 

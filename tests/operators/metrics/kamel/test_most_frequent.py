@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.kamel.most_frequent import most_frequent_answers
+from factsweep.operators.metrics.kamel.kamel import most_frequent_answers
 
 
 def pairs(relation: str, *queries: list[str]) -> pl.DataFrame:

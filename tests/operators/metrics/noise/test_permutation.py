@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.noise.permutation import permutation_difference
+from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.shared.rows import ROWS
 
 LOGPROB = st.one_of(

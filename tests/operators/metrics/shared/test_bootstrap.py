@@ -11,16 +11,13 @@ from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
+    bootstrap_auroc,
+    bootstrap_ece,
     by_confidence,
     ece,
     ece_rounds,
 )
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
-from factsweep.operators.metrics.belief.intervals import (
-    bootstrap_auroc,
-    bootstrap_coverage_maximum,
-    bootstrap_ece,
-)
+from factsweep.operators.metrics.belief.coverage import bootstrap_coverage_maximum, coverage_maximum
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
@@ -28,7 +25,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     resampled_sums,
     weight_blocks,
 )
-from factsweep.operators.metrics.shared.terms import TERMS, ratio
+from factsweep.operators.metrics.shared.rows import TERMS, ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factsweep.operators.metrics.comparing.paired_tests import design_effect
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.shared.design_effect import design_effect
 
 Fact = tuple[str, list[int]]
 FACTS = st.lists(

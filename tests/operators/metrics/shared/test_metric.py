@@ -10,7 +10,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.comparing import paired_terms
 from factsweep.operators.metrics.shared.metric import Metric, headings, higher_is_better
-from factsweep.operators.pages.glossary import terms_of
+from factsweep.operators.pages.page import terms_of
 from factsweep.operators.schemas import empty
 
 DOCS = (Path(__file__).parents[4] / "docs" / "metrics.md").read_text()

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.terms import TERMS, pair_terms, ratio
+from factsweep.operators.metrics.shared.rows import TERMS, pair_terms, ratio
 
 
 def test_ratio_zero_denominator_is_none() -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.belief.belief_paper import TABLES
-from factsweep.operators.tables.belief.printed_names import NAMES
-from factsweep.operators.tables.belief.sizes import sizes
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.runs.data_set import sizes
 from factsweep.operators.tables.shared.paper_table import fill
 from factsweep.operators.tables.shared.published import PUBLISHED
 

@@ -6,13 +6,23 @@ import polars as pl
 import pytest
 import yaml
 
+from factsweep.operators.schemas import PLACE
 from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.shared.published import PLACE, PUBLISHED, contradictions
+from factsweep.operators.tables.shared.published import PUBLISHED
 
 ROOT = Path(__file__).parents[4]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}
 SETTINGS = {None, "masked", "zero-shot", "4-random", "4-relation", "4-template"}
 SIZES = ["templates", "unique_triples", "derived_triples", "pairs", "prompts"]
+
+
+def contradictions(published: pl.DataFrame) -> pl.DataFrame:
+    """The numbers that were printed more than once and differently, with their tables."""
+    values = published.group_by(*PLACE, "value", maintain_order=True).agg(
+        pl.col("table").str.join(", ")
+    )
+    differ = values.filter(pl.len().over(*PLACE) > 1)
+    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED.names())
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.tables.belief.calibration_figure import calibration_figure
+from factsweep.operators.tables.belief.figures import calibration_figure
 
 BINS = pl.DataFrame(
     {

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.tables.belief.calibration_panels import calibration_panels
+from factsweep.operators.tables.belief.figures import calibration_panels
 
 
 def bins(panels: dict[str, list[str]]) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.tables.belief.coverage_figure import coverage
+from factsweep.operators.tables.belief.figures import coverage
 
 SHARES = ["acc_at_1", "coverage_maximum", "coverage_oracle"]
 

@@ -3,7 +3,7 @@
 import polars as pl
 from matplotlib.axes import Axes
 
-from factsweep.operators.tables.belief.knowledge_sharing_figure import knowledge_sharing_figure
+from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 
 SHARES = pl.DataFrame(
     {"run": ["a", "a", "b"], "other": ["a", "b", "a"], "value": [1.0, 0.25, None]},

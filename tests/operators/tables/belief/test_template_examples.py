@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.belief.template_examples import template_examples
+from factsweep.operators.tables.runs.data_set import template_examples
 
 rows = st.lists(
     st.tuples(

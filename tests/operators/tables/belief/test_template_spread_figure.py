@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.tables.belief.template_spread_figure import (
+from factsweep.operators.tables.belief.figures import (
     spread_by_relation,
     template_spread_figure,
 )

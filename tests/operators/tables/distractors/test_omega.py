@@ -1,7 +1,7 @@
 """How many distractors the facts of a set have."""
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.tables.distractors.omega import distractors_by_relation
+from factsweep.operators.tables.runs.data_set import distractors_by_relation
 
 
 def test_distractors_by_relation_of_the_mini_set_add_up(distractors_mini: Facts) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from factsweep.operators.datasets.kamel import facts_from_files
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.kamel.kamel import (
+from factsweep.operators.tables.kamel import (
     BASELINE,
     by_relation,
     by_slice,

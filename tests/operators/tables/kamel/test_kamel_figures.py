@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.tables.kamel.kamel_figures import cardinality_figure, kind_figure
+from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
 
 NUMBERS = {"f1": [0.1, 0.2, 0.3], "ci_low": [0.05, None, 0.2], "ci_high": [0.15, None, 0.4]}
 

@@ -12,7 +12,7 @@ import yaml
 from scipy.optimize import linprog
 
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.probelm.probelm import (
+from factsweep.operators.tables.probelm import (
     RANDOM,
     SEEN,
     agreement,

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.tables.probelm.probelm_figure import frames_figure
+from factsweep.operators.tables.probelm import frames_figure
 
 FRAMES = pl.DataFrame(
     {

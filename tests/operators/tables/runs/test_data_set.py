@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.metrics.data_set.diversity import diversity
+from factsweep.operators.metrics.data_set import diversity
 from factsweep.operators.tables.runs.data_set import (
     DIFFERENCES,
     by_relation,

@@ -6,8 +6,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.published import PLACE, PUBLISHED, beside, contradictions
+from factsweep.operators.schemas import PLACE, empty
+from factsweep.operators.tables.shared.published import PUBLISHED, beside
 
 names = st.sampled_from([None, "x", "y"])
 places = st.fixed_dictionaries(dict.fromkeys(PLACE, names))
@@ -36,15 +36,3 @@ def test_beside_is_every_pair_of_the_same_place(ours: list[Any], theirs: list[An
     ]
     rows = found.select("table", "measured", "published", "difference").rows()
     assert sorted(rows) == sorted(expected)
-
-
-@given(printed)
-def test_contradictions_are_the_places_with_two_values(rows: list[Any]) -> None:
-    rows = rows + [(place, (value + 0.1) % 1, "3") for place, value, _ in rows[::2]]
-    found = contradictions(paper(rows))
-    values_at: dict[tuple[Any, ...], set[float]] = {}
-    for place, value, _ in rows:
-        values_at.setdefault(tuple(place[name] for name in PLACE), set()).add(value)
-    expected = {(*at, value) for at, each in values_at.items() if len(each) > 1 for value in each}
-    assert set(found.drop("table").rows()) == expected
-    assert found.height == len(expected)

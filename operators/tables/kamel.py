@@ -13,18 +13,20 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
 from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
-from factsweep.operators.metrics.noise.cut_share import CUT_SHARE
-from factsweep.operators.metrics.noise.flip_rate import FLIP_RATE
+from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.schemas import PLACE, SETTING
+from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined
 
-_NAMES = ("model", "benchmark", "setting", "variant")
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)
+_TEXT = _PERCENT.dashed(pl.col("value"))
 
 
 def overview(
@@ -67,73 +69,48 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    f1 = overall.filter(pl.col("metric") == "f1")
-    counts = f1.group_by("model", "benchmark", "variant").agg(
-        queries=pl.col("n").sum(), failed=pl.col("n_failed").sum()
-    )
-    source = pl.lit("measured")
+    names = ["model", "benchmark", "variant"]
+    f1 = overall.filter(metric="f1")
+    counts = f1.group_by(names).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
     measured = overall.filter(pl.col("metric").is_in(list(_HEADINGS)))
-    parts = [_cells(measured, source), _intervals(measured, source), _baseline_cells(overall)]
+    baseline = overall.filter(pl.col("metric").str.starts_with("baseline_"))
+    baseline = baseline.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
+    text = _PERCENT.interval().fill_null(DASH)
+    parts = [
+        _cells(measured, "measured"),
+        _cells(f1, "measured", "F1 interval", text),
+        _cells(baseline, BASELINE),
+    ]
     if published is not None:
-        parts.append(_cells(_of_same(published, measured), pl.lit("published")))
-    cells = pl.concat(parts).sort(
-        "model", "benchmark", "variant", "source", "shots", "column", nulls_last=False
-    )
-    keys = ["model", "benchmark", "variant", "source"]
+        same = published.join(measured.select(PLACE), on=PLACE, how="semi", nulls_equal=True)
+        parts.append(_cells(same, "published"))
+    keys = [*names, "source"]
+    cells = pl.concat(parts).sort(*keys, "shots", "column", nulls_last=False)
     table = cells.pivot(
         "heading", index=keys, values="text", aggregate_function="first", maintain_order=True
     )
     headings = cells.sort("shots", "column")["heading"].unique(maintain_order=True)
-    table = table.select(*keys, *headings).join(
-        counts, on=keys[:3], how="left", nulls_equal=True, maintain_order="left"
-    )
+    table = joined(table.select(*keys, *headings), counts, names)
     own = pl.col("source") == "measured"
     return table.with_columns(pl.when(own).then(pl.col("queries", "failed")))
 
 
-_CELLS = ("model", "benchmark", "variant", "source", "heading", "shots", "column", "text")
-_SHOTS = pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64)
-
-
-def _cells(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
-    letter = pl.col("metric").replace_strict(_HEADINGS)
-    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical()
+def _cells(
+    rows: pl.DataFrame, source: str, heading: str | None = None, text: pl.Expr = _TEXT
+) -> pl.DataFrame:
+    """The numbers as texts, each with its heading and what orders the headings."""
+    letter = pl.lit(heading) if heading else pl.col("metric").replace_strict(_HEADINGS)
+    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical().cast(pl.Int64)
     return rows.select(
         "model",
         "benchmark",
         "variant",
-        source=source,
+        source=pl.lit(source),
         heading=pl.concat_str("setting", letter, separator=" "),
-        shots=_SHOTS,
-        column=place.cast(pl.Int64),
-        text=_PERCENT.dashed(pl.col("value")),
+        shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
+        column=pl.lit(3, pl.Int64) if heading else place,
+        text=text,
     )
-
-
-def _intervals(rows: pl.DataFrame, source: pl.Expr) -> pl.DataFrame:
-    f1 = rows.filter(pl.col("metric") == "f1")
-    return f1.select(
-        "model",
-        "benchmark",
-        "variant",
-        source=source,
-        heading=pl.concat_str("setting", pl.lit("F1 interval"), separator=" "),
-        shots=_SHOTS,
-        column=pl.lit(3, pl.Int64),
-        text=_PERCENT.interval().fill_null(DASH),
-    )
-
-
-def _baseline_cells(overall: pl.DataFrame) -> pl.DataFrame:
-    rows = overall.filter(pl.col("metric").str.starts_with("baseline_"))
-    rows = rows.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
-    return _cells(rows, pl.lit(BASELINE))
-
-
-def _of_same(published: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
-    """The published rows that have a measured one of the same place."""
-    place = [*_NAMES, "slice", "metric"]
-    return published.join(measured.select(place), on=place, how="semi", nulls_equal=True)
 
 
 def by_relation(
@@ -145,15 +122,11 @@ def by_relation(
 
     The column `published F1` is there where `published` is.
     """
-    place = [*_NAMES, "slice"]
+    place = [*SETTING, "slice"]
     relations = metrics.filter(is_relation())
     wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
-    numbers = {
-        "precision": "Precision",
-        "recall": "Recall",
-        "f1": "F1",
-        "baseline_f1": "baseline F1",
-    }
+    numbers = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
+    numbers["baseline_f1"] = "baseline F1"
     if published is not None:
         theirs = published.filter(pl.col("metric") == "f1").select(*place, published="value")
         wide = wide.join(theirs, on=place, how="left", nulls_equal=True)
@@ -161,18 +134,14 @@ def by_relation(
     missing = [name for name in numbers if name not in wide.columns]
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
     label = label_of(relation_id(), relation_labels or {})
-    order = [*_NAMES, "f1", "ID"]
+    order = [*SETTING, "f1", "ID"]
     best = [name == "f1" for name in order]
     return (
         wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
         .with_columns(ID=relation_id(), Label=label)
         .sort(order, descending=best, nulls_last=best)
-        .select(
-            *_NAMES,
-            "ID",
-            "Label",
-            *(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items()),
-        )
+        .with_columns(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items())
+        .select(*SETTING, "ID", "Label", *numbers.values())
     )
 
 
@@ -181,12 +150,12 @@ def extremes(
 ) -> pl.DataFrame:
     """Table 3: the `n` best and the `n` worst relations of each model, setting and variant."""
     table = by_relation(metrics, relation_labels).filter(pl.col("F1") != DASH)
-    place, size = pl.int_range(pl.len()).over(_NAMES), pl.len().over(_NAMES)
+    place, size = pl.int_range(pl.len()).over(SETTING), pl.len().over(SETTING)
     end = pl.when(place < n).then(pl.lit("best")).when(place >= size - n).then(pl.lit("worst"))
     return (
         table.with_columns(end=end)
         .drop_nulls("end")
-        .select(*_NAMES, "end", "ID", "Label", "F1", "baseline F1")
+        .select(*SETTING, "end", "ID", "Label", "F1", "baseline F1")
     )
 
 
@@ -204,22 +173,13 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, as numbers.
 
     Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n (queries).
-
-    >>> metrics = pl.DataFrame({
-    ...     "model": ["m"] * 2, "benchmark": ["kamel"] * 2, "setting": ["10-shot"] * 2,
-    ...     "variant": pl.Series([None] * 2, dtype=pl.String),
-    ...     "slice": ["cardinality=10", "cardinality=2"], "metric": ["f1"] * 2,
-    ...     "value": [0.01, 0.05], "ci_low": [0.0, 0.04], "ci_high": [0.02, 0.06], "n": [4, 325],
-    ... })
-    >>> by_slice(metrics, "cardinality").select("cardinality", "f1").rows()
-    [('2', 0.05), ('10', 0.01)]
     """
     mine = (pl.col("metric") == "f1") & pl.col("slice").str.starts_with(f"{name}=")
     part = pl.col("slice").str.strip_prefix(f"{name}=")
     rows = metrics.filter(mine).with_columns(part.alias(name))
     number = pl.col(name).cast(pl.Int64, strict=False)
-    return rows.sort(*_NAMES, number, name).select(
-        *_NAMES, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
+    return rows.sort(*SETTING, number, name).select(
+        *SETTING, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
     )
 
 
@@ -241,7 +201,7 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     label = label_of(relation_id(), relation_labels or {})
     text = decimal(1).dashed(pl.col("value"))
     found = rows.select(
-        *_NAMES,
+        *SETTING,
         relation_id().fill_null("all").alias("ID"),
         label.fill_null("all").alias("Label"),
         pl.col("metric").str.strip_prefix("year_error_"),
@@ -249,7 +209,7 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
         pl.col("n").alias("with a year"),
         pl.col("n_failed").alias("without"),
     )
-    keys = [*_NAMES, "ID", "Label", "with a year", "without"]
+    keys = [*SETTING, "ID", "Label", "with a year", "without"]
     wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
     missing = [pl.lit(DASH).alias(name) for name in ("mean", "median") if name not in wide.columns]
     return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])
@@ -269,3 +229,47 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
     return card_of(rows, headings(SHOWN), _PERCENT, own=("matching", "labels"))
+
+
+def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
+    """Figure 1a: one line per series, with its intervals, over the number of right answers.
+
+    `slices` has series, cardinality, f1, ci_low and ci_high (`tables.kamel.by_slice`).
+    """
+    figure = canvas(4.6, 3.6)
+    axes = figure.add_subplot()
+    rows = slices.with_columns(pl.col("cardinality").cast(pl.Int64)).drop_nulls("f1")
+    for name, mine, colour, marker in series(rows, "series"):
+        points = mine.sort("cardinality")
+        x, f1 = points["cardinality"], 100 * points["f1"]
+        axes.plot(x, f1, color=colour, marker=marker, label=name)
+        low, high = (100 * points[end].fill_null(points["f1"]) for end in ("ci_low", "ci_high"))
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel="right answers of the query", ylabel="F1 in %", title=title)
+    axes.set_ylim(bottom=0)
+    axes.grid(color="0.92")
+    axes.legend(frameon=False)
+    return figure
+
+
+def kind_figure(slices: pl.DataFrame, title: str) -> "Figure":
+    """Figure 1b: for each series a bar of its entity queries and one of its literal queries.
+
+    `slices` has series, kind, f1, ci_low and ci_high (`tables.kamel.by_slice`).
+    """
+    figure = canvas(4.6, 3.6)
+    axes = figure.add_subplot()
+    names = slices["series"].unique(maintain_order=True).to_list()
+    for number, kind in enumerate(("entity", "literal")):
+        rows = slices.filter(pl.col("kind") == kind).drop_nulls("f1")
+        places = [names.index(series) + 0.4 * number - 0.2 for series in rows["series"]]
+        f1 = 100 * rows["f1"]
+        low, high = (100 * rows[end].fill_null(rows["f1"]) for end in ("ci_low", "ci_high"))
+        colour, _ = SERIES[number]
+        axes.bar(places, f1, 0.38, color=colour, label=kind, yerr=[f1 - low, high - f1])
+    axes.set(ylabel="F1 in %", title=title)
+    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    axes.grid(color="0.92", axis="y")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False)
+    return figure

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.probelm.correlation import correlations
-from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS
+from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.tables.shared.canvas import Figure, canvas, series
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.tables.shared.wide import joined, wide
 
 SEEN = "†"
 RANDOM = "random order"
@@ -144,10 +145,10 @@ def by_relation(
     overall = rows.filter(pl.col("metric") == "plausibility").select(
         *_NAMES, "value", groups="n", failed="n_failed", ID=relation_id()
     )
-    wide = _wide(cells, keys).join(overall, on=[*_NAMES, "ID"], how="left", nulls_equal=True)
+    table = joined(wide(cells, keys, _HEADINGS), overall, [*_NAMES, "ID"])
     order = [*_NAMES, "value", "ID"]
     best = [name == "value" for name in order]
-    return wide.sort(order, descending=best, nulls_last=best).drop("value")
+    return table.sort(order, descending=best, nulls_last=best).drop("value")
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -161,10 +162,7 @@ def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
     columns = ("accuracy", "mrr", "ndcg" if graded else "ndcg_at_3")
     rows = rows.filter(pl.col("metric").is_in(columns))
     names = {**_TYPES, **_METRICS}
-    parts = [
-        correlations(rows, "setting", PROMPT_TYPES),
-        correlations(rows, "metric", columns),
-    ]
+    parts = [correlations(rows, "setting", PROMPT_TYPES), correlations(rows, "metric", columns)]
     return pl.concat(parts).select(
         pl.col("first", "second").replace(names), pl.col("pearson").round(4), "n"
     )
@@ -222,8 +220,7 @@ def _table(
         *_NAMES, frame=_FRAME, source=pl.lit("measured"), groups="n", failed="n_failed"
     )
     order = pl.col("source").replace_strict({"measured": 0, "published": 1, RANDOM: 2})
-    wide = _wide(pl.concat(parts), keys)
-    table = wide.join(counts, on=keys, how="left", nulls_equal=True)
+    table = joined(wide(pl.concat(parts), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -258,14 +255,45 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return pl.concat([numbers.drop_nulls("heading"), intervals])
 
 
-def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """One row per key, one column per heading in the paper's order; a dash for a missing number."""
-    wide = cells.pivot("heading", index=keys, values="text", aggregate_function="first")
-    extra = sorted(set(wide.columns) - {*keys, *_HEADINGS})
-    known = [heading for heading in _HEADINGS if heading in wide.columns]
-    return wide.select(*keys, pl.col([*known, *extra]).fill_null(DASH))
-
-
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
     return card_of(metrics, headings(METRICS), _PERCENT, own=("score",))
+
+
+def frames_figure(
+    frames: pl.DataFrame, title: str, cutoffs: Mapping[str, str] | None = None
+) -> "Figure":
+    """One line per series over its time frames, with intervals; a dotted line at its cut-off.
+
+    `frames` has series, frame (2023-11), value, ci_low and ci_high (`tables.probelm.over_frames`);
+    `cutoffs` has the month in which a series' training data ends. A marker is hollow where the
+    frame begins before it.
+    """
+    figure = canvas(6.4, 3.8)
+    axes = figure.add_subplot()
+    rows = frames.drop_nulls("value")
+    for name, mine, colour, marker in series(rows, "series"):
+        points = mine.sort("frame")
+        years, value = [_years(frame) for frame in points["frame"]], 100 * points["value"]
+        ends = (points[end].cast(pl.Float64) * 100 for end in ("ci_low", "ci_high"))
+        low, high = (end.fill_null(value) for end in ends)
+        axes.plot(years, value, color=colour, marker=marker, label=name)
+        axes.vlines(years, low, high, color=colour, alpha=0.5)
+        cutoff = (cutoffs or {}).get(name)
+        if cutoff is not None:
+            axes.axvline(_years(cutoff), color=colour, linestyle=":", zorder=0)
+            seen = points["frame"] < cutoff
+            at, of = pl.Series(years, dtype=pl.Float64).filter(seen), value.filter(seen)
+            axes.plot(at, of, marker, color=colour, markerfacecolor="white")
+    years_asked = sorted({int(frame[:4]) for frame in rows["frame"]})
+    axes.set_xticks(range(years_asked[0], years_asked[-1] + 2) if years_asked else [])
+    axes.set(xlabel="time frame (hollow: begins before the cut-off, which is dotted)", title=title)
+    axes.set_ylabel("plausibility in %")
+    axes.grid(color="0.92")
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _years(month: str) -> float:
+    """A month as a number of years: 2023-11 → 2023.83."""
+    return int(month[:4]) + (int(month[5:]) - 1) / 12

@@ -1,0 +1,196 @@
+"""What encoder models alone have: biased templates, other names, labels of several tokens."""
+
+import polars as pl
+
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import (
+    Counts,
+    Row,
+    counted,
+    pair_terms,
+    plain_rows,
+    ratio_rows,
+    table,
+)
+
+MULTI = "prompts=multi"
+
+
+def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Give 1 − H/H_max (0 to 1; 0 prefers nothing), as rows of the table ROWS.
+
+    `content_free` has one row per content-free prompt: relation_id, template_id, and probabilities,
+    those of the relation's candidates in one order for the whole relation. A prompt's probabilities
+    are renormalised, and a template's are the mean over its prompts ("N/A", "" and "?").
+
+    - `bias_level`, variant null: single-prompt, the mean over templates of each one's bias level.
+    - `bias_level`, variant `prompts=multi`: the bias level of the distribution that is averaged
+      over the relation's templates; over all, the mean over relations.
+
+    `n` counts content-free prompts, `n_failed` (relation_id, n_failed) those without a prediction.
+    A relation with fewer than two candidates has none and is left out, and so is a prompt under
+    which all candidates have probability 0.
+
+    Source: BELIEF, section 5.4. In which order to average and to renormalise is not said there.
+
+    >>> content_free = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1"], "template_id": ["a", "b"],
+    ...     "probabilities": [[0.2, 0.0], [0.0, 0.1]],
+    ... })
+    >>> rows = bias_level(content_free).filter(pl.col("slice").is_null())
+    >>> rows.select("metric", "variant", "value", "n").rows()
+    [('bias_level', None, 1.0, 2), ('bias_level', 'prompts=multi', 0.0, 2)]
+    """
+    counts = counted(content_free, n_failed)
+    templates = _mean_distributions(content_free)
+    relations = _mean(templates, ["relation_id"])
+    return table([*_bias_rows(templates, counts, None), *_bias_rows(relations, counts, MULTI)])
+
+
+def _bias_rows(distributions: pl.DataFrame, counts: Counts, variant: str | None) -> list[Row]:
+    ids = [name for name in distributions.columns if name.endswith("_id")]
+    levels = _levels(distributions, ids).drop_nulls("bias_level").sort(ids)
+    sums = levels.select("relation_id", numerator="bias_level", denominator=pl.lit(1.0))
+    return plain_rows("bias_level", sums, counts, variant)
+
+
+def _mean_distributions(content_free: pl.DataFrame) -> pl.DataFrame:
+    """Each template's distribution: relation_id, template_id, place (of the candidate), p."""
+    share = pl.element() / pl.element().sum()
+    asked = content_free.filter(pl.col("probabilities").list.sum() > 0)
+    prompts = asked.select(
+        pl.col("relation_id", "template_id").cast(pl.String),
+        place=pl.int_ranges(pl.col("probabilities").list.len()),
+        p=pl.col("probabilities").cast(pl.List(pl.Float64)).list.eval(share),
+    )
+    return _mean(prompts.explode("place", "p"), ["relation_id", "template_id"])
+
+
+def _mean(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
+    """Average the distributions over all but the ids."""
+    return distributions.group_by(*ids, "place").agg(pl.mean("p")).sort(*ids, "place")
+
+
+def _levels(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
+    """The bias level of each distribution; null for one of a single candidate."""
+    p = pl.col("p")
+    entropy = -pl.when(p > 0).then(p * p.log()).otherwise(0.0).sum()
+    level = pl.when(pl.len() > 1).then(1 - entropy / pl.len().log())
+    return distributions.group_by(ids, maintain_order=True).agg(bias_level=level)
+
+
+BIAS_LEVEL = Metric(
+    "bias_level", "bias level", "how uneven the answers to prompts without a subject are"
+)
+
+
+EACH = "unit=alias"
+_UNITS = {None: ("n_gaining", "n_units"), EACH: ("n_gains", "n_aliases")}
+_FACT = ("relation_id", "pair_id", "template_id", "object_id")
+
+
+def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
+    """Count for each pair how often an alias beats the label: one row per pair and metric.
+
+    `label_probabilities` has a row for each prompt and each label of a right object that is a
+    single token: relation_id, pair_id, template_id, subject_index, object_id, label_index (0: the
+    label; others: aliases) and probability. It may be a part of the pairs. Columns: relation_id,
+    pair_id, metric, n_units (facts that have aliases), n_gaining (units where some alias gains),
+    n_aliases and n_gains. Where the original (index 0) is missing, there is nothing to compare
+    with. A tie is no gain.
+    """
+    compared = {
+        "extended_subject": _gains(
+            label_probabilities.filter(pl.col("label_index") == 0), "subject_index", _FACT
+        ),
+        "extended_object": _gains(label_probabilities, "label_index", (*_FACT, "subject_index")),
+    }
+    counts = [
+        units.group_by("relation_id", "pair_id", maintain_order=True).agg(
+            pl.lit(metric).alias("metric"),
+            pl.len().cast(pl.Int64).alias("n_units"),
+            pl.col("n_gains").gt(0).sum().cast(pl.Int64).alias("n_gaining"),
+            pl.col("n_aliases", "n_gains").sum().cast(pl.Int64),
+        )
+        for metric, units in compared.items()
+    ]
+    return pl.concat(counts)
+
+
+def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
+    """Give how often an alias beats the label, as rows of the table ROWS; from `gains`.
+
+    - `extended_subject`: of the facts under a template whose subject has aliases, the share in
+      which some alias gets the object's label a higher probability than the subject's label does.
+    - `extended_object`: of the facts under a prompt whose object has aliases, the share in which
+      some alias of the object gets a higher probability than the object's label does.
+
+    With variant `unit=alias`, every alias counts by itself. `n` counts facts with aliases.
+
+    Source: BELIEF, appendix C.1, Table 10 (2025: Table 11).
+
+    >>> counts = {"n_units": [2], "n_gaining": [1], "n_aliases": [4], "n_gains": [1]}
+    >>> pair = {"relation_id": ["P36"], "pair_id": ["t"], "metric": ["extended_object"], **counts}
+    >>> found = extended_entities(pl.DataFrame(pair), seed=1, n_rounds=10)
+    >>> found.filter(slice="relation=P36").select("variant", "value").rows()
+    [(None, 0.5), ('unit=alias', 0.25)]
+    """
+    found = []
+    for metric in ("extended_subject", "extended_object"):
+        pairs = gains.filter(metric=metric)
+        sizes = pairs.group_by("relation_id").agg(pl.sum("n_units")).sort("relation_id")
+        counts = Counts(dict(sizes.iter_rows()), {})
+        for variant, (gaining, units) in _UNITS.items():
+            terms = pair_terms(pairs, pl.sum(gaining), pl.sum(units))
+            rows = ratio_rows(metric, terms, counts, seed=seed, n_rounds=n_rounds)
+            found += [row._replace(variant=variant) for row in rows]
+    return table(found)
+
+
+def _gains(rows: pl.DataFrame, index: str, unit: tuple[str, ...]) -> pl.DataFrame:
+    """For each unit with an original and aliases: n_aliases, and n_gains, those above it."""
+    original = pl.col("probability").filter(pl.col(index) == 0).first()
+    aliases = pl.col("probability").filter(pl.col(index) > 0)
+    units = rows.group_by(unit).agg(
+        original=original, n_aliases=aliases.len(), n_gains=(aliases > original).sum()
+    )
+    return units.filter(pl.col("original").is_not_null(), pl.col("n_aliases") > 0)
+
+
+UNITS = ("labels", "objects", "pairs")
+
+
+def left_out(counts: pl.DataFrame) -> pl.DataFrame:
+    """Give the shares that are left out, as rows of the table ROWS.
+
+    `labels_left_out`: of the distinct labels of right objects, those that are not one token of the
+    model; `objects_left_out`: of the right objects of pairs, those without such a label;
+    `pairs_left_out`: of the pairs, those without such an object, which are not asked. `n` counts
+    labels, objects or pairs. `counts` comes from `operators.prompts.candidates.count_left_out`.
+
+    Source: BELIEF, footnote 6.
+
+    >>> counts = pl.DataFrame({
+    ...     "relation_id": ["P19"], "n_labels": [2], "n_labels_left_out": [1], "n_objects": [3],
+    ...     "n_objects_left_out": [2], "n_pairs": [2], "n_pairs_left_out": [1],
+    ... })
+    >>> left_out(counts).drop_nulls("slice").select("metric", pl.col("value").round(4), "n").rows()
+    [('labels_left_out', 0.5, 2), ('objects_left_out', 0.6667, 3), ('pairs_left_out', 0.5, 2)]
+    """
+    rows = []
+    for unit in UNITS:
+        sums = counts.select(
+            "relation_id",
+            numerator=pl.col(f"n_{unit}_left_out").cast(pl.Float64),
+            denominator=pl.col(f"n_{unit}").cast(pl.Float64),
+        )
+        sizes = dict(counts.select("relation_id", f"n_{unit}").iter_rows())
+        rows += plain_rows(f"{unit}_left_out", sums, Counts(sizes, {}))
+    return table(rows)
+
+
+OBJECTS_LEFT_OUT = Metric(
+    "objects_left_out",
+    heading="objects left out",
+    says="share of the right objects that the model has no single token for",
+)

@@ -1,0 +1,197 @@
+"""How many and how different the prompts of a set are (BELIEF, appendix B.1)."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
+
+
+def mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]) -> float | None:
+    """Average the distance over the unordered pairs of rows; None for fewer than two rows.
+
+    `points` is (points, dimensions); Boolean for `jaccard`, where two empty rows are at distance 0.
+
+    >>> import numpy as np
+    >>> mean_distance(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]]), "euclidean")
+    3.3333333333333335
+    """
+    from scipy.spatial.distance import pdist
+
+    return float(pdist(points, metric).mean()) if len(points) > 1 else None
+
+
+_WORD = re.compile(r"\[[XY]\]|\w+")
+
+
+def lexicon(texts: Sequence[str]) -> float | None:
+    """Average over all pairs of texts the Jaccard distance (0 to 1) of their sets of words.
+
+    None for fewer than two texts. Source: BELIEF, appendix B.1, "Lexicon", which does not say what
+    a word is; see `words`.
+
+    >>> lexicon(["[X] died in [Y].", "[X] died at [Y].", "[X] died in [Y]"])
+    0.26666666666666666
+    """
+    sets = [words(text) for text in texts]
+    vocabulary = {word: column for column, word in enumerate(sorted(set().union(*sets)))}
+    table = np.zeros((len(sets), len(vocabulary)), dtype=bool)
+    for row, found in enumerate(sets):
+        table[row, [vocabulary[word] for word in found]] = True
+    return mean_distance(table, "jaccard")
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a template: runs of letters, digits and _, with [X] and [Y]; case counts.
+
+    With these words, ParaRel's templates come out at .4868 (39 relations); the paper has .4860.
+
+    >>> sorted(words("[X]'s capital is [Y]."))
+    ['[X]', '[Y]', 'capital', 'is', 's']
+    """
+    return frozenset(_WORD.findall(text))
+
+
+def semantics(embeddings: NDArray[np.floating]) -> float | None:
+    """Average over all pairs of texts the L2 distance of their embeddings (texts, dimensions).
+
+    None for fewer than two texts. In units of the encoder: numbers of two encoders cannot be
+    compared. Source: BELIEF, appendix B.1, "Semantics" (there of BERT-large).
+
+    >>> semantics(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    5.0
+    """
+    return mean_distance(embeddings, "euclidean")
+
+
+class Centrality(NamedTuple):
+    """The most central word of a tree: of all words, the highest degree and closeness (0 to 1)."""
+
+    degree: float
+    closeness: float
+
+
+def syntax(trees: Sequence[Sequence[int]]) -> float | None:
+    """Average over all pairs of trees the Euclidean distance of their `centrality` (0 to √2).
+
+    A tree is the place of each word's head; a root is its own head. None for fewer than two trees.
+    Source: BELIEF, appendix B.1, "Syntax", after Oya 2020; docs/metrics.md says how we read it.
+
+    >>> chain, star = [1, 2, 3, 4, 4], [0, 0, 0, 0, 0]
+    >>> round(syntax([chain, star]), 4)
+    0.6009
+    """
+    return mean_distance(np.array([centrality(heads) for heads in trees]), "euclidean")
+
+
+def centrality(heads: Sequence[int]) -> Centrality:
+    """Where a tree lies between a chain and a star.
+
+    Of n words, a word's degree centrality is its heads and dependents / (n - 1), and its closeness
+    centrality (n - 1) / the sum of its distances to all other words (Freeman 1978). A later
+    sentence's root hangs from the first root. A tree of one word has 0 and 0.
+
+    >>> centrality([1, 2, 3, 4, 4])
+    Centrality(degree=0.5, closeness=0.6666666666666666)
+    >>> centrality([0, 0, 0, 0, 0])
+    Centrality(degree=1.0, closeness=1.0)
+    """
+    n = len(heads)
+    if n < 2:
+        return Centrality(0.0, 0.0)
+    words = np.arange(n)
+    head = np.asarray(heads)
+    roots = words[head == words]
+    if not roots.size:
+        raise InputError(f"heads {list(heads)} have no root; a root is its own head.")
+    head = np.where(head == words, roots[0], head)
+    joined = words[words != roots[0]]
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
+
+    edges = csr_array((np.ones(n - 1), (joined, head[joined])), shape=(n, n))
+    distances = shortest_path(edges, directed=False, unweighted=True)
+    if not np.isfinite(distances).all():
+        raise InputError(f"heads {list(heads)} make no tree; they have a circle.")
+    degrees = np.bincount(joined, minlength=n) + np.bincount(head[joined], minlength=n)
+    return Centrality(float(degrees.max() / (n - 1)), float((n - 1) / distances.sum(axis=1).min()))
+
+
+# Texts → the place of each word's head, for each text; a root is its own head.
+Parse = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+# Texts → (texts, dimensions).
+Encode = Callable[[Sequence[str]], NDArray[np.floating]]
+
+DIVERSITY = schema("""
+    relation_id text, n_pairs int, n_templates int, quantity float, lexicon float, syntax float,
+    semantics float
+""")
+
+
+def diversity(
+    facts: Facts, *, parse: Parse | None = None, encode: Encode | None = None
+) -> pl.DataFrame:
+    """Measure each relation, and the set: one row per relation and a last one, relation_id null.
+
+    Columns out: DIVERSITY. `quantity` is the number of prompts per pair: names × templates,
+    averaged over the pairs; `lexicon`, `syntax` and `semantics` are mean distances of two templates
+    of the relation, in the last row averaged over the relations that have two. Null: fewer than two
+    templates, or without `parse` or `encode`. A set of templates alone (no pairs) has no
+    `quantity`.
+
+    Source: BELIEF, appendix B.1, Table 8.
+
+    >>> from factsweep.operators.schemas import empty
+    >>> texts = ["[X] died in [Y].", "[X] died at [Y]."]
+    >>> templates = pl.DataFrame({"relation_id": "P20", "text": texts})
+    >>> diversity(Facts(empty("relations"), templates, empty("pairs"))).row(0)
+    ('P20', 0, 2, None, 0.4, None, None)
+    """
+    relations = facts.templates.group_by("relation_id", maintain_order=True).agg("text")
+    texts = [each.to_list() for each in relations["text"]]
+    spelt = [[spell_slots(text) for text in each] for each in texts]
+    names = _names_of(facts.pairs)
+    measured = relations.join(
+        names, on="relation_id", how="left", maintain_order="left"
+    ).with_columns(
+        pl.col("n_pairs").fill_null(0),
+        n_templates=pl.col("text").list.len().cast(pl.Int64),
+        lexicon=_float([lexicon(each) for each in texts]),
+        syntax=_float([syntax(parse(each)) if parse else None for each in spelt]),
+        semantics=_float([semantics(encode(each)) if encode else None for each in spelt]),
+    )
+    by_relation = measured.with_columns(quantity=pl.col("n_names") * pl.col("n_templates"))
+    prompts = pl.col("quantity") * pl.col("n_pairs")
+    whole = by_relation.select(
+        pl.lit(None, pl.String).alias("relation_id"),
+        pl.sum("n_pairs", "n_templates"),
+        pl.mean("lexicon", "syntax", "semantics"),
+        quantity=pl.when(pl.sum("n_pairs") > 0).then(prompts.sum() / pl.sum("n_pairs")),
+    )
+    return pl.concat(each.select(list(DIVERSITY)) for each in (by_relation, whole))
+
+
+def spell_slots(text: str) -> str:
+    """A template as a parser or an encoder reads it: with the names X and Y, without brackets.
+
+    >>> spell_slots("[X] died in [Y].")
+    'X died in Y.'
+    """
+    return text.replace("[X]", "X").replace("[Y]", "Y")
+
+
+def _names_of(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The pairs of each relation, and the mean number of their subjects' names."""
+    return pairs.group_by("relation_id").agg(
+        n_pairs=pl.len().cast(pl.Int64), n_names=pl.col("subjects").list.len().mean()
+    )
+
+
+def _float(values: list[float | None]) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64)

@@ -1,1 +1,0 @@
-"""How different the templates of a data set are."""

@@ -1,0 +1,80 @@
+"""How far answers and scores change when they are made again, and how many answers were cut."""
+
+import polars as pl
+
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import ROWS, Row, counted, plain_rows, table
+
+
+def cut_share(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give the share of answers that ended at `max_tokens`: over all, and over each relation.
+
+    Needs relation_id and finish_reason, as the engine says it ("length" where it was cut); those
+    without a reason do not count. No row where none has one, as of another system's answers.
+
+    >>> ends = {"relation_id": ["P1", "P1", "P2"], "finish_reason": ["length", "stop", None]}
+    >>> cut_share(pl.DataFrame(ends)).select("slice", "value", "n").rows()
+    [(None, 0.5, 2), ('relation=P1', 0.5, 2)]
+    """
+    told = answers.drop_nulls("finish_reason")
+    if told.is_empty():
+        return table([])
+    sums = told.select("relation_id", numerator=_IS_CUT, denominator=pl.lit(1.0))
+    return table(plain_rows(CUT_SHARE.name, sums, counted(told)))
+
+
+_IS_CUT = (pl.col("finish_reason") == "length").cast(pl.Float64)
+
+CUT_SHARE = Metric(
+    "cut_share", "cut", "share of answers that ended at max_tokens, and not by themselves", "lower"
+)
+
+
+def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """Give one row of the table BELIEF: the share of prompts whose text differs.
+
+    In bfloat16 greedy decoding also depends on what else is in the batch: no difference between two
+    runs below this rate says anything about the models.
+
+    Needs the columns prompt_id and text in both; `n` is the number of prompts in both, `n_failed`
+    that of prompts in one alone. Null without a prompt in both.
+
+    >>> first = pl.DataFrame({"prompt_id": ["a", "b", "c"], "text": ["Rome", "Oslo", "Kiev"]})
+    >>> again = pl.DataFrame({"prompt_id": ["b", "a"], "text": ["Oslo.", "Rome"]})
+    >>> flip_rate(first, again).select("value", "n", "n_failed").row(0)
+    (0.5, 2, 1)
+    """
+    both = first.select("prompt_id", "text").join(again, on="prompt_id", suffix="_again")
+    value = (both["text"] != both["text_again"]).mean()
+    n_failed = first.height + again.height - 2 * both.height
+    row = (None, None, "flip_rate", value, None, None, both.height, n_failed)
+    return pl.DataFrame([row], schema=ROWS, orient="row")
+
+
+FLIP_RATE = Metric(
+    "flip_rate", "flip rate", "share of answers that changed when decoded again", "lower"
+)
+
+
+def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """The largest absolute difference of the log-probabilities, in nats (one row of table BELIEF).
+
+    Both have item_id and logprob; `again` those that were scored twice. n counts the items that
+    have a number in both, n_failed the other items of `again`. Null where n is 0.
+
+    Source: no paper. An engine batches texts as they come, and a batch moves the last digits.
+
+    >>> scores = pl.DataFrame({"item_id": ["a", "b", "c"], "logprob": [-8.0, -9.0, -2.0]})
+    >>> again = pl.DataFrame({"item_id": ["b", "a"], "logprob": [-9.25, -8.0]})
+    >>> permutation_difference(scores, again).select("metric", "value", "n", "n_failed").row(0)
+    ('permutation_difference', 0.25, 2, 0)
+    """
+    first = scores.select("item_id", first=pl.col("logprob").cast(pl.Float64))
+    both = again.select("item_id", second=pl.col("logprob").cast(pl.Float64)).join(
+        first, on="item_id", how="left"
+    )
+    differences = both.select((pl.col("first") - pl.col("second")).abs()).to_series()
+    found = differences.filter(differences.is_finite())
+    largest = float(found.to_numpy().max()) if found.len() else None
+    n, n_failed = found.len(), again.height - found.len()
+    return table([Row(None, None, "permutation_difference", largest, None, None, n, n_failed)])

@@ -1,1 +1,0 @@
-"""How far answers and scores change when they are made again."""
