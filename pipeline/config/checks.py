@@ -7,12 +7,11 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import is_secret, redactor, texts
-from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.suggestion import suggestion
-from factsweep.pipeline.config.target import target
 
 
 def check_run(run: Run) -> None:

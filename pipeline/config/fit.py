@@ -4,17 +4,35 @@ A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens 
 tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine import dtype, processor
-from factsweep.pipeline.machine.gpu_memory import gpu_bytes
 
 _LONGEST = 4096  # prompts here have hundreds of tokens; the cache must hold one of this length
 _TOKENS = 32_768
 _OVERHEAD = 2e9  # bytes a GPU: activations, CUDA graphs, buffers
 _ON_ONE_NODE = (1, 2, 4, 8)
+# In GB, of GPUs that do not have it in their names.
+_GB = {
+    "B200": 180,
+    "H200": 141,
+    "H100": 80,
+    "H800": 80,
+    "A100": 40,
+    "L40": 48,
+    "A40": 48,
+    "A6000": 48,
+    "4090": 24,
+    "3090": 24,
+    "A10": 24,
+    "L4": 24,
+    "T4": 16,
+    "V100": 16,
+    "P100": 16,
+}
 
 
 class Need(NamedTuple):
@@ -99,3 +117,19 @@ def _divides(need: Need, gpus: int) -> bool:
 def _held(need: Need, gpus: int) -> float:
     """Bytes of weights and cache on each of the GPUs; a head of keys is not divided further."""
     return need.weights / gpus + _TOKENS * need.cache_per_token / min(gpus, need.key_heads or gpus)
+
+
+def gpu_bytes(name: str | None) -> float | None:
+    """The memory of one GPU of that name, or of this machine's first; null: nobody knows.
+
+    >>> gpu_bytes("NVIDIA A100-SXM4-80GB"), gpu_bytes("NVIDIA H200"), gpu_bytes("some GPU")
+    (80000000000.0, 141000000000.0, None)
+    """
+    if name is None:
+        seen = processor.gpu_mib()
+        return None if seen is None else seen * 2.0**20
+    written = re.search(r"(\d+)\s?Gi?B", name)
+    if written:
+        return float(written[1]) * 1e9
+    found = re.findall(r"[A-Z]*\d+", name)
+    return next((_GB[each] * 1e9 for each in found if each in _GB), None)

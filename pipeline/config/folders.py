@@ -2,7 +2,7 @@
 
 Her folder is the one that $FACTSWEEP_CONFIG_DIR names (`--config-dir` sets it), or factsweep.d/ in
 the current folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. A file
-of hers takes the place of one of the same name that ships.
+of hers takes the place of one of the same name that ships. `home` is for what is fetched once.
 """
 
 import os
@@ -63,3 +63,13 @@ def content(path: Path) -> Any:
     """
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def home() -> Path:
+    """The folder; it may not be there yet.
+
+    Without FACTSWEEP_HOME it is factsweep in $XDG_CACHE_HOME, by default ~/.cache.
+    """
+    if own := os.environ.get("FACTSWEEP_HOME"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "factsweep"

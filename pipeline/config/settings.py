@@ -12,13 +12,12 @@ from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Asked, Method
 from factsweep.operators.prompts.languages import Words
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.checks import check_run
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.described import OPEN, described
-from factsweep.pipeline.config.measuring import Matching
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.suggestion import suggestion
@@ -41,27 +40,15 @@ def load(overrides: Sequence[str]) -> Run:
         _in_language(_as_chat(_setting(prompt, benchmark), given.model), benchmark)
         for prompt in _prompts(overrides, given)
     )
-    run = Run(
-        model=given.model,
-        benchmark=benchmark,
-        settings=settings,
-        decoding=given.decoding,
-        matching=_matching(given.matching, benchmark),
-        metrics=_options(given.metrics, benchmark),
-        cluster=given.cluster,
-        seed=given.seed,
-        name=given.run_name or _default_name(given, settings),
-        artifacts=given.artifacts,
-        results=given.results,
-        answers=given.answers,
-        max_cost=given.max_cost,
-        budget=given.budget,
-        control=given.control,
-        beside=given.beside,
-        sample_seed=given.sample_seed,
-        target=given.target,
-        log=given.log,
-    )
+    same = {each.name: getattr(given, each.name, None) for each in fields(Run)}
+    made: dict[str, Any] = {
+        "benchmark": benchmark,
+        "settings": settings,
+        "matching": _matching(given.matching, benchmark),
+        "metrics": _options(given.metrics, benchmark),
+        "name": given.run_name or _default_name(given, settings),
+    }
+    run = Run(**{**same, **made})
     if run.model.source == "endpoint":
         run = replace(run, decoding=_at_endpoint(run.decoding))
     check_run(run)

@@ -18,7 +18,7 @@ import polars as pl
 from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.execution import cluster

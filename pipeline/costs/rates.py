@@ -15,7 +15,7 @@ import polars as pl
 from factsweep.operators.cost import SPENT, Place, predict
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.spending import from_csv, spent, spent_so_far
 from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
-from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding

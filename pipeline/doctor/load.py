@@ -13,7 +13,7 @@ import polars as pl
 
 from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import DecodingError, FactsweepError
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import calibration, rates
 from factsweep.pipeline.doctor import agreement, allreduce, gpus

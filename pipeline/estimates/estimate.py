@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.config.budget import Target, target
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.target import Target, target
 from factsweep.pipeline.costs.hours import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates

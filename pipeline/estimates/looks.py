@@ -8,8 +8,7 @@ import polars as pl
 from factsweep.operators.estimates.crossed import within_bounds
 from factsweep.operators.estimates.looks import Look, Z, look, next_share
 from factsweep.operators.tables.shared.numbers import SHARE, percent
-from factsweep.pipeline.config.budget import budget
-from factsweep.pipeline.config.target import Target
+from factsweep.pipeline.config.budget import Target, budget
 
 _PERCENT = percent(2)
 

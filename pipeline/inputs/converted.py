@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine.software import versions

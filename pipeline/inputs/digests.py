@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.machine.meter import Meter
 
 _KEPT_FROM = 4 << 20  # bytes: what is smaller is read each time

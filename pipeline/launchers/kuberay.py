@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import KubeRay, Pod
+from factsweep.pipeline.config.cluster import KubeRay, Pod
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.execution.faults import leaving

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import RayJob
+from factsweep.pipeline.config.cluster import RayJob
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.launchers import order
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.launchers import order, tool

@@ -19,7 +19,7 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.launch import Cpus
+from factsweep.pipeline.config.cluster import Cpus
 from factsweep.pipeline.config.limits import Share, Text
 from factsweep.pipeline.config.recipe import NoNumber
 from factsweep.pipeline.config.run import Run
