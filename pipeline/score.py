@@ -20,9 +20,6 @@ def score(run: Run) -> pl.DataFrame:
 
     Its prompts are those of `benchmark=`, `prompt=` and `seed=`; a prompt without a row counts as
     failed.
-
-    Raises:
-        InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
     check(run)
     return measured(run, make)
@@ -37,11 +34,7 @@ def make(plan: Plan) -> None:
 
 
 def check(run: Run) -> None:
-    """Refuse what cannot be measured of given answers.
-
-    Raises:
-        InputError: no file, several settings, or an encoder's.
-    """
+    """Refuse what cannot be measured of given answers."""
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
     if run.method.ask.ability == FILL:

@@ -46,11 +46,7 @@ class Takes:
         return self.keys() if callable(self.keys) else self.keys
 
     def fill(self, asked: argparse.Namespace, verb: str) -> None:
-        """Sort what was typed: each word under its name, the rest, `overrides`.
-
-        Raises:
-            InputError: a word or key too many, or one that is missing.
-        """
+        """Sort what was typed: each word under its name, the rest, `overrides`."""
         given: list[str] = asked.words
         words = [each for each in given if not _OVERRIDE.match(each)]
         overrides = [each for each in given if _OVERRIDE.match(each)]
@@ -168,11 +164,7 @@ def _wanted(name: str, word: argparse.Action | None) -> str:
 
 
 def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:
-    """Add words that argparse left over, since they stand behind an option.
-
-    Raises:
-        InputError: one is an option that the verb does not have.
-    """
+    """Add words that argparse left over, since they stand behind an option."""
     for word in words:
         if word.startswith("-") and word != "-":
             raise InputError(_unknown(parser, word))
@@ -194,11 +186,7 @@ def _unknown(parser: Parser, option: str) -> str:
 
 
 def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml.
-
-    Raises:
-        InputError: a value cannot be read.
-    """
+    """Where artifacts and results lie, by what was typed and conf/config.yaml."""
     from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]

@@ -120,11 +120,7 @@ def _score(asked: argparse.Namespace) -> int:
 
 
 def _settings(asked: argparse.Namespace) -> "Run":
-    """The run that is described, or one that is done, by its name.
-
-    Raises:
-        InputError: there is no such run, or overrides beside its name.
-    """
+    """The run that is described, or one that is done, by its name."""
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.results.past import run_of
 

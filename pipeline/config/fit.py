@@ -63,11 +63,7 @@ def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any])
 
 
 def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
-    """The smallest number of GPUs of one node that hold the model; 1 where none is known.
-
-    Raises:
-        InputError: eight of them are too few.
-    """
+    """The smallest number of GPUs of one node that hold the model; 1 where none is known."""
     if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
         return 1
     each = gpu_bytes(cluster["hardware"])
@@ -90,9 +86,6 @@ def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: 
     """Refuse more engines on one GPU than it has room for; nothing where the GPU is not known.
 
     `weights` are their bytes in one engine.
-
-    Raises:
-        InputError: it says how many fit.
     """
     shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"

@@ -22,11 +22,7 @@ CATALOG = _SHIPPED / "data_catalog"
 
 
 def own() -> Path | None:
-    """The user's folder, as an absolute path; null: she has none.
-
-    Raises:
-        InputError: the folder that was named is none, or has a folder that is no group.
-    """
+    """The user's folder, as an absolute path; null: she has none."""
     named = os.environ.get(VARIABLE)
     folder = Path(named or OWN).absolute()
     if not folder.is_dir():
@@ -56,11 +52,7 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds.
-
-    Raises:
-        InputError: it is no file, no text, or no YAML.
-    """
+    """What a YAML file holds."""
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 

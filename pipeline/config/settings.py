@@ -28,11 +28,7 @@ MASKED = "prompt=masked"  # how an encoder is asked
 
 
 def load(overrides: Sequence[str]) -> Run:
-    """The run that the overrides describe.
-
-    Raises:
-        InputError: an unknown override, group or value, or one of the wrong type or out of range.
-    """
+    """The run that the overrides describe."""
     config = _described(overrides)
     given = build(Config, config, "")
     benchmark = _benchmark(given)
@@ -122,11 +118,7 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> Any:
-    """A text, or what the file says that stands behind an @.
-
-    Raises:
-        InputError: it cannot be read, or is empty.
-    """
+    """A text, or what the file says that stands behind an @."""
     if not isinstance(value, str) or not value.startswith("@"):
         return value
     with refusing(value[1:], f"{name}=@FILE reads a text from it"):
@@ -203,11 +195,7 @@ def _as_chat(setting: Asked, model: Model) -> Asked:
 
 
 def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
-    """The setting in the words of the facts' language.
-
-    Raises:
-        InputError: there are none, or facts are asked in English alone.
-    """
+    """The setting in the words of the facts' language."""
     language = benchmark.language
     if language == "en" or not hasattr(setting, "shots"):  # a masked sentence has no words around
         return setting

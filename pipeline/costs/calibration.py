@@ -43,11 +43,7 @@ class Job(NamedTuple):
 
 
 def calibrate(run: Run) -> Iterator[str]:
-    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them.
-
-    Raises:
-        InputError: the model's replica does not fit one node, or the engine does not load.
-    """
+    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them."""
     import ray
 
     run = settled(run)  # here, not by the worker that measures

@@ -128,11 +128,7 @@ def _texts_here(run: Run) -> Mapping[str, str]:
 
 
 def looked_at(run: Run) -> Looked:
-    """What is found of an engine that is loaded in this process.
-
-    Raises:
-        DecodingError: it answers nothing.
-    """
+    """What is found of an engine that is loaded in this process."""
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)
@@ -148,11 +144,7 @@ def looked_at(run: Run) -> Looked:
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
-    """The engine, its tokenizer, and what its start took; what it prints is read from its log.
-
-    Raises:
-        DecodingError: the engine does not start; on GPUs only the log of its own process says why.
-    """
+    """The engine, its tokenizer, and what its start took; what it prints is read from its log."""
     printed = Path("/proc/self/fd/1")
     before = printed.stat().st_size if printed.is_file() else 0
     began = time.monotonic()

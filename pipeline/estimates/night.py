@@ -21,11 +21,7 @@ NO_BASELINE = (
 
 
 def check(run: Run) -> None:
-    """Refuse a night's run whose answers cannot be asked in part.
-
-    Raises:
-        InputError: it has a budget, and there are no estimates of what it measures.
-    """
+    """Refuse a night's run whose answers cannot be asked in part."""
     if run.budget is None:
         return
     if run.answers is not None:

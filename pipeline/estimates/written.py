@@ -123,20 +123,12 @@ def known(results: str) -> list[str]:
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run with a budget estimated."""
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run of that name estimated, from its folder."""
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
     shaped(content, store, ESTIMATE)
     rows = []
@@ -159,11 +151,7 @@ def changed(store: Store) -> Iterator[str]:
 
 
 def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
-    """Refuse estimates of another model or benchmark, and intervals that are none.
-
-    Raises:
-        DamagedFileError: it says which.
-    """
+    """Refuse estimates of another model or benchmark, and intervals that are none."""
     run = content["run"]
     for noun in ("model", "benchmark"):
         if other := set(shown[noun]) - {run[noun]["name"]}:

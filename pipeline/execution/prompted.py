@@ -19,9 +19,6 @@ def prompted(name: str) -> Ask:
     """The model of that name in conf/model/, id of the hub or folder, asked as a chat if it is one.
 
     The same prompt gets another answer each time, and the same ones in the same order.
-
-    Raises:
-        InputError: there is no such model, or (when it is asked) it cannot be loaded or answer.
     """
     run = load([f"model={name}", "decoding=greedy"])
     seeds = count()

@@ -63,9 +63,6 @@ def describe(
 
     `parser` is a spaCy pipeline, `encoder` a sentence encoder's folder or id. With `out`, the
     tables are written there as Markdown, CSV and LaTeX, together with what they were made with.
-
-    Raises:
-        InputError: no such set, or files, parser or encoder that cannot be used.
     """
     entry = known(name)
     files = catalog.files(entry, path)
@@ -105,11 +102,7 @@ def describe(
 
 
 def known(name: str) -> Entry:
-    """The entry of that name, or one made for a folder or file.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """The entry of that name, or one made for a folder or file."""
     path = Path(name)
     if name in catalog.names() or not path.exists():
         return catalog.entry(name)

@@ -73,9 +73,6 @@ def below(place: Path) -> dict[str, Path]:
     """The files below a folder, by their names in it, or a file by its own.
 
     Hidden ones are left out, and what Python keeps of code; links are followed.
-
-    Raises:
-        InputError: a link leads nowhere, or into a circle.
     """
     if place.is_file():
         return {place.name: place}
@@ -123,11 +120,7 @@ def _sha256(text: str) -> str:
 
 
 def of_each(files: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each file; several are read at once, and a live line says how far it is.
-
-    Raises:
-        InputError: a file cannot be read, or changes while it is.
-    """
+    """The SHA-256 of each file; several are read at once, and a live line says how far it is."""
     known = {name: _kept(path) for name, path in files.items()}
     new = {name: path for name, path in files.items() if known[name] is None}
     found = _read_all(new) if new else {}

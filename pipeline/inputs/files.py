@@ -43,12 +43,7 @@ def content(
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
-    """The files' texts, by their last two path parts.
-
-    Raises:
-        InputError: two files have the same last two parts.
-        DamagedFileError: a file is no text.
-    """
+    """The files' texts, by their last two path parts."""
     named: dict[str, Path] = {}
     for path in paths:
         other = named.setdefault(f"{path.parent.name}/{path.name}", path)
@@ -58,11 +53,7 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def text(path: Path) -> str:
-    """A file's text.
-
-    Raises:
-        DamagedFileError: it is none.
-    """
+    """A file's text."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -73,9 +64,6 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
     """The rows of Parquet, JSONL, JSON (a list of objects), CSV or TSV files, gzipped or not.
 
     The values of CSV and TSV files are texts.
-
-    Raises:
-        DamagedFileError: a file is empty, truncated or of another kind.
     """
     found = [_scan(path) for path in paths]
     columns = found[0].collect_schema()

@@ -65,9 +65,6 @@ def fetch(
 
     A branch is kept as the commit that it means now, by which it is found without a network. `fix`
     is what to do where the hub cannot be asked; `before` is told what is missing, and may refuse.
-
-    Raises:
-        InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
     """
     from huggingface_hub.errors import HFValidationError
 

@@ -18,9 +18,6 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
     """The files of a cached snapshot of which no name tells the content, by their names in it.
 
     On a file system without links those are all of them; where there is no snapshot, none.
-
-    Raises:
-        InputError: a file is not what its name says.
     """
     found = _snapshot(model_id, commit)
     blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}

@@ -107,20 +107,12 @@ def _tokenizer_revision(name: str) -> str:
 
 
 def commit(model: Model) -> str:
-    """The commit of the hub that the model's revision means today.
-
-    Raises:
-        InputError: there is no such model, or it cannot be seen from here.
-    """
+    """The commit of the hub that the model's revision means today."""
     return _hub_commit(model.id, model.revision)[0]
 
 
 def verify(weights: Weights) -> None:
-    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
-
-    Raises:
-        InputError: the files here are others, or damaged.
-    """
+    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names."""
     model = weights.model
     if model.source == "hub":
         own = hub_cache.own_files(model.id, weights.revision)

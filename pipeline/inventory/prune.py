@@ -28,11 +28,7 @@ def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
 def removed(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
-    """Remove artifacts, by their folders; yields those that went: what is needed by now stays.
-
-    Raises:
-        ArtifactHeldError: the store is being written.
-    """
+    """Remove artifacts, by their folders; yields those that went: what is needed by now stays."""
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
         needed = needs(store, list(folders(store)), results)
@@ -55,12 +51,7 @@ def _empty(store: Store, folder: str) -> None:
 
 
 def forget(store: Store, run: str) -> None:
-    """Remove the notes that a run needs artifacts, if it is not done or its results are lost.
-
-    Raises:
-        InputError: the store knows no such run, or its results are there.
-        ArtifactHeldError: the store is being written.
-    """
+    """Remove the notes that a run needs artifacts, if it is not done or its results are lost."""
     found = [use for use in uses.noted(store) if use.run == run]
     if not found:
         raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")
@@ -76,11 +67,7 @@ def forget(store: Store, run: str) -> None:
 
 
 def _check_quiet(store: Store) -> None:
-    """Refuse a store that is being written.
-
-    Raises:
-        ArtifactHeldError: it names the writer.
-    """
+    """Refuse a store that is being written."""
     if (writer := lease.writer(store, folders(store))) is not None:
         raise ArtifactHeldError(
             f"{store.where()} is being written by {writer}; prune it when that is done."

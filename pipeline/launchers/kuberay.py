@@ -22,12 +22,7 @@ _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to 
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The manifest, in YAML.
-
-    Raises:
-        InputError: no pod could see artifacts, results or configuration, or a variable looks like a
-            secret.
-    """
+    """The manifest, in YAML."""
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
     order.check_no_own_folder()
@@ -60,9 +55,6 @@ def submitted(_launch: KubeRay, text: str) -> str:
     """Create the RayJob; returns what kubectl says.
 
     `kubectl apply` would find the finished job of the same name, and start nothing.
-
-    Raises:
-        InputError: there is no kubectl here, or the cluster refuses.
     """
     return tool.handed(["kubectl", "create", "-f", "-"], text)
 

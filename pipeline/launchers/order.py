@@ -56,9 +56,6 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
 
     What depends on hardware is left to the driver, who is where the hardware is: this machine may
     have no GPU, or another one.
-
-    Raises:
-        InputError: the GPUs of a replica would depend on this machine's.
     """
     return [*overrides, *_gpus(run, overrides), *_commit(run)]
 
@@ -101,11 +98,7 @@ def leave(within_s: int) -> str:
 
 
 def check_no_own_folder() -> None:
-    """Refuse a folder of configuration that only this machine could see.
-
-    Raises:
-        InputError: it names the folder.
-    """
+    """Refuse a folder of configuration that only this machine could see."""
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give what it says as "
@@ -114,11 +107,7 @@ def check_no_own_folder() -> None:
 
 
 def check_no_credentials(run: Run) -> None:
-    """Refuse a secret in a URL: what is rendered can be read by many.
-
-    Raises:
-        InputError: it names the override.
-    """
+    """Refuse a secret in a URL: what is rendered can be read by many."""
     for name in ("artifacts", "results"):
         if "@" in urlsplit(getattr(run, name)).netloc:
             raise InputError(
@@ -128,11 +117,7 @@ def check_no_credentials(run: Run) -> None:
 
 
 def check_reachable(run: Run, *, shared_folders: bool) -> None:
-    """Refuse artifacts or results that only this machine could see.
-
-    Raises:
-        InputError: it names the override and what it may be.
-    """
+    """Refuse artifacts or results that only this machine could see."""
     for name in ("artifacts", "results"):
         place = getattr(run, name)
         if "://" in place and not place.startswith("file:"):
@@ -153,9 +138,6 @@ def nodes(run: Run, gpus_per_node: int) -> int:
     """The nodes that hold model.replicas.max engines; without GPUs one engine per node.
 
     The GPUs of one replica are on one node, unless it is pipeline-parallel.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica holds.
     """
     each, replicas = gpus_per_engine(run), run.model.replicas.max
     if each == 0:

@@ -7,11 +7,7 @@ from factsweep.operators.errors import InputError
 
 
 def handed(command: Sequence[str], text: str) -> str:
-    """Pipe the text to the command, and return its output.
-
-    Raises:
-        InputError: the command is not on this machine, or it refuses.
-    """
+    """Pipe the text to the command, and return its output."""
     name = command[0]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

@@ -133,11 +133,7 @@ def label(name: str) -> str:
 
 
 def load(name: str) -> Nightly:
-    """The nightly of that name in conf/nightly/, or in the YAML file that is named.
-
-    Raises:
-        InputError: there is none, or it does not hold what a nightly holds.
-    """
+    """The nightly of that name in conf/nightly/, or in the YAML file that is named."""
     known = folders.files("nightly")
     path = Path(name) if name.endswith(".yaml") else known.get(name)
     if path is None or not path.is_file():
@@ -149,11 +145,7 @@ def load(name: str) -> Nightly:
 
 
 def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
-    """The runs of a night, each with a name of its own under that of the night.
-
-    Raises:
-        InputError: one cannot be run or compared, or two measure the same.
-    """
+    """The runs of a night, each with a name of its own under that of the night."""
     given = load(name)
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
@@ -185,10 +177,6 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     """Measure all runs, compare them with the baseline, and write the verdict down.
 
     An interrupted night resumes where it stopped; a complete one is judged again.
-
-    Raises:
-        InputError: something that was given is wrong.
-        DecodingError: too many prompts of a run have no answer.
     """
     given = load(name)
     comparison = comparison_settings(given.comparison)

@@ -78,11 +78,7 @@ class PastBranch:
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The settings of the named runs, or of all, each once: runs may share artifacts."""
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
@@ -99,11 +95,7 @@ def known(results: str) -> list[str]:
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """The runs that a name stands for: the run itself, or those of a night, which are below it."""
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if NAME in store.names(each)]
@@ -120,12 +112,7 @@ def estimated(results: str, name: str) -> list[str]:
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
+    """What a run wrote down: its run.json."""
     try:
         found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
@@ -157,11 +144,7 @@ def run_of(results: str, name: str) -> Run:
 
 
 def check_free(results: str, name: str) -> None:
-    """Refuse the name of a run that some file systems take for that of another.
-
-    Raises:
-        InputError: it names the other.
-    """
+    """Refuse the name of a run that some file systems take for that of another."""
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
         there = store.folders("/".join(parts[:depth]))
@@ -182,12 +165,7 @@ def _unknown(results: str, name: str) -> InputError:
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:
-    """The settings that a run measured, as its record says.
-
-    Raises:
-        InputError: an artifact of one is gone, or is not what the run was made of.
-        DamagedFileError: a recipe or a manifest is not what was written.
-    """
+    """The settings that a run measured, as its record says."""
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
         artifacts = {folder: opened(store, folder) for folder in folders}

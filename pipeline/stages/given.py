@@ -134,12 +134,7 @@ class GivenAnswers:
 
 
 def _rows(path: Path) -> pl.LazyFrame:
-    """The rows of a file; those of a batch's output as if it were one of ours.
-
-    Raises:
-        DamagedFileError: the file is empty, truncated or of another kind.
-        InputError: it is the output of somebody else's batch.
-    """
+    """The rows of a file; those of a batch's output as if it were one of ours."""
     if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
         return scan([path])
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -166,11 +161,7 @@ def asked_name(setting: Asked, prompts: Artifact) -> str:
 
 
 def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
-    """Refuse answers to other prompts; warn where nobody can tell.
-
-    Raises:
-        InputError: it names what the answers are to.
-    """
+    """Refuse answers to other prompts; warn where nobody can tell."""
     if "asked" not in rows.collect_schema():
         _LOG.warning(
             "%s does not say what it answers, and is taken for answers to %s; keep the column "
@@ -220,11 +211,7 @@ def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
-    """Refuse numbers that no model gives.
-
-    Raises:
-        InputError: it names the first.
-    """
+    """Refuse numbers that no model gives."""
     for columns, most, what in (
         (_LOGPROBS, _ROUNDING, "a log-probability is at most 0: give nats, no loss or perplexity"),
         (_COUNTS, None, "a number of tokens is at least 0"),

@@ -12,12 +12,7 @@ from factsweep.pipeline.storage.stores.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:
-    """The artifact in a folder of the store.
-
-    Raises:
-        InputError: there is none.
-        DamagedFileError: its recipe is not what was written.
-    """
+    """The artifact in a folder of the store."""
     try:
         return Artifact(store, recipe(store, folder))
     except FileNotFoundError as error:
@@ -54,12 +49,7 @@ def recipe(store: Store, folder: str) -> Recipe:
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
-    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
-
-    Raises:
-        InputError: none or several do.
-        DamagedFileError: its recipe is not what was written.
-    """
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
     prefix = prefix.rstrip("/").rpartition("/")[2]
     found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:

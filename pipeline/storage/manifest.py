@@ -75,11 +75,7 @@ class Manifest:
 
 
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
-    """The manifest of an artifact, from its file.
-
-    Raises:
-        DamagedFileError: it is not what was written for this artifact.
-    """
+    """The manifest of an artifact, from its file."""
     name = f"{artifact}/{NAME}"
     content = unseal(text, name, where)
     try:

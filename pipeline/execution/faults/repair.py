@@ -20,9 +20,6 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
 
     `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
     this run, and is added to.
-
-    Raises:
-        DamagedFileError: something is damaged again and again.
     """
     artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
     for found in plan.store.each(_listed, artifacts.values()):
@@ -41,11 +38,7 @@ def _listed(artifact: Artifact) -> list[Finding]:
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
-    """Set aside what turned out to be damaged when it was read.
-
-    Raises:
-        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
-    """
+    """Set aside what turned out to be damaged when it was read."""
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
             _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)

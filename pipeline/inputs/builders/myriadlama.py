@@ -65,9 +65,6 @@ def build_myriadlama(
     `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
     main label whether the object may stay. The folder has rows.parquet, the catalog entry
     <name>.yaml, and the sheet review.csv where there are paraphrases.
-
-    Raises:
-        InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
     tables = _read(sources)

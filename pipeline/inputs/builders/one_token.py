@@ -9,9 +9,6 @@ def one_token(model: str) -> Callable[[str], bool]:
     """Whether a label is one known token of the model (a folder, or an id on the hub).
 
     A label is encoded as it stands in a sentence, after a space. Source: BELIEF, footnote 6.
-
-    Raises:
-        InputError: the model has no tokenizer that can be loaded.
     """
     from transformers import AutoTokenizer
 

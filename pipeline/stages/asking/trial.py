@@ -57,11 +57,7 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """The trial of an open shard; a new one if it was never begun."""
     path = f"{artifact.folder}/{_name(name)}"
     try:
         content = unseal(artifact.store.get(path), path, artifact.store.where(path))

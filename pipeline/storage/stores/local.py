@@ -16,11 +16,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @contextmanager
 def written(target: Path, content: bytes) -> Iterator[Path]:
-    """A flushed file beside `target`, to be given its name in the block.
-
-    Raises:
-        InputError: it cannot be written or named.
-    """
+    """A flushed file beside `target`, to be given its name in the block."""
     aside = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

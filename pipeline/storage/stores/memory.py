@@ -31,11 +31,7 @@ class Memory(Store):
         return self._files.setdefault(name, content) == content
 
     def get(self, name: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-        """
+        """The content of a file."""
         try:
             return self._files[name]
         except KeyError as error:

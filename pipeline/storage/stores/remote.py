@@ -23,11 +23,7 @@ class Entry(NamedTuple):
 
 
 def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
-    """The options that follow a URL.
-
-    Raises:
-        InputError: one is none of those that are known.
-    """
+    """The options that follow a URL."""
     found = {name: each[-1] for name, each in parse_qs(url.query).items()}
     if unknown := sorted(found.keys() - set(known)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
@@ -40,9 +36,6 @@ def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
 
 class Remote:
     """The files below a URL.
-
-    Raises:
-        InputError: it is none that Arrow knows.
 
     `creates_once`: of several that create the same file in the same instant only one succeeds.
     `drops_at_once`: many files are removed by one request.

@@ -33,9 +33,6 @@ class Bucket(Remote):
 
     `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
     key, both clients look in the environment. What fails raises an OSError, as Arrow does.
-
-    Raises:
-        InputError: the URL has another option.
     """
 
     creates_once = drops_at_once = True
@@ -130,11 +127,7 @@ class Bucket(Remote):
                     return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end: one request, where Arrow makes two.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-        """
+        """The content of a file, or its end: one request, where Arrow makes two."""
         from botocore.exceptions import ClientError
 
         part = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}

@@ -70,12 +70,7 @@ class Store:
         return Store, (self.root,)  # connections stay in the process that opened them
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file: written aside, flushed, then renamed; on an object store one put.
-
-        Raises:
-            InputError: the folder cannot be written or the disk is full.
-            DamagedFileError: a folder lies where the file should be.
-        """
+        """Publish a file: written aside, flushed, then renamed; on an object store one put."""
         if self._local is None:
             with _asked(self.where(name), "written"):
                 self._remote.put(name, content)
@@ -91,9 +86,6 @@ class Store:
 
         Of several at once exactly one succeeds: locally by a link, in a bucket by a conditional
         put. On another object store two in the same instant may both.
-
-        Raises:
-            InputError: the file cannot be written.
         """
         if self._local is not None:
             created = linked(self._local / name, content)
@@ -120,13 +112,7 @@ class Store:
         return self._read(name)
 
     def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of a file, or all of it if it has no more.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-            DamagedFileError: what is there is no file, or a link out of the store.
-            InputError: it cannot be read.
-        """
+        """The last bytes of a file, or all of it if it has no more."""
         return self._read(name, n_bytes)
 
     def _read(self, name: str, last_bytes: int | None = None) -> bytes:
@@ -216,11 +202,7 @@ class Store:
             return self._remote.entries(folder, recursive=recursive)
 
     def drop(self, name: str) -> None:
-        """Remove a file that is no longer needed, if it exists.
-
-        Raises:
-            DamagedFileError: it is a folder.
-        """
+        """Remove a file that is no longer needed, if it exists."""
         if self._local is not None:
             try:
                 (self._local / name).unlink(missing_ok=True)
@@ -291,11 +273,7 @@ def _last(entry: Entry) -> str:
 
 @contextmanager
 def _asked(where: str, what: str) -> Iterator[None]:
-    """Say in one sentence that an object store refuses, or did not answer for a minute or two.
-
-    Raises:
-        InputError: what could not be done; `what` says it.
-    """
+    """Say in one sentence that an object store refuses, or did not answer for a minute or two."""
     try:
         yield
     except OSError as error:
