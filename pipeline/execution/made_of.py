@@ -6,7 +6,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import digest
 

@@ -11,7 +11,7 @@ from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import listed
+from factsweep.pipeline.storage.integrity import listed
 from factsweep.pipeline.storage.shard import Footer, numbers
 
 

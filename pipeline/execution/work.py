@@ -12,7 +12,7 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import ANEW
+from factsweep.pipeline.storage.integrity import ANEW
 from factsweep.pipeline.storage.lease import Lease
 
 

@@ -15,9 +15,9 @@ from factsweep.pipeline.estimates.answers import Estimates, answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.results import metrics, record, report
-from factsweep.pipeline.storage import findings, remembered
+from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.lookup import folders, located
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.sealed import REPAIR, RERUN
@@ -140,10 +140,9 @@ def _estimates(store: Store) -> list[str]:
 
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:
-    found = [finding for each in artifacts for finding in findings.read(each)]
+    found = [finding for each in artifacts for finding in integrity.read(each)]
     by_folder = {each.folder: each for each in artifacts}
-    found += findings.misfits(by_folder, recorded, {})
-    found += remembered.unlike(by_folder, recorded)
+    found += integrity.misfits(by_folder, recorded, {})
     tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
     shards = sum(len(table) for of_each in tables for table in of_each)
     return Verified(shards, [_sentence(each, repair=repair) for each in found])

@@ -16,7 +16,7 @@ from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import misfits
+from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN
 from factsweep.pipeline.storage.stores.store import Store

@@ -7,7 +7,7 @@
                              /damaged/               what was set aside
 
 How one is read is in `contents.py`, how one is found in a store in `lookup.py`, how what is
-damaged is set aside in `damaged.py`; here is how one is published.
+damaged is set aside in `integrity.py`; here is how one is published.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.contents import Contents
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
+from factsweep.pipeline.storage.sealed import REPAIR, seal
 from factsweep.pipeline.storage.shard import Counts, Place
 
 T = TypeVar("T", int, str)
@@ -71,6 +71,10 @@ class Artifact(Contents):
         self.check_lease()
         return self.store.put_new(f"{self.folder}/{name}", content)
 
+    def put_note(self, file: str, content: Mapping[str, Any]) -> None:
+        """Publish a JSON file of the artifact, which `note` reads, or replace it."""
+        self.put(file, seal(content, f"{self.folder}/{file}"))
+
     def drop(self, name: str) -> None:
         """Remove a file of the artifact that is no longer needed."""
         self.check_lease()
@@ -108,15 +112,14 @@ class Artifact(Contents):
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
-        name = f"{self.folder}/recipe.json"
-        self.put("recipe.json", seal(json.loads(self.recipe.to_json()), name))
+        self.put_note("recipe.json", json.loads(self.recipe.to_json()))
         self._written.clear()
 
     def settled(self, name: str, value: T) -> T:
         """The value that was settled when the artifact was begun: `value`, if it is begun now."""
         path = f"{self.folder}/{name}.json"
         self.put_new(f"{name}.json", seal({name: value}, path))
-        return type(value)(unseal(self.store.get(path), path, self.store.where(path))[name])
+        return type(value)(self.note(f"{name}.json")[name])
 
     def finish(
         self,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -18,7 +19,7 @@ from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.manifest import Entry, Manifest
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.sealed import REPAIR, unseal
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -141,6 +142,11 @@ class Contents:
             what = f"has {found.height:,} rows, not {said:,} as the manifest says"
             raise DamagedFileError(f"{where} {what}{REPAIR}", name)
         return found
+
+    def note(self, file: str) -> dict[str, Any]:
+        """What a JSON file of the artifact holds, checked; FileNotFoundError if there is none."""
+        name = f"{self.folder}/{file}"
+        return unseal(self.store.get(name), name, self.store.where(name))
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and what it took."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage import findings, remembered
+from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.manifest import Pin
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
@@ -25,16 +25,14 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
     for found in plan.store.each(_listed, artifacts.values()):
         for finding in found:
             _set_aside(finding, renewed)
-    for finding in findings.misfits(artifacts, recorded, renewed):
+    for finding in integrity.misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
-    for finding in remembered.unlike(artifacts, recorded):
-        _set_aside(finding, renewed)
-    remembered.note_lost(artifacts, recorded)
+    integrity.note_lost(artifacts, recorded)
     return plan.is_complete()
 
 
 def _listed(artifact: Artifact) -> list[Finding]:
-    return list(findings.listed(artifact))
+    return list(integrity.listed(artifact))
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:

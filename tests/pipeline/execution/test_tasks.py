@@ -15,7 +15,7 @@ from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.tasks import Tasks, shares
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_all_aside
+from factsweep.pipeline.storage.integrity import set_all_aside
 from tests.messages import naming
 
 Parts = Callable[[Sequence[str]], None]
