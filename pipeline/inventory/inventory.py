@@ -15,7 +15,8 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.causes import Recipes
 from factsweep.pipeline.storage.lookup import folders
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.stores.store import File, Store
+from factsweep.pipeline.storage.stores.remote import File
+from factsweep.pipeline.storage.stores.store import Store
 
 _LEASES = "leases/"
 

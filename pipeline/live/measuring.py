@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
+from uuid import uuid4
 
 import polars as pl
 
@@ -30,7 +31,7 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.memory import Memory
+from factsweep.pipeline.storage.stores.store import Store
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Measuring(Measures):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._store = Memory()
+        self._store = Store(f"fsspec+memory://{uuid4().hex}")
         self._originals: dict[tuple[str, str], frozenset[str]] = {}
         self._last: tuple[_Ready | None, ...] | None = None
         self._made = SoFar(None, ())

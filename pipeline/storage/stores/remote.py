@@ -22,6 +22,13 @@ class Entry(NamedTuple):
     written: float
 
 
+class File(NamedTuple):
+    """A file of a store: its size, and when it was written, in seconds since 1970."""
+
+    bytes: int
+    written: float
+
+
 def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
     """The options that follow a URL."""
     found = {name: each[-1] for name, each in parse_qs(url.query).items()}
@@ -41,8 +48,7 @@ class Remote:
     `drops_at_once`: many files are removed by one request.
     """
 
-    creates_once = False
-    drops_at_once = False
+    is_near = creates_once = drops_at_once = False
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -101,6 +107,23 @@ class Remote:
             for info in filesystem.get_file_info(below)
         )
 
+    def names(self, folder: str) -> list[str]:
+        """The files right under a folder."""
+        return [_last(each) for each in self.entries(folder) if each.bytes is not None]
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders right under a folder."""
+        return [_last(each) for each in self.entries(folder) if each.bytes is None]
+
+    def files(self, folder: str) -> dict[str, File]:
+        """Each file below a folder, by its path in it."""
+        start = f"{folder}/" if folder else ""
+        return {
+            each.path.removeprefix(start): File(each.bytes, each.written)
+            for each in self.entries(folder, recursive=True)
+            if each.bytes is not None
+        }
+
     def move(self, name: str, new: str) -> None:
         """Give a file another name."""
         self._opened[0].move(self._at(name), self._at(new))
@@ -109,3 +132,25 @@ class Remote:
         """Remove files, those that are there."""
         for name in filter(self.exists, names):
             self._opened[0].delete_file(self._at(name))
+
+    def drop_empty(self, folder: str) -> None:
+        """Nothing: there are no folders without files."""
+
+    def moved(self, name: str, aside: str) -> bool:
+        """Whether a file or folder could be moved: false if there is one of the new name."""
+        if self.exists(aside) or self.files(aside):
+            return False
+        below = [""] if self.exists(name) else [f"/{each}" for each in self.files(name)]
+        for each in below:
+            self.move(f"{name}{each}", f"{aside}{each}")
+        return True
+
+    def free(self) -> int | None:
+        """Nobody knows how much room there is."""
+        return None
+
+    free_files = free
+
+
+def _last(entry: Entry) -> str:
+    return entry.path.rpartition("/")[2]
