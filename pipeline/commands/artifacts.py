@@ -1,4 +1,4 @@
-"""The verbs `artifacts` and `prune`: what a store holds, and what of it can go."""
+"""The verbs `artifacts`, `prune` and `why`: what a store holds, what can go, and what differs."""
 
 import argparse
 import shlex
@@ -40,6 +40,16 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     text = "first forget a run that will not be finished, or whose results are lost"
     prune.add_argument("--forget", metavar="RUN", help=text)
     prune.set_defaults(run=_prune)
+    why = verbs.add_parser(
+        "why",
+        description="name the fields in which two artifacts differ, or what they were made of",
+        examples=[
+            "factsweep why 3fa9c0d1 77b1",
+            "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
+        ],
+    )
+    why.take("first", "second", about="FIRST and SECOND are fingerprints, or their beginnings.")
+    why.set_defaults(run=_why)
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
@@ -138,3 +148,16 @@ def _outdated(items: Sequence["Item"]) -> Iterator[str]:
         cost = f"{hours[0]:.2f} GPU-hours" if hours[0] else f"{hours[1]:.2f} core-hours"
         what = _sum(found, "of another version")
         yield f"{what} ({', '.join(why)}): today's runs make them anew; they took {cost}"
+
+
+def _why(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.storage.causes import Recipes, causes
+    from factsweep.pipeline.storage.lookup import find
+    from factsweep.pipeline.storage.stores.store import Store
+
+    store = Store(places(asked)["artifacts"])
+    (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))
+    found = causes(a, b, Recipes(store))
+    print(f"{left} → {right}")
+    print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
+    return 0

@@ -12,42 +12,25 @@ import argcomplete
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.pipeline.commands import (
     artifacts,
-    baseline,
     build,
-    catalog,
     compare,
-    describe,
+    data,
     doctor,
-    export,
     launch,
-    model,
     nightly,
-    prefetch,
-    report,
+    past,
     run,
     study,
-    why,
 )
 from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.checkout import commit
 
-_VERBS = (
-    *(doctor, run, study, launch, prefetch, nightly, baseline),
-    *(compare, report, export, build, describe, model, artifacts, why, catalog),
-)
+_VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
 _GROUPS = {
     "measure": (
-        "doctor",
-        "run",
-        "study",
-        "launch",
-        "plan",
-        "status",
-        "prefetch",
-        "prompts",
-        "score",
+        *("doctor", "run", "study", "launch", "plan", "status", "prefetch", "prompts", "score"),
     ),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
