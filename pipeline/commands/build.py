@@ -144,7 +144,7 @@ def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
     from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
     from factsweep.operators.engines.endpoint.openai_client import key
-    from factsweep.pipeline.execution.prompted import prompted
+    from factsweep.pipeline.execution.engine import prompted
     from factsweep.pipeline.inputs.builders.asking import Model
     from factsweep.pipeline.inputs.builders.facts import build_facts
 
@@ -189,8 +189,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
     from factsweep.operators.engines.endpoint.openai_client import key
     from factsweep.pipeline.inputs.builders.asking import Model
-    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
-    from factsweep.pipeline.inputs.builders.one_token import one_token
+    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama, one_token
     from factsweep.pipeline.inputs.builders.sources import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):

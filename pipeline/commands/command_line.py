@@ -25,7 +25,7 @@ from factsweep.pipeline.commands import (
 from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 
 _VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
 _GROUPS = {

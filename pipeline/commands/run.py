@@ -165,7 +165,7 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.costs.hours import paid_for
+    from factsweep.pipeline.costs.rates import paid_for
     from factsweep.pipeline.execution.status import status
 
     settings = _settings(asked)

@@ -14,7 +14,7 @@ from factsweep.operators.prompts.prefixes import n_shared
 from factsweep.operators.prompts.shown import NOTHING, Shown, shown
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import branch_work

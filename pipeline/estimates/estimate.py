@@ -8,7 +8,7 @@ from dataclasses import replace
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.config.budget import Target, target
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates
 from factsweep.pipeline.estimates.blocks import Blocks

@@ -13,7 +13,7 @@ from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.inputs import adapters, converted, digests, hub, hub_cache, remote_code
+from factsweep.pipeline.inputs import adapters, converted, digests, hub, remote_code
 from factsweep.pipeline.machine import dtype, processor
 
 
@@ -115,7 +115,7 @@ def verify(weights: Weights) -> None:
     """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names."""
     model = weights.model
     if model.source == "hub":
-        own = hub_cache.own_files(model.id, weights.revision)
+        own = hub.own_files(model.id, weights.revision)
         same = not weights.content or weights.content == {**_own(own), **_further(model)}
     else:
         same = resolve(model) == weights
@@ -129,7 +129,7 @@ def verify(weights: Weights) -> None:
 def _on_hub(model: Model) -> Weights:
     commit, offline = _hub_commit(model.id, model.revision)
     remote_code.check_own(model, commit)
-    return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)), offline)
+    return Weights(model, commit, _own(hub.own_files(model.id, commit)), offline)
 
 
 def _own(files: Mapping[str, Path]) -> dict[str, Any]:

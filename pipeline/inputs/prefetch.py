@@ -9,7 +9,7 @@ from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import expanded
-from factsweep.pipeline.inputs import catalog, hub, hub_cache, models
+from factsweep.pipeline.inputs import catalog, hub, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 
@@ -41,7 +41,7 @@ def _source(model: Model) -> Model:
 def _model(model: Model, say: Say) -> str:
     if model.source == "hub":
         fetched = hub.fetch(Repository(model.id, model.revision, "model"), say)
-        hub_cache.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
+        hub.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
         return _line("model", fetched)
     weights = models.resolve(model)
     return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"

@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates, answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered

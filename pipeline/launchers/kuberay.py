@@ -12,7 +12,7 @@ from factsweep.pipeline.config.cluster import KubeRay, Pod
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.execution.faults import leaving
-from factsweep.pipeline.launchers import order, tool
+from factsweep.pipeline.launchers import order
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
 _MEMORY = "/dev/shm"  # of a pod, nobody else's
@@ -56,7 +56,7 @@ def submitted(_launch: KubeRay, text: str) -> str:
 
     `kubectl apply` would find the finished job of the same name, and start nothing.
     """
-    return tool.handed(["kubectl", "create", "-f", "-"], text)
+    return order.handed(["kubectl", "create", "-f", "-"], text)
 
 
 def _check_no_secret(launch: KubeRay) -> None:

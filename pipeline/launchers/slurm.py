@@ -9,7 +9,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine
-from factsweep.pipeline.launchers import order, tool
+from factsweep.pipeline.launchers import order
 
 _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
 BODY = Path(__file__).with_name("slurm.sh").read_text()
@@ -43,7 +43,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 def submitted(_launch: Slurm, text: str) -> str:
     """Put the script into the queue; returns what sbatch says."""
-    return tool.handed(["sbatch"], text)
+    return order.handed(["sbatch"], text)
 
 
 def _name(run: Run) -> str:

@@ -7,7 +7,7 @@ run. It is matched once; everything is kept in memory, and nothing of it is publ
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 from uuid import uuid4
@@ -17,7 +17,6 @@ import polars as pl
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.wording import count, listed
 from factsweep.pipeline.execution.plan import Branch, Plan
-from factsweep.pipeline.live.relations import joined, part
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
@@ -30,7 +29,9 @@ from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.manifest import Manifest
 from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.shard import Counts
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -83,7 +84,6 @@ class Measures(Protocol):
 
     def so_far(self) -> SoFar:
         """What is measured by now; the same as before where nothing was added."""
-        ...
 
 
 class Measuring(Measures):
@@ -273,3 +273,59 @@ def _note(branch: Branch, ready: _Ready | None) -> str:
     lacking = f", without {listed(ready.lacking)}" if ready.lacking and ready.relations else ""
     n = f"{len(ready.relations):,} of {count(ready.of, 'relation')}"
     return f"{branch.title}: {n}{lacking}."
+
+
+@dataclass(frozen=True)
+class Part(Artifact):
+    """The shards of some relations, each from the artifact that `sources` names; only read.
+
+    Its recipe is its own: what is made of a part is told from what is made of the whole.
+    """
+
+    sources: Mapping[str, Artifact] = field(default_factory=dict, compare=False)
+
+    def is_complete(self) -> bool:
+        """Nothing is added to a part."""
+        return True
+
+    def manifest(self) -> Manifest:
+        """One that lists nothing: what is made of a part is pinned to nothing."""
+        return Manifest(self.folder, "", {}, {}, {})
+
+    def shards(self, table: str) -> list[str]:
+        """The shards of the part."""
+        return sorted(shard for shard, _ in self._found(table))
+
+    def rows(self, table: str) -> dict[str, int]:
+        """The rows of each shard, from its footer."""
+        return {shard: each.footer(table, shard).rows for shard, each in self._found(table)}
+
+    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
+        """The counts of each shard, from its footer; of at most so many."""
+        found = list(self._found(table))[:most]
+        return {shard: each.footer(table, shard).counts for shard, each in found}
+
+    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """A shard, checked as that of its artifact."""
+        return self.sources[relation_of(shard)].read(table, shard, columns)
+
+    def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
+        wholes = {each.folder: each for each in self.sources.values()}
+        for folder, whole in wholes.items():
+            for shard in whole.shards(table):
+                source = self.sources.get(relation_of(shard))
+                if source is not None and source.folder == folder:
+                    yield shard, whole
+
+
+def part(whole: Artifact, relations: Collection[str]) -> Part:
+    """What is published of an artifact for some relations."""
+    return joined(whole, dict.fromkeys(relations, whole))
+
+
+def joined(named: Artifact, sources: Mapping[str, Artifact]) -> Part:
+    """The relations that each artifact of a stage has, together, under the name of one of them."""
+    recipe = named.recipe
+    of = {relation: each.fingerprint for relation, each in sorted(sources.items())}
+    own = Recipe(recipe.stage, recipe.version, {**recipe.fields, "part": of}, recipe.inputs)
+    return Part(named.store, own, sources=sources)

@@ -23,7 +23,7 @@ from factsweep.operators.wording import few
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.machine import processor, secrets
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal

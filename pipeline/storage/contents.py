@@ -115,6 +115,12 @@ class Contents:
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
 
+    def chunks(self, table: str) -> Iterator[tuple[str, str]]:
+        """The finished parts of open shards of a table: the folder of each, and its name."""
+        for shard in self.store.folders(f"{self.folder}/chunks/{table}"):
+            folder = f"chunks/{table}/{shard}"
+            yield from ((folder, name) for name in self.published(folder))
+
     def all_published(self) -> dict[str, list[str]]:
         """What `published` says of each folder of the artifact that has something: one listing."""
         found = defaultdict[str, list[str]](list)

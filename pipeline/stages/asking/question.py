@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from factsweep.operators.prompts.expansion import Source
+from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 
 _CLOSING = 16  # tokens, at most, that close a thought
@@ -34,20 +35,27 @@ class Task(Protocol):
     @property
     def answers_per_prompt(self) -> int:
         """How many answers a prompt gets."""
-        ...
 
     @property
     def shares_answers(self) -> bool:
         """Whether prompts of the same text get the same answer, so that one of them is asked."""
-        ...
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
-        ...
 
     def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row (a prompt with its text), in whatever order they are finished."""
-        ...
+
+
+class Whole:
+    """A task whose texts are read as they are, each by itself, and get one answer."""
+
+    answers_per_prompt = 1
+    shares_answers = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        return encode(tokenizer, texts)
 
 
 @dataclass(frozen=True)

@@ -156,11 +156,8 @@ def _chunk(work: Work, name: str) -> Footer:
 
 def open_counts(artifact: Artifact) -> Iterator[Counts]:
     """What the finished chunks of an artifact's open shards took."""
-    table = artifact.stage
-    for shard in artifact.store.folders(f"{artifact.folder}/chunks/{table}"):
-        folder = f"chunks/{table}/{shard}"
-        for chunk in artifact.published(folder):
-            yield artifact.footer(table, chunk, folder).counts
+    for folder, chunk in artifact.chunks(artifact.stage):
+        yield artifact.footer(artifact.stage, chunk, folder).counts
 
 
 def is_published(work: Work) -> bool:

@@ -20,7 +20,7 @@ def repository(tmp_path: Path) -> Path:
 
 def copied(folder: Path) -> Path:
     """The module, as if it lay in this folder."""
-    target = folder / "pipeline/machine/checkout.py"
+    target = folder / "pipeline/machine/software.py"
     target.parent.mkdir(parents=True)
     shutil.copy(checkout.__file__, target)
     return target
