@@ -200,7 +200,6 @@ def others(asked: argparse.Namespace) -> list[str]:
 
 
 def _help_of(takes: Takes) -> Iterator[str]:
-    """The groups and the keys of a verb's overrides."""
     if takes.keys is not None:
         yield from _wrapped("keys:", (f"{each}=" for each in takes.known()))
         return

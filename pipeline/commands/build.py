@@ -85,7 +85,6 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
 
 
 def _add_asked(command: argparse.ArgumentParser, what: str, n: int) -> None:
-    """Add who is asked for texts, and for how many."""
     of = {"templates": "relation", "paraphrases": "template"}[what]
     here = "; without --endpoint a model of conf/model/, the hub or a folder" * (of == "relation")
     command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")

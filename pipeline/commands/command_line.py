@@ -98,11 +98,7 @@ def _printable(text: str) -> str:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; argparse takes no further ones behind an option, so they are added here.
-
-    Raises:
-        InputError: a word, an option or a key that the verb does not take, or that it lacks.
-    """
+    """The arguments; argparse takes no further ones behind an option, so they are added here."""
     parser = _parser()
     argcomplete.autocomplete(parser, always_complete_options="long")
     asked, more = parser.parse_known_args(arguments)
@@ -153,7 +149,6 @@ class _Command(Parser):
     about: Mapping[str, str] = {}
 
     def format_help(self) -> str:
-        """The verbs by what they are for, then the rest."""
         lines = [f"{self.format_usage()}\n{self.description}\n"]
         for title, verbs in _GROUPS.items():
             lines += [f"{title}:", *(self._line(verb) for verb in verbs), ""]

@@ -144,7 +144,6 @@ def _print_differing(pair: "Pair") -> None:
 
 
 def _exit_code(outcomes: set[str]) -> int:
-    """What a gate ends with."""
     if outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4

@@ -90,7 +90,6 @@ def execute(asked: argparse.Namespace) -> int:
 
 
 def _estimate(settings: "Run") -> int:
-    """Estimate from a part of the prompts, and print what the full run would give."""
     from factsweep.operators.tables.runs.estimates import written
     from factsweep.pipeline.estimates.estimate import estimate
 
@@ -140,10 +139,7 @@ def _settings(asked: argparse.Namespace) -> "Run":
 
 
 def _only_name(asked: argparse.Namespace) -> list[str]:
-    """The run_name that is all that was given of a run, if there is one that is done.
-
-    What else it asked are not the defaults: those would be another run's.
-    """
+    """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
     from factsweep.pipeline.results.past import is_done
 
     named = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]

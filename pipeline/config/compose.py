@@ -30,7 +30,6 @@ class _OwnFolder(SearchPathPlugin):
     """Has Hydra look into the user's own folder before conf/."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Put the folder first, if there is one."""
         if (folder := folders.own()) is not None:
             search_path.prepend(folders.VARIABLE, f"file://{folder}")
 
@@ -134,12 +133,10 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _meant(key: str) -> str:
-    """The key that was probably meant, as a sentence."""
     return suggestion(key, keys())
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:
-    """The dotted names of all fields."""
     within = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     inner = [f"{name}.{each}" for name, value in within.items() for each in _names(value)]
     return [*values, *inner]

@@ -149,7 +149,6 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
 
 
 def _config(source: _Source) -> Any:
-    """The model's config.json, as transformers reads it."""
     from transformers import AutoConfig
 
     try:
@@ -215,7 +214,6 @@ def headers(name: str, revision: str | None) -> Any:
 
 
 def _stored(source: _Source, bits: int | None) -> _Stored:
-    """The parameters, from the headers of the safetensors."""
     try:
         found = headers(source.id, source.revision)
     except Exception as error:

@@ -36,10 +36,7 @@ _GB = {
 
 
 class Need(NamedTuple):
-    """Bytes of the weights and of the cache per token; the heads of queries, and of keys.
-
-    No heads: they are not known, and any number of GPUs may share them.
-    """
+    """Bytes of the weights, and of the cache per token; heads of queries and keys (0: unknown)."""
 
     weights: float
     cache_per_token: float
@@ -83,10 +80,7 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
 
 
 def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: float) -> None:
-    """Refuse more engines on one GPU than it has room for; nothing where the GPU is not known.
-
-    `weights` are their bytes in one engine.
-    """
+    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine."""
     shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"
     each = gpu_bytes(cluster["hardware"]) if on_gpu else None

@@ -95,5 +95,4 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 
 
 def _said(model: Model) -> Mapping[str, Any]:
-    """The part of config.json on it."""
     return checkpoint.said(model).get("quantization_config") or {}

@@ -52,11 +52,7 @@ def load(overrides: Sequence[str]) -> Run:
 
 
 def of_record(recorded: Mapping[str, Any]) -> Run:
-    """The run whose fields a run.json or an estimate.json holds.
-
-    Raises:
-        InputError: it was written by another version, and a field is unknown or of another type.
-    """
+    """The run whose fields a run.json or an estimate.json holds."""
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
     given_since = {
@@ -195,7 +191,6 @@ def _as_chat(setting: Asked, model: Model) -> Asked:
 
 
 def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
-    """The setting in the words of the facts' language."""
     language = benchmark.language
     if language == "en" or not hasattr(setting, "shots"):  # a masked sentence has no words around
         return setting
@@ -233,7 +228,6 @@ def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
 
 
 def _prompts_of(benchmark: Benchmark) -> list[str]:
-    """The prompts of the benchmark's paper."""
     fill = METHODS[benchmark.method].ask.ability == FILL
     plan = benchmark.paper.encoders if fill else benchmark.paper
     return [] if plan is None else list(plan.prompts or ())

@@ -52,7 +52,6 @@ def several(override: str) -> bool:
 
 
 def _values(override: str) -> Iterator[str]:
-    """The values of an override that has several."""
     found = parsed(override)
     if found is None or not found.is_sweep_override():
         return

@@ -120,7 +120,6 @@ def limits(hint: Any) -> dict[str, float]:
 
 
 def _element(hint: Any) -> Any:
-    """The type of what is in a list."""
     lists = [each for each in _alternatives(hint) if get_origin(each) is tuple]
     return get_args(lists[0])[0] if lists else None
 

@@ -1,7 +1,4 @@
-"""plan --calibrate: a minute of the plan's own prompts in the real engine, for the rate alone.
-
-What is answered is thrown away: nothing of it is published, and no artifact is made.
-"""
+"""plan --calibrate: a minute of the plan's prompts in the real engine; only the rate is kept."""
 
 import tempfile
 import time

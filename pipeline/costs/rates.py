@@ -83,7 +83,6 @@ def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """The costs of engines by the rate that was given."""
     given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
     seconds = pl.col("answers") / given
     engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
@@ -138,7 +137,6 @@ def paid_for(run: Run) -> Run:
 
 
 def _hours_per_prompt(plan: Plan, unit: str) -> float:
-    """What one prompt of each setting takes."""
     run = plan.run
     stage = run.method.ask.ability.answers
     titles = [branch.title for branch in plan.branches]

@@ -114,7 +114,6 @@ def _answered(
 
 
 def _made(plan: Plan, known: Named) -> Estimates:
-    """Make what is missing, and estimate."""
     if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)

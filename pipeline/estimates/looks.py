@@ -33,10 +33,7 @@ class Narrowing:
     shares: list[float] = field(default_factory=list)
 
     def see(self, estimates: pl.DataFrame, asked: str) -> Seen:
-        """Look at the estimates of a budget.
-
-        Where nothing says how wide the interval is, more is asked.
-        """
+        """Look at the estimates of a budget, and say whether more is asked, and how much."""
         is_target = pl.col("metric") == self.target.metric
         row = estimates.filter(is_target).row(0, named=True)
         share = self._share(row, asked)

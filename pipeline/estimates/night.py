@@ -32,10 +32,7 @@ def check(run: Run) -> None:
 
 
 def controlled(run: Run, baseline: str, before: Mapping[str, PastBranch]) -> Run:
-    """The run with the baseline as its control, if that was asked the same prompts.
-
-    If it was asked others, the verdict will say so.
-    """
+    """The run with the baseline as its control, if that was asked the same prompts."""
     if run.control is not None:
         return run
     known = {each.artifacts["prompts"].folder for each in before.values()}

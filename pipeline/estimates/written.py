@@ -173,10 +173,7 @@ def _no_tokenizer() -> None:
 
 
 def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
-    """The page of what was estimated, by one run or several.
-
-    `partial`: more of the budget is being asked.
-    """
+    """The page of what was estimated, by runs; `partial`: more of the budget is being asked."""
     rows = pl.concat(each.found.estimates for each in estimates)
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}

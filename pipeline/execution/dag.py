@@ -23,10 +23,7 @@ _ONE_THREAD = {"POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
-    """Start all that is missing, under its leases; returns the futures of the last steps.
-
-    A step whose artifact is complete is not run, and a task starts when its inputs are complete.
-    """
+    """Start all that is missing, under its leases; returns the futures of the last steps."""
     import ray
 
     steps, futures = plan.steps, dict[str, Any]()

@@ -26,12 +26,7 @@ _SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
 
 
 def load(run: Run, weights: Weights, *further: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded; `further`: other adapters.
-
-    Raises:
-        InputError: the model's files on this machine are not those of the plan, or the engine
-            cannot compute on the GPUs that it holds.
-    """
+    """The engine that the configuration names, with the model loaded; `further`: other adapters."""
     check_build(run)
     for each in (weights, *further):
         models.verify(each)

@@ -53,7 +53,6 @@ def _fetched(adapter: str) -> Path:
 
 
 def _check_kind(adapter: str, place: Path) -> None:
-    """Refuse what vLLM cannot put beside a model's weights."""
     with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
         said: dict[str, Any] = dict(json.loads((place / _CONFIG).read_text()))
     kind = said.get("peft_type")

@@ -220,7 +220,6 @@ def _stands_in(path: Path) -> bool:
 
 
 def _common(paths: Sequence[Path]) -> Path:
-    """The folder that all of the files are in."""
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 

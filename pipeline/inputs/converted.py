@@ -38,7 +38,6 @@ def folder(model: Model, version: str) -> Path:
 
 
 def _sources(model: Model) -> dict[str, Any]:
-    """The digest of the package's files, and the version of each library."""
     return {
         "from": digests.of_files(digests.below(_package(model))),
         "by": versions(*_LIBRARIES),

@@ -47,12 +47,10 @@ class _State:
 
     @classmethod
     def of(cls, found: os.stat_result) -> "_State":
-        """The state that the file system tells."""
         return cls(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
     def last_ns(self) -> int:
-        """When the file was last touched."""
         return max(self.modified_ns, self.changed_ns)
 
 
@@ -70,10 +68,7 @@ class _Digest:
 
 
 def below(place: Path) -> dict[str, Path]:
-    """The files below a folder, by their names in it, or a file by its own.
-
-    Hidden ones are left out, and what Python keeps of code; links are followed.
-    """
+    """The files below a folder by their names in it, or one; no hidden files, no cached code."""
     if place.is_file():
         return {place.name: place}
     found: dict[str, Path] = {}
@@ -94,11 +89,7 @@ def below(place: Path) -> dict[str, Path]:
 
 
 def of_files(files: Mapping[str, Path]) -> str:
-    """One SHA-256 of files, by their names in the set.
-
-    Raises:
-        InputError: a file cannot be read, or changes while it is.
-    """
+    """One SHA-256 of files, by their names in the set."""
     sizes = {name: _stat(path).size for name, path in files.items()}
     return _listed({name: (sizes[name], each) for name, each in of_each(files).items()})
 

@@ -61,10 +61,7 @@ def text(path: Path) -> str:
 
 
 def scan(paths: Sequence[Path]) -> pl.LazyFrame:
-    """The rows of Parquet, JSONL, JSON (a list of objects), CSV or TSV files, gzipped or not.
-
-    The values of CSV and TSV files are texts.
-    """
+    """The rows of Parquet, JSONL, JSON (a list), CSV or TSV files (as texts), gzipped or not."""
     found = [_scan(path) for path in paths]
     columns = found[0].collect_schema()
     for path, rows in zip(paths, found, strict=True):

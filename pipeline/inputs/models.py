@@ -39,13 +39,7 @@ class Weights:
 
 
 def settled(model: Model, device: str) -> Model:
-    """The model with the type that it computes in on `auto`, `cpu` or `cuda`, if that is open.
-
-    Encoders stay in float32, which holds the weights of any checkpoint.
-
-    Raises:
-        InputError: the GPU is old, and the model's configuration cannot be read.
-    """
+    """The model with the type that it computes in, if that is open; encoders stay in float32."""
     if model.dtype != dtype.AUTO or model.source == "endpoint":
         return model
     if model.architecture == "encoder":
@@ -100,7 +94,6 @@ def _served(model: Model) -> Weights:
 
 
 def _tokenizer_revision(name: str) -> str:
-    """The digest of the files of a folder, or the commit of a model of the hub."""
     if Path(name).is_dir():
         return digests.of_files({each.name: each for each in Path(name).glob("*token*")})
     return _hub_commit(name, "main")[0]
@@ -215,11 +208,7 @@ def location(weights: Weights) -> str:
 
 @lru_cache(maxsize=2)
 def tokenizer(weights: Weights) -> Any:
-    """The model's tokenizer; an estimate, where a server keeps it to itself.
-
-    Raises:
-        InputError: the model has none, one that cannot be loaded, or another than was planned with.
-    """
+    """The model's tokenizer; an estimate, where a server keeps it to itself."""
     model = weights.model
     if model.source != "endpoint":
         revision = weights.revision if model.source == "hub" else None

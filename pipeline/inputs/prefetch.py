@@ -14,14 +14,7 @@ from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
-    """Fetch the models and data of all runs that the overrides describe; yields one line each.
-
-    They may give several values: model=llama3-8b,llama3-70b. What is complete already is
-    checked, and not brought again.
-
-    Raises:
-        InputError: one of them is unknown, or the hub does not give it.
-    """
+    """Fetch or check the models and data of all runs that are described; yields lines."""
     runs = [load(each.overrides) for each in expanded(overrides)]
     settled = [models.settled(run.model, run.cluster.device) for run in runs]
     for model in {_source(model): model for model in settled}.values():
@@ -34,7 +27,6 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
 
 
 def _source(model: Model) -> Model:
-    """The part of a model that says which weights it is."""
     return replace(model, name="", billions_of_parameters=0.0)
 
 

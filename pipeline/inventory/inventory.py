@@ -44,11 +44,7 @@ class Item:
 
 
 def inventory(store: Store, results: str) -> list[Item]:
-    """All artifacts of a store, the largest first; `results` is a folder of runs that use it.
-
-    Raises:
-        DamagedFileError: a note of a use, a run.json or a list of baselines is damaged.
-    """
+    """All artifacts of a store, the largest first; `results` is a folder of runs that use it."""
     files = {folder: store.files(folder) for folder in folders(store)}
     # Of an artifact that was removed, the number of its last lease remains.
     there = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}

@@ -111,7 +111,6 @@ def _baselines(root: str) -> Iterator[tuple[Need, list[str]]]:
 
 
 def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
-    """Artifacts and all that they were made of."""
     left, seen = list(folders), set[str]()
     while left:
         folder = left.pop()

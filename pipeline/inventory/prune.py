@@ -42,7 +42,6 @@ def removed(
 
 
 def _empty(store: Store, folder: str) -> None:
-    """Remove all files of an artifact but its last lease."""
     *_, last = sorted(name for name in store.files(folder) if name.startswith("leases/"))
     for name in store.files(folder):
         if name != last:
@@ -67,7 +66,6 @@ def forget(store: Store, run: str) -> None:
 
 
 def _check_quiet(store: Store) -> None:
-    """Refuse a store that is being written."""
     if (writer := lease.writer(store, folders(store))) is not None:
         raise ArtifactHeldError(
             f"{store.where()} is being written by {writer}; prune it when that is done."

@@ -52,10 +52,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: KubeRay, text: str) -> str:
-    """Create the RayJob; returns what kubectl says.
-
-    `kubectl apply` would find the finished job of the same name, and start nothing.
-    """
+    """Create the RayJob (`apply` would find a finished one); returns what kubectl says."""
     return order.handed(["kubectl", "create", "-f", "-"], text)
 
 
@@ -190,7 +187,6 @@ def _by_name(items: Sequence[Any], of: str) -> dict[Any, Any]:
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value}
 
 

@@ -136,10 +136,7 @@ def check_reachable(run: Run, *, shared_folders: bool) -> None:
 
 
 def nodes(run: Run, gpus_per_node: int) -> int:
-    """The nodes that hold model.replicas.max engines; without GPUs one engine per node.
-
-    The GPUs of one replica are on one node, unless it is pipeline-parallel.
-    """
+    """The nodes that hold model.replicas.max engines; without GPUs one engine per node."""
     each, replicas = gpus_per_engine(run), run.model.replicas.max
     if each == 0:
         return replicas

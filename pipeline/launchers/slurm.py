@@ -59,7 +59,6 @@ def _whole(option: str) -> str:
 
 
 def _options(run: Run, launch: Slurm) -> Iterator[str]:
-    """The options of sbatch."""
     name = shlex.quote(_name(run))
     yield f"--job-name={name}"
     yield f"--output={name}-%j.log"

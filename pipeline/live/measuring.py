@@ -186,7 +186,6 @@ class Measuring(Measures):
         return past.setting(self._plan.run.name, content, title, found)
 
     def _facts(self, whole: Artifact, relations: set[str]) -> Artifact:
-        """The facts of some relations."""
         fields = {**whole.recipe.fields, "part": sorted(relations)}
         found = Artifact(self._store, Recipe("facts", whole.recipe.version, fields))
         if not found.is_complete():
@@ -198,7 +197,6 @@ class Measuring(Measures):
         return found
 
     def _matched(self, branch: Branch, relation: str, further: Sequence[Artifact]) -> Artifact:
-        """The matched answers of a relation, matched once."""
         originals = {relation, *self._of_same_text(branch, relation)}
         whole = branch.step(branch.matched).stage
         assert isinstance(whole, Match)
@@ -267,7 +265,6 @@ def _comparable(ready: Sequence[_Ready]) -> Iterator[bool]:
 
 
 def _note(branch: Branch, ready: _Ready | None) -> str:
-    """How much of a setting is measured."""
     if ready is None:
         return f"{branch.title}: its prompts are not written yet."
     lacking = f", without {listed(ready.lacking)}" if ready.lacking and ready.relations else ""

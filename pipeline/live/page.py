@@ -44,7 +44,6 @@ class _Measurer:
         self._measures = measures(plan)
 
     def so_far(self) -> SoFar:
-        """What is measured by now."""
         return self._measures.so_far()
 
 

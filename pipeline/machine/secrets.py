@@ -1,7 +1,4 @@
-"""The secrets that this process was given, so that none of them is ever written.
-
-They come from the environment, or from files that it names, as a pod mounts them.
-"""
+"""The secrets that this process was given, in variables or files, so that none is ever written."""
 
 import logging
 import os

@@ -174,10 +174,7 @@ def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
-    """Measure all runs, compare them with the baseline, and write the verdict down.
-
-    An interrupted night resumes where it stopped; a complete one is judged again.
-    """
+    """Measure all runs, or resume, compare them with the baseline, and write the verdict down."""
     given = load(name)
     comparison = comparison_settings(given.comparison)
     tonight = runs(name, overrides, day)
@@ -229,7 +226,6 @@ class _Pair:
 
     @property
     def shared(self) -> list[str]:
-        """The settings that both measured."""
         return [setting for setting in self.before if setting in self.tonight]
 
     @property
@@ -277,14 +273,12 @@ def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Jud
 
 
 def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    """The verdicts on full runs of the settings that both measured."""
     for found in compared(*pair.names, comparison, anyway=True):
         where = _write(pair, found.setting, found.report)
         yield _judge(pair, found, given.max_flip_rate, where)
 
 
 def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
-    """The verdicts on estimates of the settings that both measured."""
     marks = asked_in_part.marks(pair.run)
     for found in compare_estimates.compared(*pair.names, comparison, anyway=True):
         setting = found.pair.title
@@ -297,7 +291,6 @@ def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
 
 
 def _write(pair: _Pair, setting: str, report: Report) -> str:
-    """Write the tables of a comparison; returns where."""
     night, _, run = pair.run.name.partition("/")
     store = Store(f"{pair.run.results}/{night}/compare/{run}-{setting.replace(' ', '-')}")
     write_report(store, report)

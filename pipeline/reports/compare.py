@@ -225,7 +225,6 @@ def _alone(pair: Pair) -> Iterator[Shared]:
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:
-    """The matched tables of a relation in both runs."""
     first, second = (each.matched(relation) for each in (pair.first, pair.second))
     folders = {each.artifacts["facts"].folder for each in (pair.first, pair.second)}
     return first, second if len(folders) == 1 else _told_apart(pair, first, second)

@@ -145,6 +145,5 @@ def _texts(plan: Plan, branch: Branch, folder: str, name: str) -> list[str]:
 
 
 def _end(text: object) -> str:
-    """The end of a text that may be long, on one line."""
     words = " ".join(str(text).split())
     return words if len(words) <= _WIDTH else f"…{words[-_WIDTH:]}"

@@ -63,7 +63,6 @@ def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
 
 
 def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """The prompts with their facts, in the order of the prompts."""
     first_label = pl.element().struct.field("labels").list.first()
     pairs = facts.pairs.select(
         "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)

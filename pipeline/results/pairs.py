@@ -85,10 +85,7 @@ class Pair:
 
 
 def pairs(first: str, second: str, results: str) -> list[Pair]:
-    """Two runs' settings, paired; each is named as RUN or as RUN:SETTING.
-
-    Without a setting all that both measured are paired, or the only one of each.
-    """
+    """Two runs' settings, paired by title, or the only ones; named as RUN or RUN:SETTING."""
     ours, theirs = (_named(each, results) for each in (first, second))
     return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
 

@@ -27,10 +27,7 @@ _LOG = logging.getLogger("factsweep")
 
 @dataclass(frozen=True)
 class PastBranch:
-    """One setting of a past run, and its artifacts by stage.
-
-    `further` has all blocks of what was asked beside the answers, such as samples.
-    """
+    """One setting of a past run, and its artifacts by stage; `further`: blocks of samples."""
 
     run: str
     model: str
@@ -129,12 +126,7 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: what it wrote down is not what was written.
-    """
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`."""
     check_run(name)
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)

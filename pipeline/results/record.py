@@ -91,10 +91,7 @@ def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame
 
 
 def recorded(store: Store, plan: Plan) -> dict[str, Any]:
-    """What the store's run.json says, if that is of the same artifacts; else nothing.
-
-    One that is damaged is set aside: it is written anew.
-    """
+    """The store's run.json, if it is of the same artifacts; a damaged one is set aside."""
     try:
         found = read(store)
     except FileNotFoundError:
@@ -123,7 +120,6 @@ def replaced(store: Store, plan: Plan) -> str | None:
 
 
 def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run measured, of what run.json says."""
     return {
         "settings": ", ".join(content["artifacts"]),
         **{name: content["run"].get(name) for name in _FIELDS},

@@ -116,7 +116,6 @@ def _publish(artifact: Artifact, found: Expansion, shard: str, rows: pl.DataFram
 
 
 def _publish_further(artifact: Artifact, found: Expansion) -> None:
-    """Publish what is asked in addition to a relation's prompts."""
     relation_id = found.relation_id
     ranked = found.prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]

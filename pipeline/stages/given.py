@@ -51,11 +51,7 @@ class GivenAnswers:
         return Recipe(self.ability.answers, VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
-        """Publish the answers as the shards of an answered artifact.
-
-        Raises:
-            InputError: a missing column, or a prompt_id that is unknown or stands twice.
-        """
+        """Publish the answers as the shards of an answered artifact."""
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
         for shard, rows in self.by_shard():
@@ -152,10 +148,7 @@ def _rows(path: Path) -> pl.LazyFrame:
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
-    """What an answer names as what it answers: the setting, the seed and the prompts' artifact.
-
-    An answer stays with its prompts if it has this in its column `asked`.
-    """
+    """What an answer names as what it answers: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
     return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
 
@@ -211,7 +204,6 @@ def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
-    """Refuse numbers that no model gives."""
     for columns, most, what in (
         (_LOGPROBS, _ROUNDING, "a log-probability is at most 0: give nats, no loss or perplexity"),
         (_COUNTS, None, "a number of tokens is at least 0"),

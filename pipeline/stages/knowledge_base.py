@@ -52,7 +52,6 @@ class ReadKnowledgeBase:
 
     @property
     def _read(self) -> list[Path]:
-        """The files that it is made of."""
         if self.benchmark.knowledge_base is not None:
             return _files(self.benchmark.knowledge_base)
         return catalog.files(self.entry, self.benchmark.path)

@@ -246,7 +246,6 @@ def _open(
 
 
 def _there(artifact: Artifact, pinned: Mapping[str, set[str]]) -> Iterator[str]:
-    """Those of the shards that lie there."""
     for table in sorted({each.partition("/")[0] for each in pinned}):
         there = (f"{table}/{shard}" for shard in artifact.published(table))
         yield from (at for at in there if at in pinned)

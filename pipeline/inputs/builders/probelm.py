@@ -125,7 +125,6 @@ def _limits(path: Path) -> list[int | None]:
 
 
 def _problem(row: Mapping[str, str], asked: str, found: Mapping[str, Relation]) -> str | None:
-    """What is wrong with a relation, and how to fix it."""
     if asked not in ("subject", "object"):
         return f"asked is {row['asked']!r}; write subject or object."
     if row["relation_id"] in found or row["relation"] in (

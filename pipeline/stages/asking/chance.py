@@ -25,10 +25,7 @@ _KINDS = ("subjects", "relations")
 
 @dataclass(frozen=True)
 class Chance(Whole):
-    """The log-probability of the answer's labels behind `n` clozes of either kind.
-
-    A cloze that does not fit into `limit` tokens with the longest label is left out.
-    """
+    """The log-probability of the answer's labels behind `n` clozes of either kind that fit."""
 
     facts: Artifact
     base: Artifact
@@ -58,7 +55,6 @@ class Chance(Whole):
     def _asked(
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
-        """What is asked for each prompt."""
         sets = sets_of(self.prompts, rows)
         clozes = {
             pair_id: each

@@ -92,10 +92,7 @@ class Question:
 
 
 class Questions(NamedTuple):
-    """All that an engine is asked in a setting: the answers, and what goes with them.
-
-    `again` asks some prompts a second time, for the noise; null: none.
-    """
+    """All that an engine is asked in a setting; `again`: some prompts once more, for the noise."""
 
     answers: Question
     again: Question | None

@@ -77,10 +77,7 @@ def drop(artifact: Artifact, name: str) -> None:
 
 
 def forget(artifact: Artifact) -> None:
-    """Forget the trials of an earlier run, whose engines may have been repaired since.
-
-    That of a shard that is published stays: it says that the shard is not cleared yet.
-    """
+    """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
     for shard in begun(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
         drop(artifact, f"{artifact.stage}/{shard}")
 

@@ -10,10 +10,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for.
-
-    `named` stands in the counts in place of what the engine finds itself on.
-    """
+    """What one engine holds and is paid for; `named` takes the place of what it finds itself on."""
 
     gpus: int
     cores: int

@@ -55,7 +55,6 @@ class Remote:
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        """The file system, and the path in it."""
         try:
             found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self._root)
         except ValueError as error:

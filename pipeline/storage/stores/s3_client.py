@@ -119,7 +119,6 @@ class _Clients:
         self._made = lru_cache(_KEPT)(_make)
 
     def of(self, caller: Caller) -> Any:
-        """The client of a caller."""
         with self._making:
             return self._made(caller)
 
