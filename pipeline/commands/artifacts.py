@@ -53,8 +53,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import inventory
-    from factsweep.pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.inventory.inventory import inventory, unneeded
     from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
@@ -71,8 +70,7 @@ def _artifacts(asked: argparse.Namespace) -> int:
 
 
 def _prune(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import inventory
-    from factsweep.pipeline.inventory.prune import forget, removed, unneeded
+    from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
     from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
@@ -99,7 +97,7 @@ def _prune(asked: argparse.Namespace) -> int:
 
 def _begun(items: Sequence["Item"]) -> str:
     """What --unfinished would remove; empty if there is nothing."""
-    from factsweep.pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.inventory.inventory import unneeded
 
     found = [item for item in unneeded(items, unfinished=True) if item.needs]
     return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""

@@ -70,7 +70,8 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
         key = unknown[1]
         if key in _OF_CHATS:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
-        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{_meant(key)}"
+        meant = suggestion(key, keys())
+        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
     which = [each for each in overrides if parsed(each) is None] or overrides
     which = [each if each.isprintable() else repr(each) for each in which]
     if not which:
@@ -130,10 +131,6 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return {str(name): value for name, value in resolved.items()}
-
-
-def _meant(key: str) -> str:
-    return suggestion(key, keys())
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:

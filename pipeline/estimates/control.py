@@ -83,10 +83,6 @@ def estimated_setting(
     """What a setting's answers to the prompts of a budget say, with the runs that it names.
 
     `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
-
-    Raises:
-        DecodingError: no prompt has an answer.
-        InputError: the control was asked other prompts.
     """
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)

@@ -64,12 +64,7 @@ class Tasks:
         self._fewest = fewest
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
-        """Have `work` make and publish all parts, and wait for it.
-
-        Raises:
-            FactsweepError: what the first task that failed raised.
-            DecodingError: Ray itself failed.
-        """
+        """Have `work` make and publish all parts, and wait for it."""
         import ray
 
         few = sum(parts.values()) < self._fewest

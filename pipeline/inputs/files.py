@@ -27,12 +27,7 @@ _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
 def content(
     paths: Sequence[Path], kind: Literal["rows", "texts", "tables"]
 ) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
-    """What a reader is handed (`operators.datasets.readers`).
-
-    Raises:
-        DamagedFileError: a file is empty, truncated or of another kind.
-        InputError: JSON that libraries read in several ways.
-    """
+    """What a reader is handed (`operators.datasets.readers`)."""
     match kind:
         case "rows":
             return _rows(paths)

@@ -274,7 +274,7 @@ def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Jud
 
 def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
     for found in compared(*pair.names, comparison, anyway=True):
-        where = _write(pair, found.setting, found.report)
+        where = _write(pair, found.pair.title, found.report)
         yield _judge(pair, found, given.max_flip_rate, where)
 
 
@@ -302,11 +302,11 @@ def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
 
 
 def _judge(pair: _Pair, found: Compared, max_flip_rate: float, where: str) -> Judged:
-    answers = [each[found.setting].answers for each in (pair.before, pair.tonight)]
+    answers = [each[found.pair.title].answers for each in (pair.before, pair.tonight)]
     outcome, reason = judge(found, max_flip_rate)
     return Judged(
         run=pair.run.name,
-        setting=found.setting,
+        setting=found.pair.title,
         outcome=outcome,
         reason=reason,
         against=pair.against,

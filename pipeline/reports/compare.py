@@ -62,16 +62,6 @@ class Compared:
     verdict: Verdict
 
     @property
-    def setting(self) -> str:
-        """The setting, or both."""
-        return self.pair.title
-
-    @property
-    def departures(self) -> tuple[str, ...]:
-        """What differs in more than how facts were asked, and the model."""
-        return self.pair.departures
-
-    @property
     def lost(self) -> tuple[str, ...]:
         """The facts that the first run knows and the second does not, the largest change first."""
         rows = self.report.tables["facts"].filter(change="lost")

@@ -41,9 +41,6 @@ def report(
     Tables and figures are one folder per benchmark and part of its facts, with a page; an index
     lists the pages (`together`). `parse` and `encode` measure how different the templates are,
     which takes a while; `more` gives what stands before the papers' tables.
-
-    Raises:
-        InputError: no such runs, or one that is not whole.
     """
     asked = [each for each in names or written.known(results) if written.is_estimate(results, each)]
     full = [each for each in names or past.known(results) if each not in asked]

@@ -54,11 +54,7 @@ class Contents:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is published, and with it every shard; looks each time.
-
-        Raises:
-            DamagedFileError: there is one, and it is not what was written.
-        """
+        """Whether the manifest is published, and with it every shard; looks each time."""
         self._manifests.clear()
         name = f"{self.folder}/{manifests.NAME}"
         try:

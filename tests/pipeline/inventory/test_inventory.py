@@ -17,10 +17,9 @@ from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory import outdated as versions
-from factsweep.pipeline.inventory.inventory import inventory
+from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
 from factsweep.pipeline.inventory.needs import needs
 from factsweep.pipeline.inventory.outdated import outdated
-from factsweep.pipeline.inventory.prune import forget, removed, unneeded
 from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
