@@ -26,16 +26,12 @@ Keys = Sequence[str] | Callable[[], Sequence[str]] | None
 
 @dataclass(frozen=True)
 class Takes:
-    """What a verb takes: words by name, any number of one more, and overrides.
-
-    `keys` are those of its overrides; null: all that Hydra composes. They may have `group` before
-    them, as messages do.
-    """
+    """What a verb takes: words by name, any number of one more, and overrides."""
 
     words: Sequence[str]
     rest: str | None
-    keys: Keys
-    group: str
+    keys: Keys  # null: all that Hydra composes
+    group: str  # may stand before a key, as in messages
 
     def known(self) -> Sequence[str]:
         """The keys of its overrides."""

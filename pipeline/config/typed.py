@@ -77,15 +77,12 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 class _Place(NamedTuple):
-    """Where an error is: the whole name, the group that it is in, and what that group has.
-
-    `hint` is the type of the field, with the range of a number.
-    """
+    """Where an error is: the whole name, the group that it is in, and what that group has."""
 
     name: str
     group: str
     known: list[str]
-    hint: Any = None
+    hint: Any = None  # the type of the field, with the range of a number
 
 
 def _place(kind: type[Any], location: Sequence[str | int], path: str) -> _Place:

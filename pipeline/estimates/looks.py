@@ -14,14 +14,11 @@ _PERCENT = percent(2)
 
 
 class Seen(NamedTuple):
-    """What a look saw: the estimates, with the target's interval as wide as all looks need it.
-
-    `sentence` says how far it got; `budget` is the next one, null at the end.
-    """
+    """What a look saw: the estimates, with the target's interval as wide as all looks need it."""
 
     estimates: pl.DataFrame
-    sentence: str
-    budget: str | None
+    sentence: str  # how far it got
+    budget: str | None  # the next one; null at the end
 
 
 @dataclass

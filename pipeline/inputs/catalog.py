@@ -29,14 +29,11 @@ _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one o
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog.
-
-    `files` is a pattern, or several with | between them; {language} stands for the one asked.
-    """
+    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog."""
 
     kind: Literal["hub", "elsewhere", "catalog"]
     id: str
-    files: str
+    files: str  # a pattern, or several with | between; {language} is the one asked
 
 
 @dataclass(frozen=True)

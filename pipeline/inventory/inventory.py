@@ -29,19 +29,15 @@ _LEASES = "leases/"
 
 @dataclass(frozen=True)
 class Item:
-    """An artifact of a store, with what was set aside in it.
-
-    `outdated` says what was of another version when it was made. `took` has what it took:
-    gpu_seconds, core_seconds.
-    """
+    """An artifact of a store, with what was set aside in it."""
 
     folder: str
     bytes: int
     written: datetime
     is_complete: bool
     needs: Sequence[Need]
-    outdated: Sequence[str]
-    took: Counter[str]
+    outdated: Sequence[str]  # what was of another version when it was made
+    took: Counter[str]  # gpu_seconds, core_seconds
 
     @property
     def used(self) -> datetime:

@@ -37,29 +37,23 @@ from factsweep.pipeline.storage.stores.store import Store
 
 @dataclass(frozen=True)
 class SoFar:
-    """A page (null: nothing is measured), and a sentence for each setting on how much of it is.
+    """A page (null: nothing is measured), and a sentence for each setting on how much of it is."""
 
-    `files` are written beside the page, and `headlines` said once: those of estimates.
-    """
-
-    page: str | None
+    page: str | None  # null: nothing is measured
     notes: tuple[str, ...]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    headlines: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)  # beside the page
+    headlines: tuple[str, ...] = ()  # said once: those of estimates
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """What of a setting can be measured: relations, and what else they were asked, if it is all.
-
-    `lacking` names what else is asked and is not there for all of these relations.
-    """
+    """What of a setting can be measured: relations, and what else they were asked, if it is all."""
 
     relations: tuple[str, ...]
     of: int
     again: Artifact | None
     further: tuple[Artifact, ...]
-    lacking: tuple[str, ...]
+    lacking: tuple[str, ...]  # what else is asked, and not there for all of these
 
     @property
     def mark(self) -> str | None:

@@ -22,18 +22,15 @@ _FIX = "; move it away, and accept the run that nights are to be compared with."
 
 @dataclass(frozen=True)
 class Baseline:
-    """An accepted run, or a night of several: who accepted it, and what it holds.
-
-    `runs` has one name per model and benchmark; `metrics` has the artifact of each setting of each.
-    """
+    """An accepted run, or a night of several: who accepted it, and what it holds."""
 
     run: str
     accepted_by: str
     accepted_at: str
     commit: str | None
     verdict: str | None
-    runs: dict[str, str]
-    metrics: dict[str, str]
+    runs: dict[str, str]  # one name per model and benchmark
+    metrics: dict[str, str]  # the artifact of each setting of each run
 
 
 def accept(nightly: str, run: str, results: str) -> Baseline:

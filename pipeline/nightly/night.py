@@ -91,23 +91,19 @@ class Nightly:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one setting, and its evidence.
-
-    `reused`: nothing that the answers are made of has changed since the baseline, and they are its
-    own; only the canary's were decoded again. `estimate`: of which part of the prompts it is.
-    """
+    """The verdict on one setting, and its evidence."""
 
     run: str
     setting: str
     outcome: Outcome
     reason: str
     against: str | None = None
-    reused: bool = False
+    reused: bool = False  # the answers are the baseline's: only the canary was decoded again
     flip_rate: float | None = None
     lost: tuple[str, ...] = ()
     n_gained: int = 0
     tables: str | None = None
-    estimate: str | None = None
+    estimate: str | None = None  # of which part of the prompts it is
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,12 @@ _ASKED = ("setting.", "seed:")
 
 @dataclass(frozen=True)
 class Pair:
-    """One setting of a run, and the one that it is compared with.
-
-    `asked` is what the prompts differ in, `departures` what differs beside that and the model.
-    """
+    """One setting of a run, and the one that it is compared with."""
 
     first: PastBranch
     second: PastBranch
-    asked: tuple[str, ...]
-    departures: tuple[str, ...]
+    asked: tuple[str, ...]  # what the prompts differ in
+    departures: tuple[str, ...]  # what differs beside that and the model
 
     @property
     def matched(self) -> tuple[Artifact, Artifact]:

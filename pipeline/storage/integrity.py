@@ -28,14 +28,11 @@ Pins = Mapping[str, Pin]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with an artifact: a sentence, and the file of it to set aside.
-
-    `name` is null where all that the artifact holds is to be set aside.
-    """
+    """One thing that is wrong with an artifact: a sentence, and the file of it to set aside."""
 
     artifact: Artifact
     sentence: str
-    name: str | None
+    name: str | None  # null: all that the artifact holds
 
     @classmethod
     def of(cls, artifact: Artifact, error: DamagedFileError) -> "Finding":

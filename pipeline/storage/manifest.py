@@ -37,8 +37,8 @@ class Pin:
     `contents` are the digests of each shard's data, by table/shard, of answers alone.
     """
 
-    digest: str
-    made: str
+    digest: str  # of what it lists
+    made: str  # another one each time that the artifact is computed
     contents: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -13,16 +13,12 @@ from factsweep.operators.redact import holds_secret
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines an artifact's content.
-
-    `version` is the stage's schema version: it rises when the stage computes something else from
-    the same fields. `inputs` are the fingerprints of the artifacts it reads.
-    """
+    """Everything that determines an artifact's content."""
 
     stage: str
-    version: int
+    version: int  # rises when the stage computes something else from the same fields
     fields: Mapping[str, Any]
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of what it reads
 
     @cached_property
     def fingerprint(self) -> str:

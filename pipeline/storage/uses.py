@@ -22,16 +22,13 @@ _FIX = "; remove it if the run is no longer wanted, or run that again."
 
 @dataclass(frozen=True)
 class Use:
-    """A run and the artifacts that it needs; `done` is null until its results are written.
-
-    `results` is where these lie: a URL, or an absolute path on the machine `host`.
-    """
+    """A run and the artifacts that it needs; `done` is null until its results are written."""
 
     run: str
-    results: str
+    results: str  # a URL, or an absolute path on the machine `host`
     host: str
     begun: str
-    done: str | None
+    done: str | None  # null until its results are written
     artifacts: tuple[str, ...]
 
     @property

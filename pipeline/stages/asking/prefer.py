@@ -62,17 +62,13 @@ def _chances(run: Run, sources: Sequence[Artifact], prompts: Artifact) -> Iterat
 
 @dataclass(frozen=True)
 class Prefer(Whole):
-    """The plausibility of the right answer and of its distractors, behind each cloze.
+    """The plausibility of the right answer and of its distractors, behind each cloze."""
 
-    `prompts` has the candidate sets. With `backwards` candidates are handed over last to first,
-    which must not change what the model says of them.
-    """
-
-    prompts: Artifact
+    prompts: Artifact  # has the candidate sets
     retrieval: Retrieval
     n: int
     ending: Ending
-    backwards: bool = False
+    backwards: bool = False  # candidates last to first, which must change nothing
 
     def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
         """The preferences behind each cloze, in the order in which they are made."""

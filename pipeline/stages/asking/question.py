@@ -17,16 +17,12 @@ _CLOSING = 16  # tokens, at most, that close a thought
 
 
 class Answered(NamedTuple):
-    """A row of the table that is written, and what it counts for.
-
-    With an `error` (prompt_id, reason and detail) there is no answer, and the row is empty. A
-    `thought` is a row of the table `thoughts`, of a model that thinks before it answers.
-    """
+    """A row of the table that is written, and what it counts for."""
 
     row: dict[str, Any]
     counts: Mapping[str, float]
-    error: Mapping[str, str] | None = None
-    thought: Mapping[str, Any] | None = None
+    error: Mapping[str, str] | None = None  # prompt_id, reason, detail: no answer, an empty row
+    thought: Mapping[str, Any] | None = None  # a row of the table `thoughts`
 
 
 class Task(Protocol):
@@ -69,8 +65,8 @@ class Question:
 
     table: str
     task: Task
-    source: Source = "prompts"
-    n_ranked: int | None = None
+    source: Source = "prompts"  # the table of prompts
+    n_ranked: int | None = None  # of the ranked prompts; null: every prompt of the source
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property

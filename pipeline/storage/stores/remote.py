@@ -12,14 +12,11 @@ from factsweep.operators.redact import redactor
 
 
 class Entry(NamedTuple):
-    """What lies below a folder: its path in the store, its size, and when it was written.
-
-    `bytes` is null of a folder. `written` is in seconds since 1970; the store in memory has none.
-    """
+    """What lies below a folder: its path in the store, its size, and when it was written."""
 
     path: str
-    bytes: int | None
-    written: float
+    bytes: int | None  # null of a folder
+    written: float  # in seconds since 1970; 0 where nobody knows
 
 
 class File(NamedTuple):
