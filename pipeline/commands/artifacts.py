@@ -149,8 +149,7 @@ def _outdated(items: Sequence["Item"]) -> Iterator[str]:
 
 
 def _why(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.storage.causes import Recipes, causes
-    from factsweep.pipeline.storage.lookup import find
+    from factsweep.pipeline.storage.lookup import Recipes, causes, find
     from factsweep.pipeline.storage.stores.store import Store
 
     store = Store(places(asked)["artifacts"])

@@ -26,7 +26,7 @@ from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.choose import Choose, Chosen
 from factsweep.pipeline.stages.sharding import ends
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, causes
 
 _PROMPTS_AT_ONCE = 4096
 _FEW = 4  # fields

@@ -18,8 +18,7 @@ from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
 from factsweep.pipeline.inventory.outdated import outdated
 from factsweep.pipeline.storage import lease, manifest, uses
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes
-from factsweep.pipeline.storage.lookup import folders
+from factsweep.pipeline.storage.lookup import Recipes, folders
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.stores.remote import File
 from factsweep.pipeline.storage.stores.store import Store

@@ -26,7 +26,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
 from tests.messages import naming
 from tests.s3_server import serving
