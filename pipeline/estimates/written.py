@@ -116,12 +116,6 @@ def is_estimate(results: str, name: str) -> bool:
     return Store(f"{results.rstrip('/')}/{name}").exists(ESTIMATE)
 
 
-def known(results: str) -> list[str]:
-    """The names of the runs that have estimates."""
-    store = Store(results)
-    return [name for name in store.folders("") if ESTIMATE in store.names(name)]
-
-
 def read(results: str, name: str) -> PastEstimate:
     """What a run with a budget estimated."""
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)

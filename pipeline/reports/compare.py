@@ -56,10 +56,11 @@ class Compared:
     """Two settings: what is written, and the verdict; `paired` says what was and what was not."""
 
     pair: Pair
-    paired: str
-    flip_rates: tuple[float | None, float | None]
+    paired: str  # of estimates: what they are
     report: Report
     verdict: Verdict
+    flip_rates: tuple[float | None, float | None] = (None, None)
+    is_estimate: bool = False
 
     @property
     def lost(self) -> tuple[str, ...]:

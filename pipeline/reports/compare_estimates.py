@@ -12,24 +12,13 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
-from factsweep.operators.metrics.comparing.verdict import Verdict
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.written import PastEstimate
-from factsweep.pipeline.reports.compare import Comparison, flip_rate
+from factsweep.pipeline.reports.compare import Compared, Comparison, flip_rate
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from factsweep.pipeline.results.past import PastBranch
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Two settings: what is written, the verdict, and the sentence that marks the estimates."""
-
-    pair: Pair
-    mark: str
-    report: Report
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,8 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
         if mark
     ]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
-    return Compared(pair, sentence, Report(written, raw={"comparison": found}), verdict)
+    report = Report(written, raw={"comparison": found})
+    return Compared(pair, sentence, report, verdict, is_estimate=True)
 
 
 def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:

@@ -85,10 +85,10 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     return list(found.values())
 
 
-def known(results: str) -> list[str]:
-    """The names of the runs that there are; not those of nights."""
+def known(results: str, file: str = NAME) -> list[str]:
+    """The names of the runs that there are, or that have another file; not those of nights."""
     store = Store(results)
-    return [name for name in store.folders("") if NAME in store.names(name)]
+    return [name for name in store.folders("") if file in store.names(name)]
 
 
 def runs(results: str, name: str) -> list[str]:
