@@ -62,7 +62,9 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
         "model": build(Model, {**given_since, **recorded["model"]}, "model"),
         "benchmark": benchmark,
         "settings": tuple(
-            build(method.ask.setting, _as_in_conf(each), "prompt") for each in recorded["settings"]
+            # as conf/ has its fields: `as` is a word of Python
+            build(method.ask.setting, {n.rstrip("_"): v for n, v in each.items()}, "prompt")
+            for each in recorded["settings"]
         ),
         "decoding": _recorded_decoding(recorded["decoding"], method),
         "matching": build(Matching, recorded["matching"], "matching"),
@@ -79,11 +81,6 @@ def _recorded_decoding(recorded: Mapping[str, Any], method: Method) -> Decoding:
     if method.ask.ability != FILL:
         return build(Decoding, recorded, "decoding")
     return _filling(build(Decoding, {**recorded, "max_tokens": 1}, "decoding"))  # 0 cannot be given
-
-
-def _as_in_conf(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting's fields as conf/ has them: `as` is a word of Python."""
-    return {name.rstrip("_"): value for name, value in setting.items()}
 
 
 def _described(overrides: Sequence[str]) -> dict[str, Any]:

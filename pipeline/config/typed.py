@@ -171,13 +171,10 @@ def _number(hint: Any) -> str:
     return f"{noun}, {' and '.join(ends)}" if ends else noun
 
 
-def _flow(value: Any) -> str:
-    """A number, true, null, a list or a mapping, in one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
 def _as_yaml(value: Any) -> str:
     """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
-    shown = repr(value) if isinstance(value, str | float) else _flow(value)
+    shown = repr(value)
+    if not isinstance(value, str | float):  # a number, true, null, a list or a mapping, in one line
+        shown = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+        shown = shown.removesuffix("\n").removesuffix("\n...")
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

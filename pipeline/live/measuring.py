@@ -112,11 +112,11 @@ class Measuring(Measures):
         content = json.loads(json.dumps(record(self._plan, {}, {})))
         found = [self._branch(branch, each, content) for branch, each in asked]
         result = measured(found)
-        comparable = _comparable([each for _, each in asked])
+        most = max((each.relations for _, each in asked), key=len)  # only these are compared
         names = {
             (fields["setting"], fields["variant"])
-            for branch, alike in zip(found, comparable, strict=True)
-            if alike and (fields := branch.metrics.recipe.fields)
+            for branch, (_, each) in zip(found, asked, strict=True)
+            if each.relations == most and (fields := branch.metrics.recipe.fields)
         }
         answers = {a: t for a, t in result.answers.items() if (a.setting, a.variant) in names}
         result = replace(result, answers=answers)
@@ -250,12 +250,6 @@ def _whole(artifact: Artifact, prompts: Artifact, question: Question) -> set[str
     # A question that is not about a relation's prompts lacks none of them.
     every = {relation_of(shard) for shard in prompts.shards("prompts")}
     return {relation for relation in every if have[relation] >= wanted[relation]}
-
-
-def _comparable(ready: Sequence[_Ready]) -> Iterator[bool]:
-    """Whether each setting has as many relations as any: only these are compared."""
-    most = max(ready, key=lambda each: len(each.relations)).relations
-    return (each.relations == most for each in ready)
 
 
 def _note(branch: Branch, ready: _Ready | None) -> str:

@@ -14,7 +14,6 @@ from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.written import PastEstimate
 from factsweep.pipeline.reports.compare import Compared, Comparison, flip_rate
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
@@ -73,7 +72,8 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     if pairing is None:
         return found
     first, second = (written.answers(each.branch) for each in (one, other))
-    rows = pairing(_pairs(one), first, second, 0.05)
+    crossed = one.branch.artifacts["chosen"].read("crossed", "all")
+    rows = pairing(crossed, first, second, 0.05)
     known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
     has = pl.col("difference").is_not_null()
@@ -97,28 +97,18 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
     return None if sampling is None else sampling.paired
 
 
-def _pairs(side: _Side) -> pl.DataFrame:
-    """What the full run asks of each fact."""
-    return side.branch.artifacts["chosen"].read("crossed", "all")
-
-
 def _sides(text: str, results: str) -> Mapping[str, _Side]:
     """The settings that RUN or RUN:SETTING stands for, by title."""
     run = text.partition(":")[0]
     if written.is_estimate(results, run):
         part = written.read(results, run)
-        found = {title: _part(part, title, each) for title, each in part.branches.items()}
+        found = {
+            title: _Side(each, part.of(title), part.mark(title))
+            for title, each in part.branches.items()
+        }
     else:
-        found = {title: _whole(each) for title, each in _branches(run, results).items()}
+        found = {each.setting: _whole(each) for each in past.branches(results, [run])}
     return setting_of(text, found)
-
-
-def _branches(run: str, results: str) -> dict[str, PastBranch]:
-    return {each.setting: each for each in past.branches(results, [run])}
-
-
-def _part(part: PastEstimate, title: str, branch: PastBranch) -> _Side:
-    return _Side(branch, part.of(title), part.mark(title))
 
 
 def _whole(branch: PastBranch) -> _Side:

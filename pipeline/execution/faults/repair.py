@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.storage import integrity
-from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.manifest import Pin
 
@@ -22,17 +21,13 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
     this run, and is added to.
     """
     artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
-    for found in plan.store.each(_listed, artifacts.values()):
+    for found in plan.store.each(lambda each: list(integrity.listed(each)), artifacts.values()):
         for finding in found:
             _set_aside(finding, renewed)
     for finding in integrity.misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
     integrity.note_lost(artifacts, recorded)
     return plan.is_complete()
-
-
-def _listed(artifact: Artifact) -> list[Finding]:
-    return list(integrity.listed(artifact))
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:

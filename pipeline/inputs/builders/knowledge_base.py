@@ -94,7 +94,8 @@ def build_from_dump(
     if not _files(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
-    n_unlabelled = sum(map(_n_unlabelled, _files(aside, "entities")))
+    noted = map(pl.read_parquet_metadata, _files(aside, "entities"))
+    n_unlabelled = sum(int(each[_UNLABELLED]) for each in noted)
     whole = out.with_name(f".{out.name}.new")
     whole.mkdir(exist_ok=True)
     sizes = {table: _merge(aside, table, whole) for table in TABLES}
@@ -241,10 +242,6 @@ def _name(part: int) -> str:
 
 def _files(aside: Path, table: str) -> list[Path]:
     return sorted((aside / table).glob("*.parquet"))
-
-
-def _n_unlabelled(path: Path) -> int:
-    return int(pl.read_parquet_metadata(path)[_UNLABELLED])
 
 
 def _merge(aside: Path, table: str, whole: Path) -> int:

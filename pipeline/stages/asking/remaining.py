@@ -9,7 +9,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.shard import Counts, Footer
+from factsweep.pipeline.storage.shard import Counts
 
 
 def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
@@ -139,7 +139,11 @@ def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) 
 def _rows_of_chunk(work: Work, name: str) -> int:
     """The rows of a chunk: its name begins with them."""
     rows, _, rest = name.partition("-")
-    return int(rows) if rest and rows.isdigit() else _chunk(work, name).rows
+    return (
+        int(rows)
+        if rest and rows.isdigit()
+        else work.artifact.footer(work.table, name, work.chunks).rows
+    )
 
 
 def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
@@ -148,10 +152,6 @@ def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     names = work.artifact.published(work.refusals) if names is None else names
     found = [read("errors", work.refusals, each)[0] for each in names]
     return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
-
-
-def _chunk(work: Work, name: str) -> Footer:
-    return work.artifact.footer(work.table, name, work.chunks)
 
 
 def open_counts(artifact: Artifact) -> Iterator[Counts]:
