@@ -51,11 +51,7 @@ def plan(*overrides: str, **fields: object) -> Planned:
 
 
 def forecast_of(asked: Run) -> Planned:
-    """Count what a run whose settings are composed would compute; computes and writes nothing.
-
-    Raises:
-        InputError: something that was given is wrong.
-    """
+    """Count what a run whose settings are composed would compute; computes and writes nothing."""
     from factsweep.pipeline.costs.forecast import forecast
     from factsweep.pipeline.costs.lines import lines
 
@@ -86,12 +82,7 @@ def run(*overrides: str, **fields: object) -> Results:
 
 
 def done(asked: Run) -> Results:
-    """Compute what is missing of a run whose settings are composed, write its results, give them.
-
-    Raises:
-        InputError: something that was given is wrong.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
+    """Compute what is missing of a run whose settings are composed; write and give its results."""
     from factsweep.pipeline.run import run as compute
 
     compute(asked)
@@ -144,12 +135,7 @@ def score(*overrides: str, **fields: object) -> Results:
 
 
 def scored(asked: Run) -> Results:
-    """Measure the answers that a run whose settings are composed is given, and give its results.
-
-    Raises:
-        InputError: something that was given is wrong, or an answer fits no prompt.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
+    """Measure the answers that a run whose settings are composed is given, and give its results."""
     from factsweep.pipeline.score import score as measure
 
     measure(asked)

@@ -1,7 +1,4 @@
-"""score: metrics of answers of another system.
-
-The answers take the place of those of an engine; all that comes before and after is the same.
-"""
+"""score: metrics of answers of another system, in place of those of an engine."""
 
 from pathlib import Path
 
@@ -16,14 +13,7 @@ from factsweep.pipeline.storage import lease
 
 
 def score(run: Run) -> pl.DataFrame:
-    """The metrics of the answers in `answers=` (`pipeline.stages.given` says what the file holds).
-
-    Its prompts are those of `benchmark=`, `prompt=` and `seed=`; a prompt without a row counts as
-    failed.
-
-    Raises:
-        InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
-    """
+    """The metrics of the answers in `answers=`; a prompt without a row counts as failed."""
     check(run)
     return measured(run, make)
 
@@ -37,11 +27,7 @@ def make(plan: Plan) -> None:
 
 
 def check(run: Run) -> None:
-    """Refuse what cannot be measured of given answers.
-
-    Raises:
-        InputError: no file, several settings, or an encoder's.
-    """
+    """Refuse what cannot be measured of given answers."""
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
     if run.method.ask.ability == FILL:

@@ -26,16 +26,12 @@ Keys = Sequence[str] | Callable[[], Sequence[str]] | None
 
 @dataclass(frozen=True)
 class Takes:
-    """What a verb takes: words by name, any number of one more, and overrides.
-
-    `keys` are those of its overrides; null: all that Hydra composes. They may have `group` before
-    them, as messages do.
-    """
+    """What a verb takes: words by name, any number of one more, and overrides."""
 
     words: Sequence[str]
     rest: str | None
-    keys: Keys
-    group: str
+    keys: Keys  # null: all that Hydra composes
+    group: str  # may stand before a key, as in messages
 
     def known(self) -> Sequence[str]:
         """The keys of its overrides."""
@@ -46,11 +42,7 @@ class Takes:
         return self.keys() if callable(self.keys) else self.keys
 
     def fill(self, asked: argparse.Namespace, verb: str) -> None:
-        """Sort what was typed: each word under its name, the rest, `overrides`.
-
-        Raises:
-            InputError: a word or key too many, or one that is missing.
-        """
+        """Sort what was typed: each word under its name, the rest, `overrides`."""
         given: list[str] = asked.words
         words = [each for each in given if not _OVERRIDE.match(each)]
         overrides = [each for each in given if _OVERRIDE.match(each)]
@@ -168,11 +160,7 @@ def _wanted(name: str, word: argparse.Action | None) -> str:
 
 
 def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:
-    """Add words that argparse left over, since they stand behind an option.
-
-    Raises:
-        InputError: one is an option that the verb does not have.
-    """
+    """Add words that argparse left over, since they stand behind an option."""
     for word in words:
         if word.startswith("-") and word != "-":
             raise InputError(_unknown(parser, word))
@@ -194,11 +182,7 @@ def _unknown(parser: Parser, option: str) -> str:
 
 
 def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml.
-
-    Raises:
-        InputError: a value cannot be read.
-    """
+    """Where artifacts and results lie, by what was typed and conf/config.yaml."""
     from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]
@@ -212,7 +196,6 @@ def others(asked: argparse.Namespace) -> list[str]:
 
 
 def _help_of(takes: Takes) -> Iterator[str]:
-    """The groups and the keys of a verb's overrides."""
     if takes.keys is not None:
         yield from _wrapped("keys:", (f"{each}=" for each in takes.known()))
         return

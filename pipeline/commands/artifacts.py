@@ -1,4 +1,4 @@
-"""The verbs `artifacts` and `prune`: what a store holds, and what of it can go."""
+"""The verbs `artifacts`, `prune` and `why`: what a store holds, what can go, and what differs."""
 
 import argparse
 import shlex
@@ -40,11 +40,20 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     text = "first forget a run that will not be finished, or whose results are lost"
     prune.add_argument("--forget", metavar="RUN", help=text)
     prune.set_defaults(run=_prune)
+    why = verbs.add_parser(
+        "why",
+        description="name the fields in which two artifacts differ, or what they were made of",
+        examples=[
+            "factsweep why 3fa9c0d1 77b1",
+            "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
+        ],
+    )
+    why.take("first", "second", about="FIRST and SECOND are fingerprints, or their beginnings.")
+    why.set_defaults(run=_why)
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import inventory
-    from factsweep.pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.inventory.inventory import inventory, unneeded
     from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
@@ -61,8 +70,7 @@ def _artifacts(asked: argparse.Namespace) -> int:
 
 
 def _prune(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import inventory
-    from factsweep.pipeline.inventory.prune import forget, removed, unneeded
+    from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
     from factsweep.pipeline.storage.stores.store import Store
 
     where = places(asked)
@@ -89,7 +97,7 @@ def _prune(asked: argparse.Namespace) -> int:
 
 def _begun(items: Sequence["Item"]) -> str:
     """What --unfinished would remove; empty if there is nothing."""
-    from factsweep.pipeline.inventory.prune import unneeded
+    from factsweep.pipeline.inventory.inventory import unneeded
 
     found = [item for item in unneeded(items, unfinished=True) if item.needs]
     return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
@@ -138,3 +146,15 @@ def _outdated(items: Sequence["Item"]) -> Iterator[str]:
         cost = f"{hours[0]:.2f} GPU-hours" if hours[0] else f"{hours[1]:.2f} core-hours"
         what = _sum(found, "of another version")
         yield f"{what} ({', '.join(why)}): today's runs make them anew; they took {cost}"
+
+
+def _why(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.storage.lookup import Recipes, causes, find
+    from factsweep.pipeline.storage.stores.store import Store
+
+    store = Store(places(asked)["artifacts"])
+    (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))
+    found = causes(a, b, Recipes(store))
+    print(f"{left} → {right}")
+    print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
+    return 0

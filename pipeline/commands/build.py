@@ -85,7 +85,6 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
 
 
 def _add_asked(command: argparse.ArgumentParser, what: str, n: int) -> None:
-    """Add who is asked for texts, and for how many."""
     of = {"templates": "relation", "paraphrases": "template"}[what]
     here = "; without --endpoint a model of conf/model/, the hub or a folder" * (of == "relation")
     command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")
@@ -144,7 +143,7 @@ def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
     from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
     from factsweep.operators.engines.endpoint.openai_client import key
-    from factsweep.pipeline.execution.prompted import prompted
+    from factsweep.pipeline.execution.engine import prompted
     from factsweep.pipeline.inputs.builders.asking import Model
     from factsweep.pipeline.inputs.builders.facts import build_facts
 
@@ -189,8 +188,7 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
     from factsweep.operators.engines.endpoint.openai_client import key
     from factsweep.pipeline.inputs.builders.asking import Model
-    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama
-    from factsweep.pipeline.inputs.builders.one_token import one_token
+    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama, one_token
     from factsweep.pipeline.inputs.builders.sources import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):

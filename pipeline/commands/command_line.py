@@ -12,42 +12,25 @@ import argcomplete
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.pipeline.commands import (
     artifacts,
-    baseline,
     build,
-    catalog,
     compare,
-    describe,
+    data,
     doctor,
-    export,
     launch,
-    model,
     nightly,
-    prefetch,
-    report,
+    past,
     run,
     study,
-    why,
 )
 from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 
-_VERBS = (
-    *(doctor, run, study, launch, prefetch, nightly, baseline),
-    *(compare, report, export, build, describe, model, artifacts, why, catalog),
-)
+_VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
 _GROUPS = {
     "measure": (
-        "doctor",
-        "run",
-        "study",
-        "launch",
-        "plan",
-        "status",
-        "prefetch",
-        "prompts",
-        "score",
+        *("doctor", "run", "study", "launch", "plan", "status", "prefetch", "prompts", "score"),
     ),
     "read what was measured": ("compare", "report", "export"),
     "every night": ("nightly", "baseline"),
@@ -115,11 +98,7 @@ def _printable(text: str) -> str:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; argparse takes no further ones behind an option, so they are added here.
-
-    Raises:
-        InputError: a word, an option or a key that the verb does not take, or that it lacks.
-    """
+    """The arguments; argparse takes no further ones behind an option, so they are added here."""
     parser = _parser()
     argcomplete.autocomplete(parser, always_complete_options="long")
     asked, more = parser.parse_known_args(arguments)
@@ -170,7 +149,6 @@ class _Command(Parser):
     about: Mapping[str, str] = {}
 
     def format_help(self) -> str:
-        """The verbs by what they are for, then the rest."""
         lines = [f"{self.format_usage()}\n{self.description}\n"]
         for title, verbs in _GROUPS.items():
             lines += [f"{title}:", *(self._line(verb) for verb in verbs), ""]

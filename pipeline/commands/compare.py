@@ -1,16 +1,14 @@
 """The verb `compare`: two settings of past runs, fact by fact."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from factsweep.operators.methods.method import Report
-    from factsweep.operators.metrics.comparing.verdict import Verdict
-    from factsweep.pipeline.reports.compare import Comparison
+    from factsweep.pipeline.reports.compare import Compared
     from factsweep.pipeline.results.pairs import Pair
 
 _N_NAMED = 10
@@ -48,8 +46,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _compare(asked: argparse.Namespace) -> int:
     from factsweep.operators import names
+    from factsweep.operators.errors import InputError
     from factsweep.pipeline.reports import compare_estimates
-    from factsweep.pipeline.reports.compare import settings
+    from factsweep.pipeline.reports.compare import compared, settings
 
     runs = asked.first, asked.second
     for name in runs:
@@ -57,60 +56,20 @@ def _compare(asked: argparse.Namespace) -> int:
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
     out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
-    if compare_estimates.concerns(*runs, results):
-        said = _estimates(asked, given, results)
+    if not compare_estimates.concerns(*runs, results):
+        found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
+    elif asked.by is None:
+        found = compare_estimates.compared(*runs, results, given, anyway=asked.anyway)
     else:
-        said = _full_runs(asked, given, results)
-    outcomes = _written(said, out)
-    return _exit_code(outcomes) if asked.gate else 0
-
-
-class _Said(NamedTuple):
-    """What is said of two settings: tables by name, sentences below the verdict, files."""
-
-    pair: "Pair"
-    report: "Report"
-    verdict: "Verdict"
-    paired: str
-    tables: Sequence[str]
-    below: Sequence[str]
-    files: str
-
-
-def _full_runs(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
-    from factsweep.pipeline.reports.compare import compared
-
-    runs = asked.first, asked.second
-    for found in compared(*runs, results, given, anyway=asked.anyway, unit=asked.by):
-        yield _Said(
-            found.pair,
-            found.report,
-            found.verdict,
-            f": {found.paired}",
-            ["headline", "moves"],
-            [lost_and_gained(found.lost, found.n_gained)],
-            "tables, facts gained and lost, figure, raw numbers",
-        )
-
-
-def _estimates(asked: argparse.Namespace, given: "Comparison", results: str) -> Iterator[_Said]:
-    """Compare runs of which one asked a part of its prompts, or both."""
-    from factsweep.operators.errors import InputError
-    from factsweep.pipeline.reports.compare_estimates import compared
-
-    if asked.by is not None:
         raise InputError(
             f"--by {asked.by} pairs prompts or facts, and estimates are of a part of the prompts; "
             "leave it out, or compare full runs."
         )
-    for found in compared(asked.first, asked.second, results, given, anyway=asked.anyway):
-        files = "tables, raw numbers"
-        yield _Said(
-            found.pair, found.report, found.verdict, f". {found.mark}", ["headline"], [], files
-        )
+    outcomes = _written(found, out)
+    return _exit_code(outcomes) if asked.gate else 0
 
 
-def _written(comparisons: Iterable[_Said], out: str) -> set[str]:
+def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
     """Write and print comparisons as they are made; their outcomes."""
     from factsweep.operators.tables.formats.markdown import markdown
     from factsweep.pipeline.storage.stores.store import Store
@@ -118,20 +77,25 @@ def _written(comparisons: Iterable[_Said], out: str) -> set[str]:
 
     outcomes: set[str] = set()
     folders = []
-    for said in comparisons:
-        pair = said.pair
+    for found in comparisons:
+        pair, is_whole = found.pair, not found.is_estimate
         folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
         store = Store(f"{out}/{folders[-1]}")
-        write_report(store, said.report)
+        write_report(store, found.report)
         one, other = pair.names
         print("\n" * bool(outcomes), end="")
-        print(f"{other} against {one} on {pair.first.benchmark}{said.paired}\n")
+        how = f"{':' if is_whole else '.'} {found.paired}"
+        print(f"{other} against {one} on {pair.first.benchmark}{how}\n")
         _print_differing(pair)
-        for name in said.tables:
-            print(shown(markdown(said.report.tables[name])))
-        print(f"{said.verdict.outcome}: {said.verdict.reason}")
-        print(*said.below, f"{said.files}: {store.where()}/", sep="\n")
-        outcomes.add(said.verdict.outcome)
+        for name in ("headline", "moves") if is_whole else ("headline",):
+            print(shown(markdown(found.report.tables[name])))
+        print(f"{found.verdict.outcome}: {found.verdict.reason}")
+        files = "tables, raw numbers"
+        if is_whole:
+            print(lost_and_gained(found.lost, found.n_gained))
+            files = "tables, facts gained and lost, figure, raw numbers"
+        print(f"{files}: {store.where()}/")
+        outcomes.add(found.verdict.outcome)
     drop_reports(Store(out), besides=folders)
     return outcomes
 
@@ -144,7 +108,6 @@ def _print_differing(pair: "Pair") -> None:
 
 
 def _exit_code(outcomes: set[str]) -> int:
-    """What a gate ends with."""
     if outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4

@@ -70,7 +70,6 @@ def _lines(finding: "Finding", before: "Sequence[Finding]") -> list[str]:
 
 
 def _versions() -> Iterator[str]:
-    """What a report begins with: the versions of what computes."""
     from factsweep.pipeline.machine.software import versions
 
     names = ("factsweep", "ray", "torch", "transformers", "polars", "pyarrow")

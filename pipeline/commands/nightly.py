@@ -1,4 +1,4 @@
-"""The verb `nightly`: a named sweep, compared with its baseline."""
+"""The verbs `nightly` and `baseline`: a named sweep, and the run that it is compared with."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.arguments import Parser, places
 from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the verb to the command line."""
+    """Add the verbs to the command line."""
     command = verbs.add_parser(
         "nightly",
         description="run a named sweep and compare it with its baseline",
@@ -33,6 +33,28 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
     command.add_argument("--notify", metavar="URL", help=text)
     command.set_defaults(run=_nightly)
+    _add_baseline(verbs)
+
+
+def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    command = verbs.add_parser(
+        "baseline",
+        description="accept or show the run that a nightly is compared with",
+        examples=["factsweep baseline accept demo demo-2026-11-20", "factsweep baseline show demo"],
+    )
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
+    text = "compare a nightly with this run from now on"
+    accept = actions.add_parser("accept", help=text, description=text)
+    accept.take(
+        *("nightly", "accepted"),
+        about="NIGHTLY is one of conf/nightly/, or a YAML file; ACCEPTED a night "
+        "(demo-2026-11-21), or a run.",
+    )
+    text = "list the accepted runs, the last one first"
+    show = actions.add_parser("show", help=text, description=text)
+    show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.")
+    accept.set_defaults(run=_accept)
+    show.set_defaults(run=_show)
 
 
 def _nightly(asked: argparse.Namespace) -> int:
@@ -108,3 +130,37 @@ def _setting_lines(judged: "Judged") -> Iterator[str]:
     if judged.estimate is None:
         yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
     yield f"  tables: {judged.tables}/"
+
+
+def _accept(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.nightly import baseline, night
+
+    night.load(asked.nightly)
+    name = night.label(asked.nightly)
+    found = baseline.accept(name, asked.accepted, places(asked)["results"])
+    runs = ", ".join(found.runs)
+    print(f"{name} is compared with {found.run} from now on ({runs}).")
+    return 0
+
+
+def _show(asked: argparse.Namespace) -> int:
+    from factsweep.operators.errors import InputError
+    from factsweep.pipeline.nightly import baseline, night
+
+    night.load(asked.nightly)
+    name = night.label(asked.nightly)
+    where = places(asked)["results"]
+    found = baseline.history(name, where)
+    if not found:
+        words = ["baseline", "accept", asked.nightly, "RUN", *asked.overrides]
+        fix = shlex.join(["factsweep", *words])
+        raise InputError(
+            f"{name} has no baseline; accept one with: {fix}. Runs are the folders in {where}."
+        )
+    for each in reversed(found):
+        verdict = f", verdict {each.verdict}" if each.verdict else ""
+        print(
+            f"{each.accepted_at}  {each.run}  by {each.accepted_by}, "
+            f"commit {(each.commit or 'unknown')[:12]}{verdict}"
+        )
+    return 0

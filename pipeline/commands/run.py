@@ -90,7 +90,6 @@ def execute(asked: argparse.Namespace) -> int:
 
 
 def _estimate(settings: "Run") -> int:
-    """Estimate from a part of the prompts, and print what the full run would give."""
     from factsweep.operators.tables.runs.estimates import written
     from factsweep.pipeline.estimates.estimate import estimate
 
@@ -120,11 +119,7 @@ def _score(asked: argparse.Namespace) -> int:
 
 
 def _settings(asked: argparse.Namespace) -> "Run":
-    """The run that is described, or one that is done, by its name.
-
-    Raises:
-        InputError: there is no such run, or overrides beside its name.
-    """
+    """The run that is described, or one that is done, by its name."""
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.results.past import run_of
 
@@ -144,10 +139,7 @@ def _settings(asked: argparse.Namespace) -> "Run":
 
 
 def _only_name(asked: argparse.Namespace) -> list[str]:
-    """The run_name that is all that was given of a run, if there is one that is done.
-
-    What else it asked are not the defaults: those would be another run's.
-    """
+    """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
     from factsweep.pipeline.results.past import is_done
 
     named = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
@@ -169,7 +161,7 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.costs.hours import paid_for
+    from factsweep.pipeline.costs.rates import paid_for
     from factsweep.pipeline.execution.status import status
 
     settings = _settings(asked)

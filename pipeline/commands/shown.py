@@ -31,15 +31,14 @@ def _lines(text: str, width: int) -> Iterator[str]:
             continue
         glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
         cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]
-        head, rows = cells[0], [row for row in cells[1:] if not _is_rule(row)]
+        head, rows = (
+            cells[0],
+            [row for row in cells[1:] if not all(set(cell) <= set("-:") for cell in row)],
+        )
         for number, columns in enumerate(_parts([head, *rows], width)):
             if number:
                 yield ""
             yield from _table([[row[each] for each in columns] for row in [head, *rows]], width)
-
-
-def _is_rule(row: Sequence[str]) -> bool:
-    return all(set(cell) <= set("-:") for cell in row)
 
 
 def _parts(cells: Cells, width: int) -> Iterator[list[int]]:

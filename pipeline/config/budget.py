@@ -1,12 +1,15 @@
-"""A budget: how many of a setting's prompts are asked, to estimate what all would give."""
+"""A budget: how many of a setting's prompts are asked; and a target: how exact it is to be."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.suggestion import suggestion
 
 _TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<unit>%|k|M)?|\s*(?P<of>GPU|core)-hours?)")
+_TARGET = re.compile(r"\s*(?P<metric>\w+)\s*(±|\+/?-)\s*(?P<half_width>\d*\.?\d+)\s*")
 _TIMES = {None: 1, "k": 1000, "M": 1_000_000}
 
 
@@ -29,9 +32,6 @@ class Budget:
 def budget(given: str | int) -> Budget:
     """Read a budget as it is given.
 
-    Raises:
-        InputError: it is none.
-
     >>> budget("1%").share, budget("100k").n_prompts, budget(5000).n_prompts
     (0.01, 100000, 5000)
     >>> budget("1.5 GPU-hours").hours, budget("1 core-hour").unit
@@ -49,3 +49,33 @@ def budget(given: str | int) -> Budget:
     if found["unit"] == "%":
         return Budget(number / 100, None)
     return Budget(None, round(number * _TIMES[found["unit"]]))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric, and half the width of the interval that is asked for."""
+
+    metric: str
+    half_width: float
+
+
+def target(given: str, metrics: Sequence[str]) -> Target:
+    """Read a target as it is given; `metrics` are those that can be one.
+
+    >>> target("acc_at_1±0.003", ["acc_at_1"]) == target("acc_at_1 +- .003", ["acc_at_1"])
+    True
+    """
+    found = _TARGET.fullmatch(given)
+    half_width = float(found["half_width"]) if found else 0.0
+    if not found or not 0 < half_width < 1:
+        raise InputError(
+            f"target={given}; it must be a metric and half the width of its interval, more than 0 "
+            "and less than 1, such as acc_at_1±0.003 or acc_at_1+-0.003."
+        )
+    if found["metric"] not in metrics:
+        known = ", ".join(metrics) or "none of this benchmark"
+        raise InputError(
+            f"target={given}; the metrics that can be a target are {known}."
+            f"{suggestion(found['metric'], metrics)}"
+        )
+    return Target(found["metric"], half_width)

@@ -13,11 +13,7 @@ _READS_IMAGES = "torchvision"
 
 
 def said(model: Model) -> Mapping[str, Any]:
-    """The whole of it; nothing where it is not here.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """The whole of it; nothing where it is not here."""
     from huggingface_hub import try_to_load_from_cache
 
     if model.source not in ("hub", "path"):
@@ -32,11 +28,7 @@ def said(model: Model) -> Mapping[str, Any]:
 
 
 def check_wrapper(model: Model) -> None:
-    """Refuse a model of images and text that vLLM cannot import, though it is asked for text alone.
-
-    Raises:
-        InputError: what its images would be read with is not installed, as on machines without GPU.
-    """
+    """Refuse a model of images and text that vLLM cannot import, even for text alone."""
     if "vision_config" in said(model) and find_spec(_READS_IMAGES) is None:
         raise InputError(
             f"model={model.id} also reads images, and vLLM does not import it without "

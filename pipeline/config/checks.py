@@ -8,20 +8,15 @@ from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.engines.thoughts import parsers
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import is_secret, redactor, texts
-from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.suggestion import suggestion
-from factsweep.pipeline.config.target import target
 
 
 def check_run(run: Run) -> None:
-    """Refuse values that do not go with each other.
-
-    Raises:
-        InputError: it names both fields.
-    """
+    """Refuse values that do not go with each other."""
     names.check(run.model.name, "model.name")
     names.check(run.benchmark.name, "benchmark.name")
     names.check_run(run.name)

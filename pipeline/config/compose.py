@@ -30,7 +30,6 @@ class _OwnFolder(SearchPathPlugin):
     """Has Hydra look into the user's own folder before conf/."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Put the folder first, if there is one."""
         if (folder := folders.own()) is not None:
             search_path.prepend(folders.VARIABLE, f"file://{folder}")
 
@@ -49,11 +48,7 @@ def keys() -> list[str]:
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """conf/ with the overrides, every interpolation resolved.
-
-    Raises:
-        InputError: an override names no choice or no field, or cannot be read.
-    """
+    """conf/ with the overrides, every interpolation resolved."""
     if many := [each for each in overrides if several(each)]:
         raise InputError(
             f"{' '.join(many)} gives several values, where one run takes one; `factsweep study "
@@ -75,7 +70,8 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
         key = unknown[1]
         if key in _OF_CHATS:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
-        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{_meant(key)}"
+        meant = _meant(key)
+        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
     which = [each for each in overrides if parsed(each) is None] or overrides
     which = [each if each.isprintable() else repr(each) for each in which]
     if not which:
@@ -157,7 +153,6 @@ def _meant(key: str) -> str:
 
 
 def _names(values: Mapping[str, Any]) -> list[str]:
-    """The dotted names of all fields."""
     within = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     inner = [f"{name}.{each}" for name, value in within.items() for each in _names(value)]
     return [*values, *inner]

@@ -77,9 +77,6 @@ class Decoding:
         return ENGINES[names[ability]]
 
     def fresh(self, *, canary: bool = False) -> dict[str, str]:
-        """Extra fields of a recipe that force a fresh decode.
-
-        Without a repetition there are none: the artifact is the one that exists already.
-        """
+        """Extra fields of a recipe that force a fresh decode; without a repetition, none."""
         repeated = self.repetition is not None and (canary or self.repeats == "all")
         return {"repetition": str(self.repetition)} if repeated else {}

@@ -80,11 +80,7 @@ def _stored_width(name: str) -> float:
 
 
 def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model, with those that are null filled in as far as they can be known.
-
-    Raises:
-        InputError: the model's files cannot be read, or do not tell; it names the field to give.
-    """
+    """The fields of a model, with those that are null filled in as far as they can be known."""
     found = dict(model)
     if found["adapter"] is not None and Path(found["adapter"]).is_dir():
         found["adapter"] = str(Path(found["adapter"]).absolute())
@@ -153,7 +149,6 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
 
 
 def _config(source: _Source) -> Any:
-    """The model's config.json, as transformers reads it."""
     from transformers import AutoConfig
 
     try:
@@ -219,7 +214,6 @@ def headers(name: str, revision: str | None) -> Any:
 
 
 def _stored(source: _Source, bits: int | None) -> _Stored:
-    """The parameters, from the headers of the safetensors."""
     try:
         found = headers(source.id, source.revision)
     except Exception as error:

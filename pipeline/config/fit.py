@@ -4,24 +4,39 @@ A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens 
 tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine import dtype, processor
-from factsweep.pipeline.machine.gpu_memory import gpu_bytes
 
 _LONGEST = 4096  # prompts here have hundreds of tokens; the cache must hold one of this length
 _TOKENS = 32_768
 _OVERHEAD = 2e9  # bytes a GPU: activations, CUDA graphs, buffers
 _ON_ONE_NODE = (1, 2, 4, 8)
+# In GB, of GPUs that do not have it in their names.
+_GB = {
+    "B200": 180,
+    "H200": 141,
+    "H100": 80,
+    "H800": 80,
+    "A100": 40,
+    "L40": 48,
+    "A40": 48,
+    "A6000": 48,
+    "4090": 24,
+    "3090": 24,
+    "A10": 24,
+    "L4": 24,
+    "T4": 16,
+    "V100": 16,
+    "P100": 16,
+}
 
 
 class Need(NamedTuple):
-    """Bytes of the weights and of the cache per token; the heads of queries, and of keys.
-
-    No heads: they are not known, and any number of GPUs may share them.
-    """
+    """Bytes of the weights, and of the cache per token; heads of queries and keys (0: unknown)."""
 
     weights: float
     cache_per_token: float
@@ -45,11 +60,7 @@ def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any])
 
 
 def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
-    """The smallest number of GPUs of one node that hold the model; 1 where none is known.
-
-    Raises:
-        InputError: eight of them are too few.
-    """
+    """The smallest number of GPUs of one node that hold the model; 1 where none is known."""
     if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
         return 1
     each = gpu_bytes(cluster["hardware"])
@@ -69,13 +80,7 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
 
 
 def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: float) -> None:
-    """Refuse more engines on one GPU than it has room for; nothing where the GPU is not known.
-
-    `weights` are their bytes in one engine.
-
-    Raises:
-        InputError: it says how many fit.
-    """
+    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine."""
     shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"
     each = gpu_bytes(cluster["hardware"]) if on_gpu else None
@@ -99,3 +104,19 @@ def _divides(need: Need, gpus: int) -> bool:
 def _held(need: Need, gpus: int) -> float:
     """Bytes of weights and cache on each of the GPUs; a head of keys is not divided further."""
     return need.weights / gpus + _TOKENS * need.cache_per_token / min(gpus, need.key_heads or gpus)
+
+
+def gpu_bytes(name: str | None) -> float | None:
+    """The memory of one GPU of that name, or of this machine's first; null: nobody knows.
+
+    >>> gpu_bytes("NVIDIA A100-SXM4-80GB"), gpu_bytes("NVIDIA H200"), gpu_bytes("some GPU")
+    (80000000000.0, 141000000000.0, None)
+    """
+    if name is None:
+        seen = processor.gpu_mib()
+        return None if seen is None else seen * 2.0**20
+    written = re.search(r"(\d+)\s?Gi?B", name)
+    if written:
+        return float(written[1]) * 1e9
+    found = re.findall(r"[A-Z]*\d+", name)
+    return next((_GB[each] * 1e9 for each in found if each in _GB), None)

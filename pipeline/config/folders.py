@@ -2,7 +2,7 @@
 
 Her folder is the one that $FACTSWEEP_CONFIG_DIR names (`--config-dir` sets it), or factsweep.d/ in
 the current folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. A file
-of hers takes the place of one of the same name that ships.
+of hers takes the place of one of the same name that ships. `home` is for what is fetched once.
 """
 
 import os
@@ -22,11 +22,7 @@ CATALOG = _SHIPPED / "data_catalog"
 
 
 def own() -> Path | None:
-    """The user's folder, as an absolute path; null: she has none.
-
-    Raises:
-        InputError: the folder that was named is none, or has a folder that is no group.
-    """
+    """The user's folder, as an absolute path; null: she has none."""
     named = os.environ.get(VARIABLE)
     folder = Path(named or OWN).absolute()
     if not folder.is_dir():
@@ -56,10 +52,16 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds.
-
-    Raises:
-        InputError: it is no file, no text, or no YAML.
-    """
+    """What a YAML file holds."""
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def home() -> Path:
+    """The folder; it may not be there yet.
+
+    Without FACTSWEEP_HOME it is factsweep in $XDG_CACHE_HOME, by default ~/.cache.
+    """
+    if own := os.environ.get("FACTSWEEP_HOME"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "factsweep"

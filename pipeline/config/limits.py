@@ -1,7 +1,4 @@
-"""Types whose values have a range, which the fields of several groups of conf/ share.
-
-The upper limits are far above any use: they stop a slip of the keyboard, not an ambition.
-"""
+"""Types of fields with a range: their upper limits are far above any use, and stop slips."""
 
 from typing import Annotated
 

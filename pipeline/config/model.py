@@ -39,13 +39,9 @@ class Replicas:
 
 @dataclass(frozen=True)
 class Client:
-    """How a model behind an endpoint is asked.
+    """How a model behind an endpoint is asked."""
 
-    `key_variable` names the environment variable that holds the key. The variable of that name with
-    `_FILE` behind it may hold the path of a file with the key instead.
-    """
-
-    key_variable: Annotated[Text, _CLIENT]
+    key_variable: Annotated[Text, _CLIENT]  # of the environment; with _FILE behind it, of a path
     timeout_s: Annotated[Seconds, _CLIENT]
     give_up_s: Annotated[Seconds, _CLIENT]
     max_concurrent: Annotated[int, Field(ge=1, le=10_000), _CLIENT]

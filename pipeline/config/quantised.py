@@ -55,12 +55,7 @@ def weights_gb(model: Model) -> float:
 
 
 def check(model: Model, device: str) -> None:
-    """Refuse what no engine on `cpu` or `cuda` can compute, before weights are fetched or loaded.
-
-    Raises:
-        InputError: the kernels of the scheme are a package that is not installed, or vLLM has none
-            for this CPU or GPU, or for the type of the rest.
-    """
+    """Refuse what no engine on `cpu` or `cuda` computes, before weights are fetched or loaded."""
     said = _said(model)
     if model.architecture == "decoder" and (why := _lacking(said, device, model.dtype)):
         raise InputError(f"model={model.id} is quantised ({scheme(model)}): {why}.")
@@ -100,5 +95,4 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 
 
 def _said(model: Model) -> Mapping[str, Any]:
-    """The part of config.json on it."""
     return checkpoint.said(model).get("quantization_config") or {}

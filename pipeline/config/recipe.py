@@ -16,14 +16,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Part:
-    """A field that can change a number, and so is part of a recipe.
-
-    `but` are the keys of a mapping that cannot. With `if_given`, a null is left out of the recipe.
-    """
+    """A field that can change a number, and so is part of a recipe."""
 
     of: Literal["answers", "tables"]
-    but: tuple[str, ...] = ()
-    if_given: bool = False
+    but: tuple[str, ...] = ()  # keys of a mapping that cannot
+    if_given: bool = False  # a null is left out of the recipe
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from pydantic import Field
 from factsweep.operators.engines.kind import EngineKind
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Method
-from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.limits import Text
-from factsweep.pipeline.config.measuring import Matching
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber
-from factsweep.pipeline.config.sweep import Sweep
 
 Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
 _WHERE = NoNumber("it says where files are, not what is in them")

@@ -12,13 +12,12 @@ from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Asked, Method
 from factsweep.operators.prompts.setting import Words
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.checks import check_run
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.described import OPEN, described
-from factsweep.pipeline.config.measuring import Matching
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.suggestion import suggestion
@@ -29,11 +28,7 @@ MASKED = "prompt=masked"  # how an encoder is asked
 
 
 def load(overrides: Sequence[str]) -> Run:
-    """The run that the overrides describe.
-
-    Raises:
-        InputError: an unknown override, group or value, or one of the wrong type or out of range.
-    """
+    """The run that the overrides describe."""
     config = _described(overrides)
     given = build(Config, config, "")
     benchmark = _benchmark(given)
@@ -41,27 +36,15 @@ def load(overrides: Sequence[str]) -> Run:
         _in_language(_as_chat(_setting(prompt, benchmark), given.model), benchmark)
         for prompt in _prompts(overrides, given)
     )
-    run = Run(
-        model=given.model,
-        benchmark=benchmark,
-        settings=settings,
-        decoding=given.decoding,
-        matching=_matching(given.matching, benchmark),
-        metrics=_options(given.metrics, benchmark),
-        cluster=given.cluster,
-        seed=given.seed,
-        name=given.run_name or _default_name(given, settings),
-        artifacts=given.artifacts,
-        results=given.results,
-        answers=given.answers,
-        max_cost=given.max_cost,
-        budget=given.budget,
-        control=given.control,
-        beside=given.beside,
-        sample_seed=given.sample_seed,
-        target=given.target,
-        log=given.log,
-    )
+    same = {each.name: getattr(given, each.name, None) for each in fields(Run)}
+    made: dict[str, Any] = {
+        "benchmark": benchmark,
+        "settings": settings,
+        "matching": _matching(given.matching, benchmark),
+        "metrics": _options(given.metrics, benchmark),
+        "name": given.run_name or _default_name(given, settings),
+    }
+    run = Run(**{**same, **made})
     if run.model.source == "endpoint":
         run = replace(run, decoding=_at_endpoint(run.decoding))
     check_run(run)
@@ -69,11 +52,7 @@ def load(overrides: Sequence[str]) -> Run:
 
 
 def of_record(recorded: Mapping[str, Any]) -> Run:
-    """The run whose fields a run.json or an estimate.json holds.
-
-    Raises:
-        InputError: it was written by another version, and a field is unknown or of another type.
-    """
+    """The run whose fields a run.json or an estimate.json holds."""
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
     given_since = {
@@ -83,7 +62,9 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
         "model": build(Model, {**given_since, **recorded["model"]}, "model"),
         "benchmark": benchmark,
         "settings": tuple(
-            build(method.ask.setting, _as_in_conf(each), "prompt") for each in recorded["settings"]
+            # as conf/ has its fields: `as` is a word of Python
+            build(method.ask.setting, {n.rstrip("_"): v for n, v in each.items()}, "prompt")
+            for each in recorded["settings"]
         ),
         "decoding": _recorded_decoding(recorded["decoding"], method),
         "matching": build(Matching, recorded["matching"], "matching"),
@@ -100,11 +81,6 @@ def _recorded_decoding(recorded: Mapping[str, Any], method: Method) -> Decoding:
     if method.ask.ability != FILL:
         return build(Decoding, recorded, "decoding")
     return _filling(build(Decoding, {**recorded, "max_tokens": 1}, "decoding"))  # 0 cannot be given
-
-
-def _as_in_conf(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting's fields as conf/ has them: `as` is a word of Python."""
-    return {name.rstrip("_"): value for name, value in setting.items()}
 
 
 def _described(overrides: Sequence[str]) -> dict[str, Any]:
@@ -135,11 +111,7 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> Any:
-    """A text, or what the file says that stands behind an @.
-
-    Raises:
-        InputError: it cannot be read, or is empty.
-    """
+    """A text, or what the file says that stands behind an @."""
     if not isinstance(value, str) or not value.startswith("@"):
         return value
     with refusing(value[1:], f"{name}=@FILE reads a text from it"):
@@ -216,11 +188,6 @@ def _as_chat(setting: Asked, model: Model) -> Asked:
 
 
 def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
-    """The setting in the words of the facts' language.
-
-    Raises:
-        InputError: there are none, or facts are asked in English alone.
-    """
     language = benchmark.language
     if language == "en" or not hasattr(setting, "shots"):  # a masked sentence has no words around
         return setting
@@ -258,7 +225,6 @@ def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
 
 
 def _prompts_of(benchmark: Benchmark) -> list[str]:
-    """The prompts of the benchmark's paper."""
     fill = METHODS[benchmark.method].ask.ability == FILL
     plan = benchmark.paper.encoders if fill else benchmark.paper
     return [] if plan is None else list(plan.prompts or ())

@@ -53,9 +53,6 @@ def build(kind: type[T], values: Any, path: str) -> T:
 
     No value becomes another type, but for an integer where a float is wanted. `path` is what
     messages call the mapping.
-
-    Raises:
-        InputError: it names the field, what was found and what was expected.
     """
     try:
         given = _JSON.dump_json(values)
@@ -80,15 +77,12 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 class _Place(NamedTuple):
-    """Where an error is: the whole name, the group that it is in, and what that group has.
-
-    `hint` is the type of the field, with the range of a number.
-    """
+    """Where an error is: the whole name, the group that it is in, and what that group has."""
 
     name: str
     group: str
     known: list[str]
-    hint: Any = None
+    hint: Any = None  # the type of the field, with the range of a number
 
 
 def _place(kind: type[Any], location: Sequence[str | int], path: str) -> _Place:
@@ -123,7 +117,6 @@ def limits(hint: Any) -> dict[str, float]:
 
 
 def _element(hint: Any) -> Any:
-    """The type of what is in a list."""
     lists = [each for each in _alternatives(hint) if get_origin(each) is tuple]
     return get_args(lists[0])[0] if lists else None
 
@@ -178,13 +171,10 @@ def _number(hint: Any) -> str:
     return f"{noun}, {' and '.join(ends)}" if ends else noun
 
 
-def _flow(value: Any) -> str:
-    """A number, true, null, a list or a mapping, in one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
 def _as_yaml(value: Any) -> str:
     """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
-    shown = repr(value) if isinstance(value, str | float) else _flow(value)
+    shown = repr(value)
+    if not isinstance(value, str | float):  # a number, true, null, a list or a mapping, in one line
+        shown = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+        shown = shown.removesuffix("\n").removesuffix("\n...")
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

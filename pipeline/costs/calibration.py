@@ -1,7 +1,4 @@
-"""plan --calibrate: a minute of the plan's own prompts in the real engine, for the rate alone.
-
-What is answered is thrown away: nothing of it is published, and no artifact is made.
-"""
+"""plan --calibrate: a minute of the plan's prompts in the real engine; only the rate is kept."""
 
 import tempfile
 import time
@@ -18,7 +15,7 @@ import polars as pl
 from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.execution import cluster
@@ -43,11 +40,7 @@ class Job(NamedTuple):
 
 
 def calibrate(run: Run) -> Iterator[str]:
-    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them.
-
-    Raises:
-        InputError: the model's replica does not fit one node, or the engine does not load.
-    """
+    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them."""
     import ray
 
     run = settled(run)  # here, not by the worker that measures

@@ -12,7 +12,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, shown
 from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import branch_work
@@ -24,7 +24,7 @@ from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.choose import Choose, Chosen
 from factsweep.pipeline.stages.sharding import ends
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, causes
 
 _PROMPTS_AT_ONCE = 4096
 _FEW = 4  # fields
@@ -34,38 +34,25 @@ _WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers"
 
 @dataclass
 class Forecast:
-    """The figures of one setting.
-
-    `tokens` are those of the prompts that are decoded. `name_tokens` are those of the entities that
-    are compared behind them: at most so many, since names that begin alike share tokens, and a
-    search does not read them all.
-
-    `anew` says in what earlier answers differ, if there are some that differ in little.
-
-    Of a budget all figures are those of its prompts, which are some of the `whole` setting's;
-    `needed` has the ids of those that an engine is asked.
-
-    `asked` counts the prompts that an engine is asked, by stage, `asked_tokens` their tokens;
-    `left` the answers that are not there yet, or what another stage has to go through.
-    """
+    """The figures of one setting."""
 
     branch: Branch
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
-    whole: int = 0
-    needed: list[pl.DataFrame] = field(default_factory=list)
+    whole: int = 0  # of the setting, of which a budget asks some: all other figures are of these
+    needed: list[pl.DataFrame] = field(default_factory=list)  # ids that an engine is asked for it
     first: str = ""  # prompt, as the model reads it
     pairs: int = 0
     duplicates: int = 0
     shown: Shown = NOTHING  # of the whole setting, where prompts are read
     too_long: set[str] = field(default_factory=set)  # their ids
-    tokens: int = 0
+    tokens: int = 0  # of the prompts that are decoded
     shared_tokens: int = 0
-    name_tokens: int = 0
+    name_tokens: int = 0  # at most, of the entities that are compared behind them
     shards: int = 0
-    anew: list[str] = field(default_factory=list)
-    asked: Counter[str] = field(default_factory=Counter)
-    asked_tokens: Counter[str] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)
+    anew: list[str] = field(default_factory=list)  # in what earlier answers differ, if in little
+    asked: Counter[str] = field(default_factory=Counter)  # prompts that engines are asked, by stage
+    asked_tokens: Counter[str] = field(default_factory=Counter)  # theirs
+    left: Counter[str] = field(default_factory=Counter)  # answers that are not there, or other work
 
 
 def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:

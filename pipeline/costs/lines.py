@@ -55,7 +55,6 @@ def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
 
 
 def _model_line(run: Run) -> str:
-    """What the model is, and what one engine of it holds."""
     if run.model.endpoint is not None:
         return _endpoint_line(run.model)
     model, gpus = run.model, gpus_per_engine(run)
@@ -70,7 +69,6 @@ def _model_line(run: Run) -> str:
 
 
 def _endpoint_line(model: Model) -> str:
-    """What is asked, where, and what is known of it beforehand."""
     way = "in a chat" if model.chat_template else "as raw text"
     return (
         f"model           {model.id} at {model.endpoint}, asked {way}, at most "

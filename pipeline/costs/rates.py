@@ -1,4 +1,4 @@
-"""Measured rates: what earlier work took, here and elsewhere, that plans are made from.
+"""Measured rates: what earlier work took, here and elsewhere, that plans and hours are made from.
 
 data_catalog/rates.csv          what ships with factsweep: measured on the machines it names
 <store>/rates/<run>.json        what the runs of a store measured: each adds a file, none is changed
@@ -8,20 +8,24 @@ $FACTSWEEP_HOME/rates/<…>.json  what `plan --calibrate` measured from this mac
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import polars as pl
 
 from factsweep.operators.cost import SPENT, Place, predict
-from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.spending import from_csv, spent, spent_so_far
+from factsweep.pipeline.execution.asked import check
 from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -79,7 +83,6 @@ def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _as_given(costs: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """The costs of engines by the rate that was given."""
     given, gpus = run.cluster.answers_per_s, gpus_per_engine(run)
     seconds = pl.col("answers") / given
     engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
@@ -113,3 +116,36 @@ def place(run: Run) -> Place:
         return Place(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
     here = hardware(run)
     return Place(here.name, here.gpus, here.cores, processor.cpu(), dtype)
+
+
+def paid_for(run: Run) -> Run:
+    """The run with the number of prompts of each setting that its budget's hours pay for.
+
+    The hours are those of all settings together, from the first prompt on: what is answered
+    already counts. Other budgets stay as they are.
+    """
+    if run.budget is None or budget(run.budget).hours is None:
+        return run
+    check(run)
+    of, plan = budget(run.budget), planned(run)
+    hours = _hours_per_prompt(plan, str(of.unit))
+    n = int((of.hours or 0.0) / hours)
+    if n < 1:
+        raise InputError(f"budget={run.budget} pays for no prompt; one takes {hours:.2g} hours.")
+    _LOG.info("budget=%s pays for %s prompts of each setting.", run.budget, f"{n:,}")
+    return replace(run, budget=str(n))
+
+
+def _hours_per_prompt(plan: Plan, unit: str) -> float:
+    run = plan.run
+    stage = run.method.ask.ability.answers
+    titles = [branch.title for branch in plan.branches]
+    work = pl.DataFrame({"stage": stage, "setting": titles, "model": run.model.name, "answers": 1})
+    costs = rates.predicted(plan, work)
+    if costs["seconds"].null_count():
+        raise InputError(f"budget={run.budget}: {rates.unknown(run, [stage])}.")
+    hours = float(costs[f"{unit.lower()}_hours"].sum())
+    if not hours:
+        other = "core-hours" if unit == "GPU" else "GPU-hours"
+        raise InputError(f"budget={run.budget}: engines use no {unit}-hours here; give {other}.")
+    return hours

@@ -1,7 +1,4 @@
-"""What the artifacts of a run took: time, hardware, tokens, room; whichever run made them.
-
-<artifact>/cost.json   of a stage without an engine: its seconds, on what
-"""
+"""What the artifacts of a run took: time, hardware, tokens, room; whichever run made them."""
 
 from collections import Counter
 from math import ceil

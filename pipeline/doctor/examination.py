@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
-from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
@@ -40,11 +40,7 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
 
 
 def refused(run: Run) -> None:
-    """Refuse what no sweep can work with here; this costs nothing, so that every run looks.
-
-    Raises:
-        InputError: it says what was found and what to do.
-    """
+    """Refuse what no sweep can work with here; this costs nothing, so that every run looks."""
     found = [*machine.checks(run)]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
         found += gpus.of_driver(run)

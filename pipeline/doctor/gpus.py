@@ -27,10 +27,7 @@ _TAKEN = 0.05  # of a GPU's memory, which an empty one does not use
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi tells it; memory in MiB.
-
-    `errors` are those of its memory that were not corrected; `is_split`: into parts (MIG).
-    """
+    """A GPU as nvidia-smi tells it; memory in MiB."""
 
     number: int
     name: str
@@ -38,8 +35,8 @@ class Gpu(NamedTuple):
     capability: float
     mib: int
     used_mib: int
-    errors: int = 0
-    is_split: bool = False
+    errors: int = 0  # of its memory, that were not corrected
+    is_split: bool = False  # into parts (MIG)
 
 
 def checks(run: Run) -> Iterator[Finding]:

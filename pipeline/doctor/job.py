@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import DecodingError, FactsweepError
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import calibration, rates
 from factsweep.pipeline.doctor import agreement, allreduce, gpus
@@ -39,16 +39,13 @@ _PHASE = re.compile(
 
 
 class Turn(NamedTuple):
-    """The answers of a turn by prompt, what they count, and what they took: s, and to the first.
-
-    `idle_s` are those in which the engine had nothing to answer.
-    """
+    """The answers of a turn by prompt, what they count, and what they took: s, and to the first."""
 
     rows: Mapping[str, Mapping[str, Any]]
     counts: Mapping[str, float]
     seconds: float
-    first_s: float
-    idle_s: float
+    first_s: float  # to the first answer
+    idle_s: float  # in which the engine had nothing to answer
 
     @property
     def texts(self) -> dict[str, str]:
@@ -57,25 +54,19 @@ class Turn(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """What a start takes in seconds: until weights are found whole, then until they are loaded.
-
-    `said` is what the engine says of the second.
-    """
+    """What a start takes in seconds: until weights are found whole, then until they are loaded."""
 
     checked_s: float
     loaded_s: float
-    said: Mapping[str, float]
+    said: Mapping[str, float]  # by the engine, of the second
 
 
 class Looked(NamedTuple):
-    """What an engine was found to do, what it was asked and said, and its rate, as what was spent.
-
-    `asked` has the token ids of the prompts, `texts` the answers that are texts, by prompt_id.
-    """
+    """What an engine was found to do, what it was asked and said, and its rate as spent."""
 
     findings: list[Finding]
-    asked: Mapping[str, list[int]]
-    texts: Mapping[str, str]
+    asked: Mapping[str, list[int]]  # token ids of the prompts, by prompt_id
+    texts: Mapping[str, str]  # the answers that are texts
     spent: pl.DataFrame
 
 
@@ -128,11 +119,7 @@ def _texts_here(run: Run) -> Mapping[str, str]:
 
 
 def looked_at(run: Run) -> Looked:
-    """What is found of an engine that is loaded in this process.
-
-    Raises:
-        DecodingError: it answers nothing.
-    """
+    """What is found of an engine that is loaded in this process."""
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)
@@ -148,11 +135,7 @@ def looked_at(run: Run) -> Looked:
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
-    """The engine, its tokenizer, and what its start took; what it prints is read from its log.
-
-    Raises:
-        DecodingError: the engine does not start; on GPUs only the log of its own process says why.
-    """
+    """The engine, its tokenizer, and what its start took; what it prints is read from its log."""
     printed = Path("/proc/self/fd/1")
     before = printed.stat().st_size if printed.is_file() else 0
     began = time.monotonic()

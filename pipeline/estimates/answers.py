@@ -120,9 +120,6 @@ def estimated(
 
     `failed` is how many prompts of pairs have no answer (`unanswered`); those of `beside` were
     answered again.
-
-    Raises:
-        DecodingError: no prompt has an answer.
     """
     rows = matched(match, chosen)
     if rows.is_empty():

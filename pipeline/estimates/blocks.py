@@ -35,10 +35,7 @@ class UpTo(Artifact):
 
 
 class Blocks(Measures):
-    """Estimates from the blocks of a plan that are answered.
-
-    The first numbers are to come soon, and take seconds.
-    """
+    """Estimates from the blocks of a plan that are answered; the first are to come soon."""
 
     said = "Estimates are from the first blocks of the budget, each a sample by itself."
     whole_shards = False
@@ -95,7 +92,6 @@ class Blocks(Measures):
 
 
 def _note(branch: Branch, block: int | None) -> str:
-    """How much of a setting's budget is estimated from."""
     if block is None:
         return f"{branch.title}: no block of the budget is answered yet."
     assert branch.chosen is not None

@@ -41,11 +41,7 @@ class Earlier:
         return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
 
     def check_prompts(self, prompts: Artifact) -> None:
-        """Refuse a run of other prompts.
-
-        Raises:
-            InputError: it was asked others than these.
-        """
+        """Refuse a run of other prompts."""
         theirs = self.branch.artifacts["prompts"]
         if theirs.folder == prompts.folder:
             return
@@ -62,20 +58,12 @@ class Named(NamedTuple):
 
 
 def named(plan: Plan) -> Named:
-    """The runs that `control=` and `beside=` name.
-
-    Raises:
-        InputError: there is no such run, or it says nothing of the plan's prompts.
-    """
+    """The runs that `control=` and `beside=` name."""
     return Named(controls(plan), others(plan))
 
 
 def controls(plan: Plan) -> dict[str, Earlier]:
-    """The control of each setting of a plan, by title; none where `control=` is not given.
-
-    Raises:
-        InputError: there is no such run, or it was asked other prompts or none of a setting.
-    """
+    """The control of each setting of a plan, by title; none where `control=` is not given."""
     run = plan.run
     if run.control is None:
         return {}
@@ -95,10 +83,6 @@ def estimated_setting(
     """What a setting's answers to the prompts of a budget say, with the runs that it names.
 
     `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
-
-    Raises:
-        DecodingError: no prompt has an answer.
-        InputError: the control was asked other prompts.
     """
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)
@@ -127,11 +111,7 @@ def _full(run: Run, name: str) -> str:
 
 
 def _same(run: Run, branch: Branch, earlier: dict[str, PastBranch]) -> PastBranch:
-    """The setting that asked what a setting asks; else the one that is called like it, or the only.
-
-    Raises:
-        InputError: there is none, or it was asked about other facts.
-    """
+    """The setting that asked what a setting asks; else the one of its name, or the only one."""
     for each in earlier.values():
         if each.artifacts["prompts"].folder == branch.prompts.folder:
             return each

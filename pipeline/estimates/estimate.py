@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.config.budget import Target, target
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.target import Target, target
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates
 from factsweep.pipeline.estimates.blocks import Blocks
@@ -34,10 +34,6 @@ def estimate(settings: Run) -> Estimates:
 
     Everything that is answered stays in the artifacts of the full run, whose shards stay open.
     Where another system's answers are given (`answers=`), those to the budget's prompts are taken.
-
-    Raises:
-        InputError: something that was given is wrong, or the results are those of a full run.
-        StoppedError: the user asked to stop; the next run resumes.
     """
     past.check_free(settings.results, settings.name)
     store = report.folder(settings)
@@ -118,7 +114,6 @@ def _answered(
 
 
 def _made(plan: Plan, known: Named) -> Estimates:
-    """Make what is missing, and estimate."""
     if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)

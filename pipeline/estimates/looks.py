@@ -8,21 +8,17 @@ import polars as pl
 from factsweep.operators.estimates.crossed import within_bounds
 from factsweep.operators.estimates.looks import Look, Z, look, next_share
 from factsweep.operators.tables.shared.numbers import SHARE, percent
-from factsweep.pipeline.config.budget import budget
-from factsweep.pipeline.config.target import Target
+from factsweep.pipeline.config.budget import Target, budget
 
 _PERCENT = percent(2)
 
 
 class Seen(NamedTuple):
-    """What a look saw: the estimates, with the target's interval as wide as all looks need it.
-
-    `sentence` says how far it got; `budget` is the next one, null at the end.
-    """
+    """What a look saw: the estimates, with the target's interval as wide as all looks need it."""
 
     estimates: pl.DataFrame
-    sentence: str
-    budget: str | None
+    sentence: str  # how far it got
+    budget: str | None  # the next one; null at the end
 
 
 @dataclass
@@ -34,10 +30,7 @@ class Narrowing:
     shares: list[float] = field(default_factory=list)
 
     def see(self, estimates: pl.DataFrame, asked: str) -> Seen:
-        """Look at the estimates of a budget.
-
-        Where nothing says how wide the interval is, more is asked.
-        """
+        """Look at the estimates of a budget, and say whether more is asked, and how much."""
         is_target = pl.col("metric") == self.target.metric
         row = estimates.filter(is_target).row(0, named=True)
         share = self._share(row, asked)

@@ -21,11 +21,7 @@ NO_BASELINE = (
 
 
 def check(run: Run) -> None:
-    """Refuse a night's run whose answers cannot be asked in part.
-
-    Raises:
-        InputError: it has a budget, and there are no estimates of what it measures.
-    """
+    """Refuse a night's run whose answers cannot be asked in part."""
     if run.budget is None:
         return
     if run.answers is not None:
@@ -36,10 +32,7 @@ def check(run: Run) -> None:
 
 
 def controlled(run: Run, baseline: str, before: Mapping[str, PastBranch]) -> Run:
-    """The run with the baseline as its control, if that was asked the same prompts.
-
-    If it was asked others, the verdict will say so.
-    """
+    """The run with the baseline as its control, if that was asked the same prompts."""
     if run.control is not None:
         return run
     known = {each.artifacts["prompts"].folder for each in before.values()}

@@ -116,27 +116,13 @@ def is_estimate(results: str, name: str) -> bool:
     return Store(f"{results.rstrip('/')}/{name}").exists(ESTIMATE)
 
 
-def known(results: str) -> list[str]:
-    """The names of the runs that have estimates."""
-    store = Store(results)
-    return [name for name in store.folders("") if ESTIMATE in store.names(name)]
-
-
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run with a budget estimated."""
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run of that name estimated, from its folder."""
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
     shaped(content, store, ESTIMATE)
     rows = []
@@ -159,11 +145,7 @@ def changed(store: Store) -> Iterator[str]:
 
 
 def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
-    """Refuse estimates of another model or benchmark, and intervals that are none.
-
-    Raises:
-        DamagedFileError: it says which.
-    """
+    """Refuse estimates of another model or benchmark, and intervals that are none."""
     run = content["run"]
     for noun in ("model", "benchmark"):
         if other := set(shown[noun]) - {run[noun]["name"]}:
@@ -185,10 +167,7 @@ def _no_tokenizer() -> None:
 
 
 def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
-    """The page of what was estimated, by one run or several.
-
-    `partial`: more of the budget is being asked.
-    """
+    """The page of what was estimated, by runs; `partial`: more of the budget is being asked."""
     rows = pl.concat(each.found.estimates for each in estimates)
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}

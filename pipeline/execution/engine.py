@@ -1,28 +1,32 @@
-"""The engine of a run, loaded where Ray put this process."""
+"""The engine of a run, loaded where Ray put this process; also as a callable: prompt → text."""
 
 import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from factsweep.operators.construction.paraphrase import Ask
 from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.protocol import Refused, Request, Sampling
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.execution.cluster import check_build, device
 from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
 
+_SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
+
 
 def load(run: Run, weights: Weights, *further: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded; `further`: other adapters.
-
-    Raises:
-        InputError: the model's files on this machine are not those of the plan, or the engine
-            cannot compute on the GPUs that it holds.
-    """
+    """The engine that the configuration names, with the model loaded; `further`: other adapters."""
     check_build(run)
     for each in (weights, *further):
         models.verify(each)
@@ -100,3 +104,28 @@ def _place() -> dict[str, Any]:
         "gpus": context.get_accelerator_ids()["GPU"],
         "bundles": group.bundle_specs if group else [],
     }
+
+
+def prompted(name: str) -> Ask:
+    """The model of that name in conf/model/, id of the hub or folder, asked as a chat if it is one.
+
+    The same prompt gets another answer each time, and the same ones in the same order.
+    """
+    run = settings([f"model={name}", "decoding=greedy"])
+    seeds = count()
+
+    @cache
+    def loaded() -> tuple[Any, Any]:
+        weights = models.resolve(models.settled(run.model, run.cluster.device))
+        return load(run, weights), models.tokenizer(weights)
+
+    def ask(prompt: str) -> str:
+        engine, tokenizer = loaded()
+        is_chat = bool(getattr(tokenizer, "chat_template", None))
+        (ids,) = encode(tokenizer, [prompt], chat_template=is_chat)
+        (answer,) = engine.answers([Request("asked", ids, _SAMPLING, next(seeds), prompt)])
+        if isinstance(answer, Refused):
+            raise InputError(f"model {name} does not answer ({answer.reason}); choose another.")
+        return str(answer.completions[0].text)
+
+    return ask

@@ -6,7 +6,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import digest
 
@@ -14,11 +14,7 @@ _MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 
 
 def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
-    """Refuse to make an artifact of what it is not named after: another machine may have others.
-
-    Raises:
-        InputError: it names what differs; `here` are fields of its recipe as they are here.
-    """
+    """Refuse to make an artifact of what it is not named after: another machine may have others."""
     planned = {name: artifact.recipe.fields.get(name) for name in here}
     for line in differences(planned, here):
         raise InputError(

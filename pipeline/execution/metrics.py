@@ -17,11 +17,6 @@ class Shown(NamedTuple):
     help: str
     grows: bool
 
-    @property
-    def exported(self) -> str:
-        """Its name in Prometheus."""
-        return f"ray_{self.name}{'_total' if self.grows else ''}"
-
 
 # By what they are called in the counts of a tally (execution/tally.py).
 SHOWN: Mapping[str, Shown] = {

@@ -63,10 +63,7 @@ class Pace:
 
 
 class Bar:
-    """What a meter shows of the decoding as it proceeds, and says of it at the end.
-
-    `start_s` is how long a first engine may take to be ready.
-    """
+    """What a meter shows of the decoding; a first engine may take `start_s` to be ready."""
 
     def __init__(self, meter: Meter, start_s: float) -> None:
         self._meter = meter

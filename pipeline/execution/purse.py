@@ -26,14 +26,10 @@ class TallyPurse(Purse):
 
     def reserve(self, cost: float) -> bool:
         """Set something aside; returns whether there is so much left."""
-        return _got(self._tally.reserve.remote(cost))
+        import ray
+
+        return bool(ray.get(self._tally.reserve.remote(cost)))
 
     def settle(self, reserved: float, cost: float) -> None:
         """Pay for something with what was set aside for it."""
         self._tally.settle.remote(reserved, cost)
-
-
-def _got(reserved: Any) -> bool:
-    import ray
-
-    return bool(ray.get(reserved))

@@ -11,7 +11,7 @@ from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import listed
+from factsweep.pipeline.storage.integrity import listed
 from factsweep.pipeline.storage.shard import Footer, numbers
 
 
@@ -84,11 +84,9 @@ def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
 
 def _chunks(artifact: Artifact) -> list[Footer]:
     """The rows and the counts of every finished chunk of an open shard."""
-    folder = f"chunks/{artifact.stage}"
-    done = artifact.shards(artifact.stage)
-    open_shards = set(artifact.store.folders(f"{artifact.folder}/{folder}")) - set(done)
+    done = set(artifact.shards(artifact.stage))
     return [
-        artifact.footer(artifact.stage, chunk, f"{folder}/{shard}")
-        for shard in sorted(open_shards)
-        for chunk in artifact.published(f"{folder}/{shard}")
+        artifact.footer(artifact.stage, chunk, folder)
+        for folder, chunk in artifact.chunks(artifact.stage)
+        if folder.rpartition("/")[2] not in done
     ]

@@ -170,10 +170,7 @@ class Tally:
 
 
 def tally_actor(cluster: "Cluster") -> Any:
-    """A Tally beside the driver, that all workers of the cluster can reach.
-
-    One that dies is restarted: the counts begin again, the work does not.
-    """
+    """A Tally beside the driver, for all workers; one that dies is restarted, and counts from 0."""
     import ray
 
     from factsweep.pipeline.execution.cluster import beside_driver

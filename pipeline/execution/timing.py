@@ -8,7 +8,8 @@ from typing import Any
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.stage import Sharing
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.sealed import seal, unseal
+
+_NAME = "cost.json"
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
         "seconds": time.monotonic() - began,
         "core_seconds": time.process_time() - busy + sharing.core_seconds,
     }
-    artifact.put("cost.json", seal(content, _name(artifact)))
+    artifact.put_note(_NAME, content)
 
 
 def read(artifact: Artifact) -> dict[str, Any]:
@@ -31,9 +32,4 @@ def read(artifact: Artifact) -> dict[str, Any]:
         FileNotFoundError: it was not noted.
         DamagedFileError: the note is not what was written.
     """
-    name = _name(artifact)
-    return unseal(artifact.store.get(name), name, artifact.store.where(name))
-
-
-def _name(artifact: Artifact) -> str:
-    return f"{artifact.folder}/cost.json"
+    return artifact.note(_NAME)

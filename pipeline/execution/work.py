@@ -12,15 +12,12 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import ANEW
+from factsweep.pipeline.storage.integrity import ANEW
 from factsweep.pipeline.storage.lease import Lease
 
 
 def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:
-    """The shards that no engine has answered yet; their prompts must be there.
-
-    They are published under the lease of their artifact's folder.
-    """
+    """The shards that no engine has answered yet, under their leases; prompts must be there."""
     items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
     return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
 
@@ -62,10 +59,7 @@ def _in_blocks(shard: Work, chosen: Artifact) -> Iterator[Work]:
 
 
 def begin(branch: Branch, artifact: Artifact) -> None:
-    """Begin an artifact that engines write.
-
-    Answers to other prompts than are there now, since these were computed anew, are set aside.
-    """
+    """Begin an artifact that engines write; answers to other prompts are set aside."""
     artifact.begin()
     check_inputs(artifact, [branch.prompts, branch.admitted])
 

@@ -16,7 +16,7 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub
@@ -29,14 +29,11 @@ _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one o
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog.
-
-    `files` is a pattern, or several with | between them; {language} stands for the one asked.
-    """
+    """Where a data set comes from: a repository on the hub, elsewhere, or files in the catalog."""
 
     kind: Literal["hub", "elsewhere", "catalog"]
     id: str
-    files: str
+    files: str  # a pattern, or several with | between; {language} is the one asked
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,7 @@ def names() -> list[str]:
 
 
 def entry(name: str, language: str = "en") -> Entry:
-    """The entry of a data set, with the files of one language where it has several.
-
-    Raises:
-        InputError: there is none of that name, or it does not hold what an entry holds.
-    """
+    """The entry of a data set, with the files of one language where it has several."""
     known = folders.files("data_catalog")
     path = known.get(name)
     if path is None:
@@ -87,9 +80,6 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     """The data files: those under `path`, of the catalog, or as they were fetched.
 
     A table that the set does not have is the catalog's own, where its reader has one.
-
-    Raises:
-        InputError: there are none.
     """
     found = _own_files(entry, path)
     name = READERS[entry.reader].stands_in
@@ -124,11 +114,7 @@ def _is_record(path: Path, folder: Path) -> bool:
 
 
 def mapping(entry: Entry) -> dict[str, dict[str, str]]:
-    """Columns that have another name in the files (`from`), or are in another file (`file`).
-
-    Raises:
-        InputError: a column of the entry that says neither its type nor where it stands.
-    """
+    """Columns that have another name in the files (`from`), or are in another file (`file`)."""
     found = {}
     for name, said in entry.columns.items():
         if isinstance(said, str):
@@ -220,11 +206,7 @@ def checksum(paths: Sequence[Path]) -> str:
 
 
 def check_unchanged(paths: Sequence[Path], expected: str) -> None:
-    """Refuse files that changed after an artifact was named after them, before they were read.
-
-    Raises:
-        InputError: they are others now.
-    """
+    """Refuse files that changed after an artifact was named after them, before they were read."""
     if checksum(paths) != expected:
         where = paths[0] if len(paths) == 1 else _common(paths)
         raise InputError(f"{where} changed while it was read; run again when it is complete.")
@@ -235,7 +217,6 @@ def _stands_in(path: Path) -> bool:
 
 
 def _common(paths: Sequence[Path]) -> Path:
-    """The folder that all of the files are in."""
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
@@ -244,9 +225,6 @@ def read(entry: Entry, path: str | None = None) -> Facts:
 
     Files under `path` may be a user's own: they may have relations that the entry does not name,
     whose labels are their ids.
-
-    Raises:
-        InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
     own = [each for each in paths if not _stands_in(each)]
@@ -285,11 +263,7 @@ def published(method: str) -> pl.DataFrame | None:
 
 
 def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
-    """Download a data set from the hub at its revision, and record the commit.
-
-    Raises:
-        InputError: it does not come from the hub, or the hub does not give it.
-    """
+    """Download a data set from the hub at its revision, and record the commit."""
     if entry.source.kind == "elsewhere":
         raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
     if entry.source.kind == "catalog":

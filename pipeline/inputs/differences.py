@@ -1,6 +1,6 @@
 """Whether the files of a data set are as its entry of the catalog says."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import InputError
@@ -23,7 +23,8 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
         if column not in columns and not column.endswith("?"):
             yield f"column {column}: missing"
     figures = reader.figures(found_files, facts)
-    for name, expected in {**_sound(figures), **entry.counts}.items():
+    sound = {name: 0 for name in FAULTS if name in figures}  # no rows that contradict each other
+    for name, expected in {**sound, **entry.counts}.items():
         if name not in figures:
             raise InputError(
                 f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
@@ -31,11 +32,6 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
             )
         if figures[name] != expected:
             yield _difference(name, expected, figures[name], columns)
-
-
-def _sound(figures: Mapping[str, float]) -> dict[str, int]:
-    """What is expected by default: no rows that contradict each other."""
-    return {name: 0 for name in FAULTS if name in figures}
 
 
 def _difference(name: str, expected: float, found: float, columns: Sequence[str]) -> str:

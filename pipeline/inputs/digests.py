@@ -15,13 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.machine.meter import Meter
 
 _KEPT_FROM = 4 << 20  # bytes: what is smaller is read each time
@@ -36,8 +35,7 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 Count = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """What tells a file that is unchanged: none of it may differ."""
 
     size: int
@@ -45,38 +43,9 @@ class _State:
     modified_ns: int
     changed_ns: int
 
-    @classmethod
-    def of(cls, found: os.stat_result) -> "_State":
-        """The state that the file system tells."""
-        return cls(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
-
-    @property
-    def last_ns(self) -> int:
-        """When the file was last touched."""
-        return max(self.modified_ns, self.changed_ns)
-
-
-@dataclass(frozen=True)
-class _Digest:
-    """The SHA-256 of a file, and the state that it was read in."""
-
-    sha256: str
-    state: _State
-
-    def to_json(self) -> str:
-        """The digest as it is kept, with a checksum of its own."""
-        content = asdict(self)
-        return json.dumps({**content, "check": _sha256(json.dumps(content, sort_keys=True))})
-
 
 def below(place: Path) -> dict[str, Path]:
-    """The files below a folder, by their names in it, or a file by its own.
-
-    Hidden ones are left out, and what Python keeps of code; links are followed.
-
-    Raises:
-        InputError: a link leads nowhere, or into a circle.
-    """
+    """The files below a folder by their names in it, or one; no hidden files, no cached code."""
     if place.is_file():
         return {place.name: place}
     found: dict[str, Path] = {}
@@ -97,11 +66,7 @@ def below(place: Path) -> dict[str, Path]:
 
 
 def of_files(files: Mapping[str, Path]) -> str:
-    """One SHA-256 of files, by their names in the set.
-
-    Raises:
-        InputError: a file cannot be read, or changes while it is.
-    """
+    """One SHA-256 of files, by their names in the set."""
     sizes = {name: _stat(path).size for name, path in files.items()}
     return _listed({name: (sizes[name], each) for name, each in of_each(files).items()})
 
@@ -123,11 +88,7 @@ def _sha256(text: str) -> str:
 
 
 def of_each(files: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each file; several are read at once, and a live line says how far it is.
-
-    Raises:
-        InputError: a file cannot be read, or changes while it is.
-    """
+    """The SHA-256 of each file; several are read at once, and a live line says how far it is."""
     known = {name: _kept(path) for name, path in files.items()}
     new = {name: path for name, path in files.items() if known[name] is None}
     found = _read_all(new) if new else {}
@@ -184,8 +145,9 @@ def _read(path: Path, count: Count) -> str:
         raise _unreadable(path, error) from error
     if _stat(path) != before:
         raise InputError(f"{path} changed while it was read; run again when it is complete.")
-    if place is not None and before.last_ns + _TICK_NS <= place.now_ns:
-        _keep(place.record, _Digest(digest.hexdigest(), before))
+    touched_ns = max(before.modified_ns, before.changed_ns)
+    if place is not None and touched_ns + _TICK_NS <= place.now_ns:
+        _keep(place.record, _written(digest.hexdigest(), before))
     return digest.hexdigest()
 
 
@@ -206,7 +168,8 @@ def _kinds() -> dict[str, str]:
 
 def _stat(path: Path) -> _State:
     try:
-        return _State.of(path.stat())
+        found = path.stat()
+        return _State(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -221,14 +184,18 @@ def _kept(path: Path) -> str | None:
     if state.size < _KEPT_FROM:
         return None
     for record in _records(path):
-        try:
-            content = json.loads(record.read_text())
-            found = _Digest(content["sha256"], _State(**content["state"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            continue  # there is none, or it is damaged
-        if found.to_json() == json.dumps(content) and found.state == state:
-            return found.sha256
+        with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
+            text = record.read_text()
+            sha256 = str(json.loads(text)["sha256"])
+            if text == _written(sha256, state):
+                return sha256
     return None
+
+
+def _written(sha256: str, state: _State) -> str:
+    """A digest as it is kept, with the state that the file was read in and a checksum."""
+    content = {"sha256": sha256, "state": state._asdict()}
+    return json.dumps({**content, "check": _sha256(json.dumps(content, sort_keys=True))})
 
 
 def _records(path: Path) -> tuple[Path, Path]:
@@ -257,8 +224,8 @@ def _place(path: Path) -> _Place | None:
     return None
 
 
-def _keep(record: Path, digest: _Digest) -> None:
+def _keep(record: Path, text: str) -> None:
     aside = record.with_name(f"{record.name}.{os.getpid()}")
     with suppress(OSError):  # a full disk, say: the file is then read again the next time
-        aside.write_text(digest.to_json())
+        aside.write_text(text)
         aside.replace(record)

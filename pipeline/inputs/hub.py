@@ -4,6 +4,7 @@ A connection that breaks is resumed where it broke, and complete files are not f
 twice; where the hub limits requests, the client waits.
 """
 
+import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from factsweep.operators.errors import InputError, reason
+from factsweep.pipeline.inputs import digests
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -25,6 +27,8 @@ _USED_UP = re.compile(r"\br=0\s*;\s*t=(\d+)")
 _OWN = ".cache"  # the client's notes on a folder that it filled
 # The same weights in other formats, which no engine here loads where there are safetensors.
 _OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.gguf", "original/*"]
+
+_SHA256, _GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,6 @@ def fetch(
 
     A branch is kept as the commit that it means now, by which it is found without a network. `fix`
     is what to do where the hub cannot be asked; `before` is told what is missing, and may refuse.
-
-    Raises:
-        InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
     """
     from huggingface_hub.errors import HFValidationError
 
@@ -191,3 +192,38 @@ def _drop_corrupt(asked: Repository, commit: str, local: Path, say: Say) -> list
         path.resolve().unlink(missing_ok=True)  # in the cache, what this name links to, or several
         path.unlink(missing_ok=True)
     return [each["path"] for each in checked.mismatches]
+
+
+def own_files(model_id: str, commit: str) -> dict[str, Path]:
+    """The files of a cached snapshot of which no name tells the content, by their names in it.
+
+    A file of a snapshot links to a blob that is named after its content: by the SHA-256 where it
+    is large, else by git's SHA-1. Without links those are all files; without a snapshot, none.
+    """
+    found = _snapshot(model_id, commit)
+    blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}
+    large = {name: path for name, path in blobs.items() if _SHA256.fullmatch(path.name)}
+    small = {name: path for name, path in blobs.items() if _GIT.fullmatch(path.name)}
+    told = {**digests.of_each(large), **{name: _git_sha1(path) for name, path in small.items()}}
+    for name, digest in told.items():
+        if digest != blobs[name].name:
+            raise InputError(
+                f"{found[name]} is not what the hub gave of {model_id}; remove {blobs[name]}, then "
+                "fetch the model again with `factsweep prefetch model=…`."
+            )
+    return {name: path for name, path in found.items() if name not in told}
+
+
+def _snapshot(model_id: str, commit: str) -> dict[str, Path]:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    repository = repo_folder_name(repo_id=model_id, repo_type="model")
+    folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
+    return digests.below(folder) if folder.is_dir() else {}
+
+
+def _git_sha1(path: Path) -> str:
+    content = path.read_bytes()
+    header = b"blob %d\0" % len(content)
+    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()

@@ -13,7 +13,7 @@ from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.inputs import adapters, converted, digests, hub, hub_cache, remote_code
+from factsweep.pipeline.inputs import adapters, converted, digests, hub, remote_code
 from factsweep.pipeline.machine import dtype, processor
 
 
@@ -39,13 +39,7 @@ class Weights:
 
 
 def settled(model: Model, device: str) -> Model:
-    """The model with the type that it computes in on `auto`, `cpu` or `cuda`, if that is open.
-
-    Encoders stay in float32, which holds the weights of any checkpoint.
-
-    Raises:
-        InputError: the GPU is old, and the model's configuration cannot be read.
-    """
+    """The model with the type that it computes in, if that is open; encoders stay in float32."""
     if model.dtype != dtype.AUTO or model.source == "endpoint":
         return model
     if model.architecture == "encoder":
@@ -100,30 +94,21 @@ def _served(model: Model) -> Weights:
 
 
 def _tokenizer_revision(name: str) -> str:
-    """The digest of the files of a folder, or the commit of a model of the hub."""
     if Path(name).is_dir():
         return digests.of_files({each.name: each for each in Path(name).glob("*token*")})
     return _hub_commit(name, "main")[0]
 
 
 def commit(model: Model) -> str:
-    """The commit of the hub that the model's revision means today.
-
-    Raises:
-        InputError: there is no such model, or it cannot be seen from here.
-    """
+    """The commit of the hub that the model's revision means today."""
     return _hub_commit(model.id, model.revision)[0]
 
 
 def verify(weights: Weights) -> None:
-    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
-
-    Raises:
-        InputError: the files here are others, or damaged.
-    """
+    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names."""
     model = weights.model
     if model.source == "hub":
-        own = hub_cache.own_files(model.id, weights.revision)
+        own = hub.own_files(model.id, weights.revision)
         same = not weights.content or weights.content == {**_own(own), **_further(model)}
     else:
         same = resolve(model) == weights
@@ -137,7 +122,7 @@ def verify(weights: Weights) -> None:
 def _on_hub(model: Model) -> Weights:
     commit, offline = _hub_commit(model.id, model.revision)
     remote_code.check_own(model, commit)
-    return Weights(model, commit, _own(hub_cache.own_files(model.id, commit)), offline)
+    return Weights(model, commit, _own(hub.own_files(model.id, commit)), offline)
 
 
 def _own(files: Mapping[str, Path]) -> dict[str, Any]:
@@ -223,11 +208,7 @@ def location(weights: Weights) -> str:
 
 @lru_cache(maxsize=2)
 def tokenizer(weights: Weights) -> Any:
-    """The model's tokenizer; an estimate, where a server keeps it to itself.
-
-    Raises:
-        InputError: the model has none, one that cannot be loaded, or another than was planned with.
-    """
+    """The model's tokenizer; an estimate, where a server keeps it to itself."""
     model = weights.model
     if model.source != "endpoint":
         revision = weights.revision if model.source == "hub" else None

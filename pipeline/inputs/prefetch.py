@@ -5,23 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from factsweep.pipeline.config.benchmark import Benchmark
-from factsweep.pipeline.config.home import home
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.several import expanded
-from factsweep.pipeline.inputs import catalog, hub, hub_cache, models
+from factsweep.pipeline.inputs import catalog, hub, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
-    """Fetch the models and data of all runs that the overrides describe; yields one line each.
-
-    They may give several values: model=llama3-8b,llama3-70b. What is complete already is
-    checked, and not brought again.
-
-    Raises:
-        InputError: one of them is unknown, or the hub does not give it.
-    """
+    """Fetch or check the models and data of all runs that are described; yields lines."""
     runs = [load(each.overrides) for each in expanded(overrides)]
     settled = [models.settled(run.model, run.cluster.device) for run in runs]
     for model in {_source(model): model for model in settled}.values():
@@ -34,14 +27,13 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
 
 
 def _source(model: Model) -> Model:
-    """The part of a model that says which weights it is."""
     return replace(model, name="", billions_of_parameters=0.0)
 
 
 def _model(model: Model, say: Say) -> str:
     if model.source == "hub":
         fetched = hub.fetch(Repository(model.id, model.revision, "model"), say)
-        hub_cache.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
+        hub.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
         return _line("model", fetched)
     weights = models.resolve(model)
     return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"

@@ -1,40 +1,42 @@
-"""The inventory of a store: its artifacts, how large they are, what for, and since when unused."""
+"""The inventory of a store: its artifacts, how large they are, what for, and what of it can go.
+
+A run may begin at any moment. So what goes is leased first, as a run leases what it writes; then
+the notes of uses are read once more; then the manifests go, so that a run finds the artifacts
+missing, and held; then the rest. Of each the file of its last lease stays, as the protocol of
+leases asks. A run that looked before all this computes again what it finds gone.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.execution import timing
-from factsweep.pipeline.inventory.needs import Need, needs
+from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
 from factsweep.pipeline.inventory.outdated import outdated
-from factsweep.pipeline.storage import manifest
+from factsweep.pipeline.storage import lease, manifest, uses
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes
-from factsweep.pipeline.storage.lookup import folders
+from factsweep.pipeline.storage.lookup import Recipes, folders
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.stores.store import File, Store
+from factsweep.pipeline.storage.stores.remote import File
+from factsweep.pipeline.storage.stores.store import Store
 
 _LEASES = "leases/"
 
 
 @dataclass(frozen=True)
 class Item:
-    """An artifact of a store, with what was set aside in it.
-
-    `outdated` says what was of another version when it was made. `took` has what it took:
-    gpu_seconds, core_seconds.
-    """
+    """An artifact of a store, with what was set aside in it."""
 
     folder: str
     bytes: int
     written: datetime
     is_complete: bool
     needs: Sequence[Need]
-    outdated: Sequence[str]
-    took: Counter[str]
+    outdated: Sequence[str]  # what was of another version when it was made
+    took: Counter[str]  # gpu_seconds, core_seconds
 
     @property
     def used(self) -> datetime:
@@ -43,11 +45,7 @@ class Item:
 
 
 def inventory(store: Store, results: str) -> list[Item]:
-    """All artifacts of a store, the largest first; `results` is a folder of runs that use it.
-
-    Raises:
-        DamagedFileError: a note of a use, a run.json or a list of baselines is damaged.
-    """
+    """All artifacts of a store, the largest first; `results` is a folder of runs that use it."""
     files = {folder: store.files(folder) for folder in folders(store)}
     # Of an artifact that was removed, the number of its last lease remains.
     there = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
@@ -85,3 +83,59 @@ def _took(artifact: Artifact) -> Counter[str]:
             if not found["core_seconds"]:
                 found.update(numbers(timing.read(artifact)))
     return Counter({name: found[name] for name in ("gpu_seconds", "core_seconds")})
+
+
+def unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
+    """The artifacts that nothing needs; with `unfinished`, those that no known run has begun."""
+    return [item for item in items if _can_go(item.needs, unfinished=unfinished)]
+
+
+def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
+    return all(unfinished and each.why == UNFINISHED for each in needed)
+
+
+def removed(
+    store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
+) -> Iterator[str]:
+    """Remove artifacts, by their folders; yields those that went: what is needed by now stays."""
+    _check_quiet(store)
+    with lease.held(store, chosen, wait=False) as writer:
+        needed = needs(store, list(folders(store)), results)
+        gone = [each for each in chosen if _can_go(needed.get(each, ()), unfinished=unfinished)]
+        for folder in gone:
+            store.drop(f"{folder}/{manifest.NAME}")
+        for folder in gone:
+            writer.check()
+            _empty(store, folder)
+            yield folder
+
+
+def _empty(store: Store, folder: str) -> None:
+    *_, last = sorted(name for name in store.files(folder) if name.startswith("leases/"))
+    for name in store.files(folder):
+        if name != last:
+            store.drop(f"{folder}/{name}")
+    store.drop_empty(folder)
+
+
+def forget(store: Store, run: str) -> None:
+    """Remove the notes that a run needs artifacts, if it is not done or its results are lost."""
+    found = [use for use in uses.noted(store) if use.run == run]
+    if not found:
+        raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")
+    for use in found:
+        if use.done and is_seen(use) and Store(use.results).exists(f"{run}/run.json"):
+            raise InputError(
+                f"the run {run} has results; remove {Store(use.results).where(run)}, and its "
+                "artifacts can go."
+            )
+    _check_quiet(store)
+    for use in found:
+        uses.forget(store, use)
+
+
+def _check_quiet(store: Store) -> None:
+    if (writer := lease.writer(store, folders(store))) is not None:
+        raise ArtifactHeldError(
+            f"{store.where()} is being written by {writer}; prune it when that is done."
+        )

@@ -111,11 +111,6 @@ def _baselines(root: str) -> Iterator[tuple[Need, list[str]]]:
 
 
 def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
-    """Artifacts and all that they were made of.
-
-    Raises:
-        DamagedFileError: what one was made of cannot be told.
-    """
     left, seen = list(folders), set[str]()
     while left:
         folder = left.pop()
@@ -130,9 +125,6 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     """The fingerprints of what an artifact was made of: as its recipe says, or its manifest.
 
     One without either has none: of one that was pruned nothing but a lease is left.
-
-    Raises:
-        DamagedFileError: the recipe is gone or not what was written, and there is no manifest.
     """
     try:
         return recipe(store, folder).inputs.values()

@@ -17,7 +17,7 @@ from factsweep.pipeline.stages import (
     match,
 )
 from factsweep.pipeline.stages.asking import answer
-from factsweep.pipeline.storage.causes import Recipes
+from factsweep.pipeline.storage.lookup import Recipes
 from factsweep.pipeline.storage.recipe import Recipe
 
 _STAGES = {

@@ -9,15 +9,15 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates, answers
 from factsweep.pipeline.execution.asked import asked, n_unanswered
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.results import metrics, record, report
-from factsweep.pipeline.storage import findings, remembered
+from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.lookup import folders, located
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.sealed import REPAIR, RERUN
@@ -94,11 +94,7 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
     store = Store(root)
     artifacts = [located(store, folder) for folder in folders(store)]
     if not artifacts:
@@ -144,10 +140,9 @@ def _estimates(store: Store) -> list[str]:
 
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:
-    found = [finding for each in artifacts for finding in findings.read(each)]
+    found = [finding for each in artifacts for finding in integrity.read(each)]
     by_folder = {each.folder: each for each in artifacts}
-    found += findings.misfits(by_folder, recorded, {})
-    found += remembered.unlike(by_folder, recorded)
+    found += integrity.misfits(by_folder, recorded, {})
     tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
     shards = sum(len(table) for of_each in tables for table in of_each)
     return Verified(shards, [_sentence(each, repair=repair) for each in found])

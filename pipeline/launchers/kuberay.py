@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import KubeRay, Pod
+from factsweep.pipeline.config.cluster import KubeRay, Pod
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.execution.faults import leaving
-from factsweep.pipeline.launchers import order, tool
+from factsweep.pipeline.launchers import order
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
 _MEMORY = "/dev/shm"  # of a pod, nobody else's
@@ -22,12 +22,7 @@ _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to 
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The manifest, in YAML.
-
-    Raises:
-        InputError: no pod could see artifacts, results or configuration, or a variable looks like a
-            secret.
-    """
+    """The manifest, in YAML."""
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
     order.check_no_own_folder()
@@ -57,14 +52,8 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: KubeRay, text: str) -> str:
-    """Create the RayJob; returns what kubectl says.
-
-    `kubectl apply` would find the finished job of the same name, and start nothing.
-
-    Raises:
-        InputError: there is no kubectl here, or the cluster refuses.
-    """
-    return tool.handed(["kubectl", "create", "-f", "-"], text)
+    """Create the RayJob (`apply` would find a finished one); returns what kubectl says."""
+    return order.handed(["kubectl", "create", "-f", "-"], text)
 
 
 def _check_no_secret(launch: KubeRay) -> None:
@@ -198,7 +187,6 @@ def _by_name(items: Sequence[Any], of: str) -> dict[Any, Any]:
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value}
 
 

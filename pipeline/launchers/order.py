@@ -3,6 +3,7 @@
 import logging
 import re
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -56,9 +57,6 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
 
     What depends on hardware is left to the driver, who is where the hardware is: this machine may
     have no GPU, or another one.
-
-    Raises:
-        InputError: the GPUs of a replica would depend on this machine's.
     """
     return [*overrides, *_gpus(run, overrides), *_commit(run)]
 
@@ -101,11 +99,7 @@ def leave(within_s: int) -> str:
 
 
 def check_no_own_folder() -> None:
-    """Refuse a folder of configuration that only this machine could see.
-
-    Raises:
-        InputError: it names the folder.
-    """
+    """Refuse a folder of configuration that only this machine could see."""
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give what it says as "
@@ -114,11 +108,7 @@ def check_no_own_folder() -> None:
 
 
 def check_no_credentials(run: Run) -> None:
-    """Refuse a secret in a URL: what is rendered can be read by many.
-
-    Raises:
-        InputError: it names the override.
-    """
+    """Refuse a secret in a URL: what is rendered can be read by many."""
     for name in ("artifacts", "results"):
         if "@" in urlsplit(getattr(run, name)).netloc:
             raise InputError(
@@ -128,11 +118,7 @@ def check_no_credentials(run: Run) -> None:
 
 
 def check_reachable(run: Run, *, shared_folders: bool) -> None:
-    """Refuse artifacts or results that only this machine could see.
-
-    Raises:
-        InputError: it names the override and what it may be.
-    """
+    """Refuse artifacts or results that only this machine could see."""
     for name in ("artifacts", "results"):
         place = getattr(run, name)
         if "://" in place and not place.startswith("file:"):
@@ -150,13 +136,7 @@ def check_reachable(run: Run, *, shared_folders: bool) -> None:
 
 
 def nodes(run: Run, gpus_per_node: int) -> int:
-    """The nodes that hold model.replicas.max engines; without GPUs one engine per node.
-
-    The GPUs of one replica are on one node, unless it is pipeline-parallel.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica holds.
-    """
+    """The nodes that hold model.replicas.max engines; without GPUs one engine per node."""
     each, replicas = gpus_per_engine(run), run.model.replicas.max
     if each == 0:
         return replicas
@@ -169,3 +149,19 @@ def nodes(run: Run, gpus_per_node: int) -> int:
             "model.tensor_parallel lower."
         )
     return -(-sets_of_gpus(run, replicas) // (gpus_per_node // each))
+
+
+def handed(command: Sequence[str], text: str) -> str:
+    """Pipe the text to the command, and return its output."""
+    name = command[0]
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{name} is not on this machine; launch where it is, or take there what --dry-run "
+            "prints."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        said = " ".join(error.stderr.split()) or f"exit code {error.returncode}"
+        raise InputError(f"{name} did not take the job: {said.rstrip('.')}.") from error
+    return done.stdout.strip()

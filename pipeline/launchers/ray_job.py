@@ -5,17 +5,13 @@ import os
 from collections.abc import Sequence
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import RayJob
+from factsweep.pipeline.config.cluster import RayJob
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.launchers import order
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The job as the server is sent it, in JSON.
-
-    Raises:
-        InputError: the cluster could not see the artifacts, the results or the configuration.
-    """
+    """The job as the server is sent it, in JSON."""
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=True)
     job = {"entrypoint": order.command(overrides, verb), "metadata": {"run": run.name}}
@@ -23,11 +19,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(launch: RayJob, text: str) -> str:
-    """Submit the job; returns what the user can do next.
-
-    Raises:
-        InputError: no job server answers, or it refuses.
-    """
+    """Submit the job; returns what the user can do next."""
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 

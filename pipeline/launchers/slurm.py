@@ -6,21 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.launch import Slurm
+from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine
-from factsweep.pipeline.launchers import order, tool
+from factsweep.pipeline.launchers import order
 
 _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
 BODY = Path(__file__).with_name("slurm.sh").read_text()
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The batch script.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica of the model holds.
-    """
+    """The batch script."""
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
     # Of the installation that launches: what the login node has, the nodes see too.
@@ -46,12 +42,8 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: Slurm, text: str) -> str:
-    """Put the script into the queue; returns what sbatch says.
-
-    Raises:
-        InputError: there is no sbatch here, or it refuses.
-    """
-    return tool.handed(["sbatch"], text)
+    """Put the script into the queue; returns what sbatch says."""
+    return order.handed(["sbatch"], text)
 
 
 def _name(run: Run) -> str:
@@ -60,18 +52,13 @@ def _name(run: Run) -> str:
 
 
 def _whole(option: str) -> str:
-    """An option that is one line of the script.
-
-    Raises:
-        InputError: it has a line break, behind which a command could stand.
-    """
+    """An option that is one line of the script."""
     if len(option.splitlines()) != 1:
         raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
     return option
 
 
 def _options(run: Run, launch: Slurm) -> Iterator[str]:
-    """The options of sbatch."""
     name = shlex.quote(_name(run))
     yield f"--job-name={name}"
     yield f"--output={name}-%j.log"

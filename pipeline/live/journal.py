@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
@@ -18,8 +19,8 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import page, pulse
 from factsweep.pipeline.live.pulse import State
 from factsweep.pipeline.machine import logs
-from factsweep.pipeline.machine.checkout import commit
 from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -39,7 +40,8 @@ def kept(run: Run) -> Iterator[None]:
     An error gets a note on where things lie, unless it says what is wrong with what was given.
     """
     store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
-    handler = _handler(store, name)
+    near = "://" not in store.root
+    handler = _InFolder(Path(store.root) / name) if near else _InStore(store, name)
     handler.setFormatter(logs.formatter(run.log, run.name))
     logs.use(run.log)
     level = logs.LOG.level
@@ -129,42 +131,22 @@ def keep(run: Run, number: int, text: str) -> None:
         store.drop(f"{_FOLDER}/{each}")
 
 
-def _handler(store: Store, name: str) -> logging.Handler:
-    if "://" in store.root:
-        return _InStore(store, name)
-    return _InFolder(Path(store.root) / name)
-
-
-class _InFolder(logging.Handler):
+class _InFolder(RotatingFileHandler):
     """Appends to a file, which is made when there is something to write.
 
     A disk that takes no line is not spoken of here: whatever is to be published there will be.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
+        super().__init__(path, "a", _MOST_BYTES, _KEPT, encoding="utf-8", delay=True)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line."""
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._rotate()
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{self.format(record)}\n")
+            Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+            super().emit(record)
 
-    def _rotate(self) -> None:
-        """Set a log that is full aside: as run.log.1, that as run.log.2, and so on."""
-        if not self._path.exists() or self._path.stat().st_size < _MOST_BYTES:
-            return
-        for number in range(_KEPT, 0, -1):
-            before = self._path if number == 1 else _numbered(self._path, number - 1)
-            if before.exists():
-                before.replace(_numbered(self._path, number))
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Nothing: see above."""
 
 
 class _InStore(logging.Handler):
@@ -177,13 +159,11 @@ class _InStore(logging.Handler):
         self._put_at = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, and write all if it is time."""
         self._lines.append(self.format(record))
         if record.levelno >= logging.ERROR or time.monotonic() - self._put_at > _PUT_EVERY_S:
             self._put()
 
     def close(self) -> None:
-        """Write what is left."""
         self._put()
         super().close()
 

@@ -7,16 +7,16 @@ run. It is matched once; everything is kept in memory, and nothing of it is publ
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
+from uuid import uuid4
 
 import polars as pl
 
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.wording import count, listed
 from factsweep.pipeline.execution.plan import Branch, Plan
-from factsweep.pipeline.live.relations import joined, part
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
@@ -29,35 +29,31 @@ from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.manifest import Manifest
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.memory import Memory
+from factsweep.pipeline.storage.shard import Counts
+from factsweep.pipeline.storage.stores.store import Store
 
 
 @dataclass(frozen=True)
 class SoFar:
-    """A page (null: nothing is measured), and a sentence for each setting on how much of it is.
+    """A page (null: nothing is measured), and a sentence for each setting on how much of it is."""
 
-    `files` are written beside the page, and `headlines` said once: those of estimates.
-    """
-
-    page: str | None
+    page: str | None  # null: nothing is measured
     notes: tuple[str, ...]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    headlines: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)  # beside the page
+    headlines: tuple[str, ...] = ()  # said once: those of estimates
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """What of a setting can be measured: relations, and what else they were asked, if it is all.
-
-    `lacking` names what else is asked and is not there for all of these relations.
-    """
+    """What of a setting can be measured: relations, and what else they were asked, if it is all."""
 
     relations: tuple[str, ...]
     of: int
     again: Artifact | None
     further: tuple[Artifact, ...]
-    lacking: tuple[str, ...]
+    lacking: tuple[str, ...]  # what else is asked, and not there for all of these
 
     @property
     def mark(self) -> str | None:
@@ -82,7 +78,6 @@ class Measures(Protocol):
 
     def so_far(self) -> SoFar:
         """What is measured by now; the same as before where nothing was added."""
-        ...
 
 
 class Measuring(Measures):
@@ -95,7 +90,7 @@ class Measuring(Measures):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._store = Memory()
+        self._store = Store(f"fsspec+memory://{uuid4().hex}")
         self._originals: dict[tuple[str, str], frozenset[str]] = {}
         self._last: tuple[_Ready | None, ...] | None = None
         self._made = SoFar(None, ())
@@ -117,11 +112,11 @@ class Measuring(Measures):
         content = json.loads(json.dumps(record(self._plan, {}, {})))
         found = [self._branch(branch, each, content) for branch, each in asked]
         result = measured(found)
-        comparable = _comparable([each for _, each in asked])
+        most = max((each.relations for _, each in asked), key=len)  # only these are compared
         names = {
             (fields["setting"], fields["variant"])
-            for branch, alike in zip(found, comparable, strict=True)
-            if alike and (fields := branch.metrics.recipe.fields)
+            for branch, (_, each) in zip(found, asked, strict=True)
+            if each.relations == most and (fields := branch.metrics.recipe.fields)
         }
         answers = {a: t for a, t in result.answers.items() if (a.setting, a.variant) in names}
         result = replace(result, answers=answers)
@@ -185,7 +180,6 @@ class Measuring(Measures):
         return past.setting(self._plan.run.name, content, title, found)
 
     def _facts(self, whole: Artifact, relations: set[str]) -> Artifact:
-        """The facts of some relations."""
         fields = {**whole.recipe.fields, "part": sorted(relations)}
         found = Artifact(self._store, Recipe("facts", whole.recipe.version, fields))
         if not found.is_complete():
@@ -197,7 +191,6 @@ class Measuring(Measures):
         return found
 
     def _matched(self, branch: Branch, relation: str, further: Sequence[Artifact]) -> Artifact:
-        """The matched answers of a relation, matched once."""
         originals = {relation, *self._of_same_text(branch, relation)}
         whole = branch.step(branch.matched).stage
         assert isinstance(whole, Match)
@@ -259,16 +252,65 @@ def _whole(artifact: Artifact, prompts: Artifact, question: Question) -> set[str
     return {relation for relation in every if have[relation] >= wanted[relation]}
 
 
-def _comparable(ready: Sequence[_Ready]) -> Iterator[bool]:
-    """Whether each setting has as many relations as any: only these are compared."""
-    most = max(ready, key=lambda each: len(each.relations)).relations
-    return (each.relations == most for each in ready)
-
-
 def _note(branch: Branch, ready: _Ready | None) -> str:
-    """How much of a setting is measured."""
     if ready is None:
         return f"{branch.title}: its prompts are not written yet."
     lacking = f", without {listed(ready.lacking)}" if ready.lacking and ready.relations else ""
     n = f"{len(ready.relations):,} of {count(ready.of, 'relation')}"
     return f"{branch.title}: {n}{lacking}."
+
+
+@dataclass(frozen=True)
+class Part(Artifact):
+    """The shards of some relations, each from the artifact that `sources` names; only read.
+
+    Its recipe is its own: what is made of a part is told from what is made of the whole.
+    """
+
+    sources: Mapping[str, Artifact] = field(default_factory=dict, compare=False)
+
+    def is_complete(self) -> bool:
+        """Nothing is added to a part."""
+        return True
+
+    def manifest(self) -> Manifest:
+        """One that lists nothing: what is made of a part is pinned to nothing."""
+        return Manifest(self.folder, "", {}, {}, {})
+
+    def shards(self, table: str) -> list[str]:
+        """The shards of the part."""
+        return sorted(shard for shard, _ in self._found(table))
+
+    def rows(self, table: str) -> dict[str, int]:
+        """The rows of each shard, from its footer."""
+        return {shard: each.footer(table, shard).rows for shard, each in self._found(table)}
+
+    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
+        """The counts of each shard, from its footer; of at most so many."""
+        found = list(self._found(table))[:most]
+        return {shard: each.footer(table, shard).counts for shard, each in found}
+
+    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """A shard, checked as that of its artifact."""
+        return self.sources[relation_of(shard)].read(table, shard, columns)
+
+    def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
+        wholes = {each.folder: each for each in self.sources.values()}
+        for folder, whole in wholes.items():
+            for shard in whole.shards(table):
+                source = self.sources.get(relation_of(shard))
+                if source is not None and source.folder == folder:
+                    yield shard, whole
+
+
+def part(whole: Artifact, relations: Collection[str]) -> Part:
+    """What is published of an artifact for some relations."""
+    return joined(whole, dict.fromkeys(relations, whole))
+
+
+def joined(named: Artifact, sources: Mapping[str, Artifact]) -> Part:
+    """The relations that each artifact of a stage has, together, under the name of one of them."""
+    recipe = named.recipe
+    of = {relation: each.fingerprint for relation, each in sorted(sources.items())}
+    own = Recipe(recipe.stage, recipe.version, {**recipe.fields, "part": of}, recipe.inputs)
+    return Part(named.store, own, sources=sources)

@@ -44,7 +44,6 @@ class _Measurer:
         self._measures = measures(plan)
 
     def so_far(self) -> SoFar:
-        """What is measured by now."""
         return self._measures.so_far()
 
 
@@ -140,12 +139,10 @@ class LivePage:
         return self._measurer
 
     def _write(self, counts: Counts) -> None:
-        content = self._found.page or page.waiting(self._title())
+        run = self._plan.run
+        content = self._found.page or page.waiting(f"{run.model.name} on {run.benchmark.name}")
         file = page.renewed(content, self._progress(counts)).encode()
-        report.folder(self._plan.run).put(NAME, file)
-
-    def _title(self) -> str:
-        return f"{self._plan.run.model.name} on {self._plan.run.benchmark.name}"
+        report.folder(run).put(NAME, file)
 
     def _progress(self, counts: Counts) -> Progress:
         notes = self._found.notes
@@ -192,16 +189,12 @@ def ended(run: Run, state: State, why: str | None) -> None:
         if not store.exists(NAME):
             return
         if state == "done":
-            store.put(NAME, page.forward(_results(run)).encode())
+            results = report.PAGE if run.budget is None else ESTIMATES_PAGE
+            store.put(NAME, page.forward(results).encode())
         else:
             store.put(NAME, page.ended(store.get(NAME).decode(), text).encode())
     except (FactsweepError, OSError, UnicodeDecodeError) as error:
         _LOG.warning("%s cannot say that the run %s (%s).", store.where(NAME), state, error)
-
-
-def _results(run: Run) -> str:
-    """The page of the results of a run that is done."""
-    return report.PAGE if run.budget is None else ESTIMATES_PAGE
 
 
 def _utc() -> str:

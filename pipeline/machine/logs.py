@@ -32,7 +32,6 @@ class _Json(logging.Formatter):
         self._run = run
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return _object(time, record.levelname, self._run, hidden(record.getMessage()))
 

@@ -31,10 +31,7 @@ def device(asked: str) -> str:
 
 @lru_cache
 def cpu() -> str:
-    """The name of the CPU, with its numbers: AMD EPYC (family 26, model 2).
-
-    A virtual machine may call several generations by one name.
-    """
+    """The name of the CPU, with the numbers of its generation: AMD EPYC (family 26, model 2)."""
     found = dict(re.findall(r"^(model name|cpu family|model)[ \t]*: (.+)$", _cpuinfo(), re.M))
     if "model name" not in found:
         return platform.processor() or platform.machine()

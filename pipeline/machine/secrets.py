@@ -1,7 +1,4 @@
-"""The secrets that this process was given, so that none of them is ever written.
-
-They come from the environment, or from files that it names, as a pod mounts them.
-"""
+"""The secrets that this process was given, in variables or files, so that none is ever written."""
 
 import logging
 import os
@@ -55,11 +52,7 @@ def hidden(text: str) -> str:
 
 
 def refuse(text: str, what: str) -> None:
-    """Refuse to hand a secret to where others can read it.
-
-    Raises:
-        InputError: the text holds one.
-    """
+    """Refuse to hand a secret to where others can read it."""
     if hidden(text) != text:
         raise InputError(
             f"{what} holds a secret, such as a key in a URL, which others could read; put it into "

@@ -22,26 +22,19 @@ _FIX = "; move it away, and accept the run that nights are to be compared with."
 
 @dataclass(frozen=True)
 class Baseline:
-    """An accepted run, or a night of several: who accepted it, and what it holds.
-
-    `runs` has one name per model and benchmark; `metrics` has the artifact of each setting of each.
-    """
+    """An accepted run, or a night of several: who accepted it, and what it holds."""
 
     run: str
     accepted_by: str
     accepted_at: str
     commit: str | None
     verdict: str | None
-    runs: dict[str, str]
-    metrics: dict[str, str]
+    runs: dict[str, str]  # one name per model and benchmark
+    metrics: dict[str, str]  # the artifact of each setting of each run
 
 
 def accept(nightly: str, run: str, results: str) -> Baseline:
-    """Compare a nightly with this run from now on; earlier baselines stay listed.
-
-    Raises:
-        InputError: there is no such run, it is not whole, or its artifacts are gone.
-    """
+    """Compare a nightly with this run from now on; earlier baselines stay listed."""
     _check_whole(results, run)
     verdict = _verdict(results, run)
     names = past.runs(results, run)
@@ -63,11 +56,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
 
 
 def history(nightly: str, results: str) -> list[Baseline]:
-    """All that were ever accepted, the last one last.
-
-    Raises:
-        DamagedFileError: the list is not what was written.
-    """
+    """All that were ever accepted, the last one last."""
     store, name = Store(results), _name(nightly)
     where = store.where(name)
     try:
@@ -78,11 +67,7 @@ def history(nightly: str, results: str) -> list[Baseline]:
 
 
 def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch]:
-    """The settings of an accepted run by name, as they were accepted.
-
-    Raises:
-        InputError: the run was run again since, and measured something else.
-    """
+    """The settings of an accepted run by name, as they were accepted."""
     found = past.branches(results, [run])
     now = {str(branch): branch.metrics.folder for branch in found}
     start, end = f"{found[0].model}, ", f" on {found[0].benchmark}"
@@ -109,11 +94,7 @@ def _name(nightly: str) -> str:
 
 
 def _verdict(results: str, run: str) -> str | None:
-    """The outcome of a night; null for a run of its own.
-
-    Raises:
-        InputError: the night did not end.
-    """
+    """The outcome of a night; null for a run of its own."""
     store = Store(results)
     name = f"{run}/verdict.json"
     if store.exists(name):
@@ -127,11 +108,7 @@ def _verdict(results: str, run: str) -> str | None:
 
 
 def _check_whole(results: str, run: str) -> None:
-    """Refuse what asked a part of its prompts.
-
-    Raises:
-        InputError: it names the run.
-    """
+    """Refuse what asked a part of its prompts."""
     if parts := past.estimated(results, run):
         raise InputError(
             f"{parts[0]} in {results} has estimates from a part of the prompts, and a baseline is "
@@ -140,11 +117,7 @@ def _check_whole(results: str, run: str) -> None:
 
 
 def _check(branch: PastBranch) -> None:
-    """Refuse what nothing can be compared with.
-
-    Raises:
-        InputError: it names the artifact or the setting.
-    """
+    """Refuse what nothing can be compared with."""
     n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
     if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
         raise InputError(

@@ -19,7 +19,7 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.launch import Cpus
+from factsweep.pipeline.config.cluster import Cpus
 from factsweep.pipeline.config.limits import Share, Text
 from factsweep.pipeline.config.recipe import NoNumber
 from factsweep.pipeline.config.run import Run
@@ -91,23 +91,19 @@ class Nightly:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one setting, and its evidence.
-
-    `reused`: nothing that the answers are made of has changed since the baseline, and they are its
-    own; only the canary's were decoded again. `estimate`: of which part of the prompts it is.
-    """
+    """The verdict on one setting, and its evidence."""
 
     run: str
     setting: str
     outcome: Outcome
     reason: str
     against: str | None = None
-    reused: bool = False
+    reused: bool = False  # the answers are the baseline's: only the canary was decoded again
     flip_rate: float | None = None
     lost: tuple[str, ...] = ()
     n_gained: int = 0
     tables: str | None = None
-    estimate: str | None = None
+    estimate: str | None = None  # of which part of the prompts it is
 
 
 @dataclass(frozen=True)
@@ -133,11 +129,7 @@ def label(name: str) -> str:
 
 
 def load(name: str) -> Nightly:
-    """The nightly of that name in conf/nightly/, or in the YAML file that is named.
-
-    Raises:
-        InputError: there is none, or it does not hold what a nightly holds.
-    """
+    """The nightly of that name in conf/nightly/, or in the YAML file that is named."""
     known = folders.files("nightly")
     path = Path(name) if name.endswith(".yaml") else known.get(name)
     if path is None or not path.is_file():
@@ -149,11 +141,7 @@ def load(name: str) -> Nightly:
 
 
 def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
-    """The runs of a night, each with a name of its own under that of the night.
-
-    Raises:
-        InputError: one cannot be run or compared, or two measure the same.
-    """
+    """The runs of a night, each with a name of its own under that of the night."""
     given = load(name)
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
@@ -182,14 +170,7 @@ def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
-    """Measure all runs, compare them with the baseline, and write the verdict down.
-
-    An interrupted night resumes where it stopped; a complete one is judged again.
-
-    Raises:
-        InputError: something that was given is wrong.
-        DecodingError: too many prompts of a run have no answer.
-    """
+    """Measure all runs, or resume, compare them with the baseline, and write the verdict down."""
     given = load(name)
     comparison = comparison_settings(given.comparison)
     tonight = runs(name, overrides, day)
@@ -241,7 +222,6 @@ class _Pair:
 
     @property
     def shared(self) -> list[str]:
-        """The settings that both measured."""
         return [setting for setting in self.before if setting in self.tonight]
 
     @property
@@ -289,14 +269,12 @@ def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Jud
 
 
 def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    """The verdicts on full runs of the settings that both measured."""
     for found in compared(*pair.names, comparison, anyway=True):
-        where = _write(pair, found.setting, found.report)
+        where = _write(pair, found.pair.title, found.report)
         yield _judge(pair, found, given.max_flip_rate, where)
 
 
 def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
-    """The verdicts on estimates of the settings that both measured."""
     marks = asked_in_part.marks(pair.run)
     for found in compare_estimates.compared(*pair.names, comparison, anyway=True):
         setting = found.pair.title
@@ -309,7 +287,6 @@ def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
 
 
 def _write(pair: _Pair, setting: str, report: Report) -> str:
-    """Write the tables of a comparison; returns where."""
     night, _, run = pair.run.name.partition("/")
     store = Store(f"{pair.run.results}/{night}/compare/{run}-{setting.replace(' ', '-')}")
     write_report(store, report)
@@ -321,11 +298,11 @@ def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
 
 
 def _judge(pair: _Pair, found: Compared, max_flip_rate: float, where: str) -> Judged:
-    answers = [each[found.setting].answers for each in (pair.before, pair.tonight)]
+    answers = [each[found.pair.title].answers for each in (pair.before, pair.tonight)]
     outcome, reason = judge(found, max_flip_rate)
     return Judged(
         run=pair.run.name,
-        setting=found.setting,
+        setting=found.pair.title,
         outcome=outcome,
         reason=reason,
         against=pair.against,

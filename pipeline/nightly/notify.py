@@ -20,11 +20,7 @@ _LOG = logging.getLogger("factsweep")
 
 
 def check(url: str) -> None:
-    """Refuse what is no address of the web; the message has nothing of it, for it may be a secret.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Refuse what is no address of the web, without a word of it: it may be a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(

@@ -56,20 +56,11 @@ class Compared:
     """Two settings: what is written, and the verdict; `paired` says what was and what was not."""
 
     pair: Pair
-    paired: str
-    flip_rates: tuple[float | None, float | None]
+    paired: str  # of estimates: what they are
     report: Report
     verdict: Verdict
-
-    @property
-    def setting(self) -> str:
-        """The setting, or both."""
-        return self.pair.title
-
-    @property
-    def departures(self) -> tuple[str, ...]:
-        """What differs in more than how facts were asked, and the model."""
-        return self.pair.departures
+    flip_rates: tuple[float | None, float | None] = (None, None)
+    is_estimate: bool = False
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -84,11 +75,7 @@ class Compared:
 
 
 def settings(overrides: Mapping[str, Any]) -> Comparison:
-    """The default configuration with some fields changed.
-
-    Raises:
-        InputError: an unknown field, or a value of the wrong type or out of its range.
-    """
+    """The default configuration with some fields changed."""
     content = folders.content(folders.files("comparison")["default"])
     given = {**content, **overrides} if isinstance(content, dict) else content
     found = build(Comparison, given, "comparison")
@@ -108,12 +95,7 @@ def compared(
     anyway: bool,
     unit: Unit | None = None,
 ) -> Iterator[Compared]:
-    """Compare two runs, each named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair).
-
-    Raises:
-        InputError: there is nothing to pair, or two differ in more than the model and how they were
-            asked, and not `anyway`.
-    """
+    """Compare two runs, named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair)."""
     for pair in pairs(first, second, results):
         if pair.departures and not anyway:
             raise departing(pair)
@@ -234,7 +216,6 @@ def _alone(pair: Pair) -> Iterator[Shared]:
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:
-    """The matched tables of a relation in both runs."""
     first, second = (each.matched(relation) for each in (pair.first, pair.second))
     folders = {each.artifacts["facts"].folder for each in (pair.first, pair.second)}
     return first, second if len(folders) == 1 else _told_apart(pair, first, second)

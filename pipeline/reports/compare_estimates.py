@@ -12,24 +12,12 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
-from factsweep.operators.metrics.comparing.verdict import Verdict
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.written import PastEstimate
-from factsweep.pipeline.reports.compare import Comparison, flip_rate
+from factsweep.pipeline.reports.compare import Compared, Comparison, flip_rate
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from factsweep.pipeline.results.past import PastBranch
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Two settings: what is written, the verdict, and the sentence that marks the estimates."""
-
-    pair: Pair
-    mark: str
-    report: Report
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -49,12 +37,7 @@ def concerns(first: str, second: str, results: str) -> bool:
 def compared(
     first: str, second: str, results: str, given: Comparison, *, anyway: bool
 ) -> Iterator[Compared]:
-    """Compare two runs of which one is an estimate, or both.
-
-    Raises:
-        InputError: there is nothing to pair, or two differ in more than the model and how they were
-            asked, and not `anyway`.
-    """
+    """Compare two runs of which one is an estimate, or both."""
     ours, theirs = (_sides(each, results) for each in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
         pair = paired(one.branch, other.branch)
@@ -79,7 +62,8 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
         if mark
     ]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
-    return Compared(pair, sentence, Report(written, raw={"comparison": found}), verdict)
+    report = Report(written, raw={"comparison": found})
+    return Compared(pair, sentence, report, verdict, is_estimate=True)
 
 
 def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
@@ -88,7 +72,8 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     if pairing is None:
         return found
     first, second = (written.answers(each.branch) for each in (one, other))
-    rows = pairing(_pairs(one), first, second, 0.05)
+    crossed = one.branch.artifacts["chosen"].read("crossed", "all")
+    rows = pairing(crossed, first, second, 0.05)
     known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
     has = pl.col("difference").is_not_null()
@@ -112,28 +97,18 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
     return None if sampling is None else sampling.paired
 
 
-def _pairs(side: _Side) -> pl.DataFrame:
-    """What the full run asks of each fact."""
-    return side.branch.artifacts["chosen"].read("crossed", "all")
-
-
 def _sides(text: str, results: str) -> Mapping[str, _Side]:
     """The settings that RUN or RUN:SETTING stands for, by title."""
     run = text.partition(":")[0]
     if written.is_estimate(results, run):
         part = written.read(results, run)
-        found = {title: _part(part, title, each) for title, each in part.branches.items()}
+        found = {
+            title: _Side(each, part.of(title), part.mark(title))
+            for title, each in part.branches.items()
+        }
     else:
-        found = {title: _whole(each) for title, each in _branches(run, results).items()}
+        found = {each.setting: _whole(each) for each in past.branches(results, [run])}
     return setting_of(text, found)
-
-
-def _branches(run: str, results: str) -> dict[str, PastBranch]:
-    return {each.setting: each for each in past.branches(results, [run])}
-
-
-def _part(part: PastEstimate, title: str, branch: PastBranch) -> _Side:
-    return _Side(branch, part.of(title), part.mark(title))
 
 
 def _whole(branch: PastBranch) -> _Side:

@@ -20,6 +20,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.record import ESTIMATE
 from factsweep.pipeline.results.report import PAGE, measured, reported, shown
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
@@ -41,11 +42,12 @@ def report(
     Tables and figures are one folder per benchmark and part of its facts, with a page; an index
     lists the pages (`together`). `parse` and `encode` measure how different the templates are,
     which takes a while; `more` gives what stands before the papers' tables.
-
-    Raises:
-        InputError: no such runs, or one that is not whole.
     """
-    asked = [each for each in names or written.known(results) if written.is_estimate(results, each)]
+    asked = [
+        each
+        for each in names or past.known(results, ESTIMATE)
+        if written.is_estimate(results, each)
+    ]
     full = [each for each in names or past.known(results) if each not in asked]
     parts = together(past.branches(results, full)) if full or not asked else []
     entries: list[Entry] = []

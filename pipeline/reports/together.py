@@ -21,12 +21,9 @@ _PER_SEED = ("seed", "repetition")
 
 @dataclass(frozen=True)
 class Together:
-    """Settings over the same facts of a benchmark, and the sentences that a reader must know.
+    """Settings over the same facts of a benchmark, and the sentences that a reader must know."""
 
-    `folder` is a name for their tables: that of the benchmark, or of a part of it.
-    """
-
-    folder: str
+    folder: str  # a name for their tables: the benchmark's, or of a part of it
     branches: tuple[PastBranch, ...]
     notes: tuple[str, ...]
 

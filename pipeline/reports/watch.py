@@ -128,9 +128,7 @@ def _parts(branch: Branch) -> Iterator[tuple[str, str]]:
     """What is published of a setting's answers: folders and names of shards and chunks."""
     answers, table = branch.answers, branch.answers.stage
     yield from ((table, name) for name in answers.published(table))
-    for shard in answers.store.folders(f"{answers.folder}/chunks/{table}"):
-        folder = f"chunks/{table}/{shard}"
-        yield from ((folder, name) for name in answers.published(folder))
+    yield from answers.chunks(table)
 
 
 def _texts(plan: Plan, branch: Branch, folder: str, name: str) -> list[str]:
@@ -147,6 +145,5 @@ def _texts(plan: Plan, branch: Branch, folder: str, name: str) -> list[str]:
 
 
 def _end(text: object) -> str:
-    """The end of a text that may be long, on one line."""
     words = " ".join(str(text).split())
     return words if len(words) <= _WIDTH else f"…{words[-_WIDTH:]}"

@@ -23,9 +23,6 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
     `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
     answer has nulls there. Of a model that thinks first, `thought` too.
-
-    Raises:
-        InputError: the run asked nothing of that relation, or an artifact of it is gone.
     """
     prompts, said = branch.artifacts["prompts"], branch.answers
     shards = prompts.shards("prompts")
@@ -66,7 +63,6 @@ def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
 
 
 def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """The prompts with their facts, in the order of the prompts."""
     first_label = pl.element().struct.field("labels").list.first()
     pairs = facts.pairs.select(
         "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)

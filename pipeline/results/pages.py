@@ -47,10 +47,7 @@ def results_page(
     *,
     partial: bool = False,
 ) -> bytes:
-    """The page of what was measured on one benchmark, by one run or several; `notes` warn of it.
-
-    `partial`: it is of a run that is not done.
-    """
+    """The page of what was measured on one benchmark; `partial`: of a run that goes on."""
     method = METHODS[branches[0].method]
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
@@ -124,7 +121,6 @@ def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
 
 
 def _served(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
-    """What servers answered, by the model's name."""
     found: dict[str, list[Artifact]] = {}
     for branch in branches:
         if branch.record["run"]["model"].get("source") == "endpoint":
@@ -256,10 +252,7 @@ def _contexts(prompts: Artifact, shard: str) -> pl.DataFrame:
 
 
 def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
-    """The sampled prompts of a relation with all their samples, the most frequent first.
-
-    Their greedy answers are those of the canary, which is asked the same prompts.
-    """
+    """The sampled prompts of a relation with all samples; greedy answers are the canary's."""
     prompts, again = branch.artifacts["prompts"], branch.artifacts.get("canary")
     blocks = [each for each in branch.further if each.stage == "samples"]
     if not blocks or again is None:

@@ -26,15 +26,12 @@ _ASKED = ("setting.", "seed:")
 
 @dataclass(frozen=True)
 class Pair:
-    """One setting of a run, and the one that it is compared with.
-
-    `asked` is what the prompts differ in, `departures` what differs beside that and the model.
-    """
+    """One setting of a run, and the one that it is compared with."""
 
     first: PastBranch
     second: PastBranch
-    asked: tuple[str, ...]
-    departures: tuple[str, ...]
+    asked: tuple[str, ...]  # what the prompts differ in
+    departures: tuple[str, ...]  # what differs beside that and the model
 
     @property
     def matched(self) -> tuple[Artifact, Artifact]:
@@ -85,13 +82,7 @@ class Pair:
 
 
 def pairs(first: str, second: str, results: str) -> list[Pair]:
-    """Two runs' settings, paired; each is named as RUN or as RUN:SETTING.
-
-    Without a setting all that both measured are paired, or the only one of each.
-
-    Raises:
-        InputError: there is no such run or setting, nothing to pair, or no relation in common.
-    """
+    """Two runs' settings, paired by title, or the only ones; named as RUN or RUN:SETTING."""
     ours, theirs = (_named(each, results) for each in (first, second))
     return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
 
@@ -99,11 +90,7 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
 def matching(
     first: tuple[str, Mapping[str, Setting]], second: tuple[str, Mapping[str, Setting]]
 ) -> list[tuple[Setting, Setting]]:
-    """The settings of two runs that are compared; each run is given with its settings by title.
-
-    Raises:
-        InputError: there is nothing to pair.
-    """
+    """The settings of two runs that are compared; each run is given with its settings by title."""
     (one, ours), (other, theirs) = first, second
     titles = [title for title in ours if title in theirs]
     if len(ours) == len(theirs) == 1:
@@ -130,11 +117,7 @@ def _named(text: str, results: str) -> Mapping[str, PastBranch]:
 
 
 def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
-
-    Raises:
-        InputError: the run has no such setting.
-    """
+    """Those settings of a run, by title, that RUN or RUN:SETTING stands for."""
     run, _, setting = text.partition(":")
     if not setting:
         return found
@@ -145,11 +128,7 @@ def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]
 
 
 def comparing(branch: PastBranch) -> Compare:
-    """How runs of a branch's method are compared.
-
-    Raises:
-        InputError: they cannot be.
-    """
+    """How runs of a branch's method are compared."""
     found = METHODS[branch.method].compare
     if found is None:
         raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
@@ -167,11 +146,7 @@ def _pair(one: PastBranch, other: PastBranch) -> Pair:
 
 
 def paired(one: PastBranch, other: PastBranch) -> Pair:
-    """Two settings, and what they differ in.
-
-    Raises:
-        InputError: runs of their benchmark cannot be compared.
-    """
+    """Two settings, and what they differ in."""
     for each in (one, other):
         comparing(each)
     lines = list(_differences(one, other))

@@ -16,7 +16,7 @@ from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import misfits
+from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN
 from factsweep.pipeline.storage.stores.store import Store
@@ -27,10 +27,7 @@ _LOG = logging.getLogger("factsweep")
 
 @dataclass(frozen=True)
 class PastBranch:
-    """One setting of a past run, and its artifacts by stage.
-
-    `further` has all blocks of what was asked beside the answers, such as samples.
-    """
+    """One setting of a past run, and its artifacts by stage; `further`: blocks of samples."""
 
     run: str
     model: str
@@ -78,11 +75,7 @@ class PastBranch:
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The settings of the named runs, or of all, each once: runs may share artifacts."""
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
@@ -92,18 +85,14 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     return list(found.values())
 
 
-def known(results: str) -> list[str]:
-    """The names of the runs that there are; not those of nights."""
+def known(results: str, file: str = NAME) -> list[str]:
+    """The names of the runs that there are, or that have another file; not those of nights."""
     store = Store(results)
-    return [name for name in store.folders("") if NAME in store.names(name)]
+    return [name for name in store.folders("") if file in store.names(name)]
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """The runs that a name stands for: the run itself, or those of a night, which are below it."""
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if NAME in store.names(each)]
@@ -120,12 +109,7 @@ def estimated(results: str, name: str) -> list[str]:
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
+    """What a run wrote down: its run.json."""
     try:
         found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
@@ -142,12 +126,7 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: what it wrote down is not what was written.
-    """
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`."""
     check_run(name)
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)
@@ -157,11 +136,7 @@ def run_of(results: str, name: str) -> Run:
 
 
 def check_free(results: str, name: str) -> None:
-    """Refuse the name of a run that some file systems take for that of another.
-
-    Raises:
-        InputError: it names the other.
-    """
+    """Refuse the name of a run that some file systems take for that of another."""
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
         there = store.folders("/".join(parts[:depth]))
@@ -182,12 +157,7 @@ def _unknown(results: str, name: str) -> InputError:
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:
-    """The settings that a run measured, as its record says.
-
-    Raises:
-        InputError: an artifact of one is gone, or is not what the run was made of.
-        DamagedFileError: a recipe or a manifest is not what was written.
-    """
+    """The settings that a run measured, as its record says."""
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
         artifacts = {folder: opened(store, folder) for folder in folders}

@@ -36,9 +36,6 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
 
     They are an artifact in the store, too, that `score` then reads. With `batch` they are requests
     of OpenAI's batch API, which `score` takes the output of.
-
-    Raises:
-        InputError: several settings, an encoder's, no such format, or the file cannot be written.
     """
     if path.suffix not in FORMATS[: 1 if batch else 2]:
         raise InputError(
@@ -84,11 +81,7 @@ def _write_batch(run: Run, path: Path) -> int:
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
-    """The prompts of a run's setting, a shard after the other.
-
-    Raises:
-        InputError: several settings, or an encoder's.
-    """
+    """The prompts of a run's setting, a shard after the other."""
     if run.method.ask.ability == FILL:
         raise InputError(
             f"prompts of encoders have their own masks; model={run.model.name} is one."
@@ -138,11 +131,7 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
 
 @contextmanager
 def _sink(path: Path) -> Iterator[Sink]:
-    """What takes rows for a file, which is there when all are written.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """What takes rows for a file, which is there when all are written."""
     with (
         _opened(path) as aside,
         _jsonl(aside) if path.suffix == ".jsonl" else _parquet(aside) as sink,
@@ -152,11 +141,7 @@ def _sink(path: Path) -> Iterator[Sink]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Path]:
-    """A file beside it to write to, which takes its place in the end.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """A file beside it to write to, which takes its place in the end."""
     aside = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

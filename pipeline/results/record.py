@@ -23,7 +23,7 @@ from factsweep.operators.wording import few
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.machine import processor, secrets
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
@@ -91,10 +91,7 @@ def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame
 
 
 def recorded(store: Store, plan: Plan) -> dict[str, Any]:
-    """What the store's run.json says, if that is of the same artifacts; else nothing.
-
-    One that is damaged is set aside: it is written anew.
-    """
+    """The store's run.json, if it is of the same artifacts; a damaged one is set aside."""
     try:
         found = read(store)
     except FileNotFoundError:
@@ -123,7 +120,6 @@ def replaced(store: Store, plan: Plan) -> str | None:
 
 
 def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run measured, of what run.json says."""
     return {
         "settings": ", ".join(content["artifacts"]),
         **{name: content["run"].get(name) for name in _FIELDS},
@@ -145,11 +141,7 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
 
 
 def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
-    """A record, if what every reader of it takes for granted is there.
-
-    Raises:
-        DamagedFileError: a field is missing or of another type, or a text is none.
-    """
+    """A record, if what every reader of it takes for granted is there."""
     try:
         _Shape.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()
@@ -211,11 +203,7 @@ def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object)
 
 
 def file(store: Store, found: Mapping[str, Any], name: str, record: str = NAME) -> bytes:
-    """A file of the results, if it is the one that run.json, or another `record`, speaks of.
-
-    Raises:
-        DamagedFileError: it is not.
-    """
+    """A file of the results, if it is the one that run.json, or another `record`, speaks of."""
     try:
         content = store.get(name)
     except FileNotFoundError as error:

@@ -34,11 +34,6 @@ def _tokenizer(weights: Weights) -> dict[str, Any]:
     return {"tokenizer": weights.model.tokenizer or ESTIMATE, **weights.content}
 
 
-def _if_given(**fields: Any) -> dict[str, Any]:
-    """Fields that are part of the recipe where they are not null."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 @dataclass(frozen=True)
 class Admit:
     """Finds the prompts of more than `limit` tokens, as `task` puts them to the model.
@@ -56,16 +51,16 @@ class Admit:
     def recipe(self) -> Recipe:
         """The prompts, the tokenizer and the room that is left for them."""
         model = self.weights.model
-        chat = _if_given(
-            template_kwargs=model.template_told,
-            chat_template_text=model.chat_template_text,
-            prefill=model.prefill,
-        )
+        chat = {
+            "template_kwargs": model.template_told,
+            "chat_template_text": model.chat_template_text,
+            "prefill": model.prefill,
+        }
         fields = {
             **_tokenizer(self.weights),
             "software": versions("transformers", "tokenizers"),
             "chat_template": model.chat_template,
-            **chat,
+            **{name: value for name, value in chat.items() if value is not None},
             "trust_remote_code": model.trust_remote_code,
             "ability": self.ability.name,
             "limit": self.limit,

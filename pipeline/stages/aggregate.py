@@ -131,7 +131,6 @@ def _ends(answers: Artifact) -> pl.DataFrame:
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:
-    """The first answers to the prompts that were answered twice."""
     found = [each.join(again, on="prompt_id", how="semi") for each in answers.each(answers.stage)]
     return pl.concat([empty(answers.stage), *found])
 

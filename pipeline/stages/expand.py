@@ -116,7 +116,6 @@ def _publish(artifact: Artifact, found: Expansion, shard: str, rows: pl.DataFram
 
 
 def _publish_further(artifact: Artifact, found: Expansion) -> None:
-    """Publish what is asked in addition to a relation's prompts."""
     relation_id = found.relation_id
     ranked = found.prompts.filter(pl.col("calibration_rank").is_not_null())
     further = [ranked] if found.content_free is None else [ranked, found.content_free]
@@ -147,11 +146,7 @@ def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:
 
 
 def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses.
-
-    Raises:
-        InputError: one of them is missing.
-    """
+    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses."""
     wanted = rows["candidates_id"].unique()
     relations = {relation_of(each) for each in rows["template_id"].unique()}
     found: dict[str, pl.DataFrame] = {}

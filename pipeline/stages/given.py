@@ -51,11 +51,7 @@ class GivenAnswers:
         return Recipe(self.ability.answers, VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
-        """Publish the answers as the shards of an answered artifact.
-
-        Raises:
-            InputError: a missing column, or a prompt_id that is unknown or stands twice.
-        """
+        """Publish the answers as the shards of an answered artifact."""
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
         for shard, rows in self.by_shard():
@@ -134,12 +130,7 @@ class GivenAnswers:
 
 
 def _rows(path: Path) -> pl.LazyFrame:
-    """The rows of a file; those of a batch's output as if it were one of ours.
-
-    Raises:
-        DamagedFileError: the file is empty, truncated or of another kind.
-        InputError: it is the output of somebody else's batch.
-    """
+    """The rows of a file; those of a batch's output as if it were one of ours."""
     if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
         return scan([path])
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -157,20 +148,13 @@ def _rows(path: Path) -> pl.LazyFrame:
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
-    """What an answer names as what it answers: the setting, the seed and the prompts' artifact.
-
-    An answer stays with its prompts if it has this in its column `asked`.
-    """
+    """What an answer names as what it answers: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
     return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
 
 
 def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
-    """Refuse answers to other prompts; warn where nobody can tell.
-
-    Raises:
-        InputError: it names what the answers are to.
-    """
+    """Refuse answers to other prompts; warn where nobody can tell."""
     if "asked" not in rows.collect_schema():
         _LOG.warning(
             "%s does not say what it answers, and is taken for answers to %s; keep the column "
@@ -220,11 +204,6 @@ def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
-    """Refuse numbers that no model gives.
-
-    Raises:
-        InputError: it names the first.
-    """
     for columns, most, what in (
         (_LOGPROBS, _ROUNDING, "a log-probability is at most 0: give nats, no loss or perplexity"),
         (_COUNTS, None, "a number of tokens is at least 0"),

@@ -52,7 +52,6 @@ class ReadKnowledgeBase:
 
     @property
     def _read(self) -> list[Path]:
-        """The files that it is made of."""
         if self.benchmark.knowledge_base is not None:
             return _files(self.benchmark.knowledge_base)
         return catalog.files(self.entry, self.benchmark.path)
@@ -70,11 +69,7 @@ class ReadKnowledgeBase:
 
 
 def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
-    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts.
-
-    Raises:
-        InputError: a file is missing, or a table is unfit; the message names the folder.
-    """
+    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts."""
     if benchmark.knowledge_base is None:
         facts = catalog.read(entry, benchmark.path)
         return facts.knowledge_base or entities.knowledge_base(facts)

@@ -11,7 +11,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Matcher
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.config.measuring import Matching
+from factsweep.pipeline.config.benchmark import Matching
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions

@@ -16,11 +16,9 @@ class Stage(Protocol):
     @property
     def recipe(self) -> Recipe:
         """Everything that determines the content; its fingerprint is the artifact's name."""
-        ...
 
     def make(self, artifact: Artifact) -> None:
         """Compute the content and publish it."""
-        ...
 
 
 class Sharing(Protocol):
@@ -33,7 +31,6 @@ class Sharing(Protocol):
 
         `parts` have the number of their prompts.
         """
-        ...
 
 
 class Alone:
@@ -53,4 +50,3 @@ class Shared(Stage, Protocol):
 
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
         """Compute the parts that are not published yet, as they are shared out, and publish all."""
-        ...

@@ -7,7 +7,7 @@
                              /damaged/               what was set aside
 
 How one is read is in `contents.py`, how one is found in a store in `lookup.py`, how what is
-damaged is set aside in `damaged.py`; here is how one is published.
+damaged is set aside in `integrity.py`; here is how one is published.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.contents import Contents
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
+from factsweep.pipeline.storage.sealed import REPAIR, seal
 from factsweep.pipeline.storage.shard import Counts, Place
 
 T = TypeVar("T", int, str)
@@ -38,8 +38,8 @@ class Artifact(Contents):
     """The output of a stage in a store. Nothing in it is ever changed, only added.
 
     What is published is published under `lease`, which says whether it is still ours to write; null
-    where there can be no other writer.
-    One that travels to another process reads its manifest again.
+    where there can be no other writer. Once another driver has taken the artifact over, whatever
+    writes raises ArtifactHeldError. One that travels to another process reads its manifest again.
     """
 
     lease: Lease | None = field(default=None, compare=False)
@@ -54,12 +54,7 @@ class Artifact(Contents):
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
-        """Publish a shard, or read the one that is published; `counts` are kept in its footer.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-            DamagedFileError: what is published is not whole.
-        """
+        """Publish a shard, or read the one that is published; `counts` are kept in its footer."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content = None if self.has(table, shard) else shards.encode(frame, place, counts)
         if content is None or not self.put_new(f"{place.shard}.parquet", content):
@@ -67,38 +62,26 @@ class Artifact(Contents):
         self._written[table].add(shard)
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file of the artifact, or replace it, if it is ours to write.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish a file of the artifact, or replace it, if it is ours to write."""
         self.check_lease()
         self.store.put(f"{self.folder}/{name}", content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file of the artifact unless it is there; whether it now is `content`.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish a file of the artifact unless it is there; whether it now is `content`."""
         self.check_lease()
         return self.store.put_new(f"{self.folder}/{name}", content)
 
-    def drop(self, name: str) -> None:
-        """Remove a file of the artifact that is no longer needed.
+    def put_note(self, file: str, content: Mapping[str, Any]) -> None:
+        """Publish a JSON file of the artifact, which `note` reads, or replace it."""
+        self.put(file, seal(content, f"{self.folder}/{file}"))
 
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+    def drop(self, name: str) -> None:
+        """Remove a file of the artifact that is no longer needed."""
         self.check_lease()
         self.store.drop(f"{self.folder}/{name}")
 
     def drop_all(self, names: Collection[str]) -> None:
-        """Remove files of the artifact that are no longer needed.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Remove files of the artifact that are no longer needed."""
         if names and self.store.drops_at_once:
             self.check_lease()
             self.store.drop_all([f"{self.folder}/{name}" for name in names])
@@ -129,19 +112,14 @@ class Artifact(Contents):
 
     def begin(self) -> None:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
-        name = f"{self.folder}/recipe.json"
-        self.put("recipe.json", seal(json.loads(self.recipe.to_json()), name))
+        self.put_note("recipe.json", json.loads(self.recipe.to_json()))
         self._written.clear()
 
     def settled(self, name: str, value: T) -> T:
-        """The value that was settled when the artifact was begun: `value`, if it is begun now.
-
-        Raises:
-            DamagedFileError: it was settled, and cannot be read.
-        """
+        """The value that was settled when the artifact was begun: `value`, if it is begun now."""
         path = f"{self.folder}/{name}.json"
         self.put_new(f"{name}.json", seal({name: value}, path))
-        return type(value)(unseal(self.store.get(path), path, self.store.where(path))[name])
+        return type(value)(self.note(f"{name}.json")[name])
 
     def finish(
         self,
@@ -155,9 +133,6 @@ class Artifact(Contents):
 
         `made_of` are the artifacts that were read. `of` names the shards that a table must have;
         null: those that were written here.
-
-        Raises:
-            DamagedFileError: a shard is damaged, missing, or one too many.
         """
         self.check_lease()
         wanted = self._written if of is None else of

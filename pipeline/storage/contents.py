@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -18,7 +19,7 @@ from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.manifest import Entry, Manifest
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.sealed import REPAIR, unseal
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -28,7 +29,8 @@ class Contents:
     """What is published of an artifact.
 
     `name` is that of its folder where its recipe is lost; null: the fingerprint of the recipe.
-    A manifest is read once by each object.
+    A manifest is read once by each object. What is gone, truncated, foreign, edited or no file is a
+    DamagedFileError.
     """
 
     store: Store
@@ -52,11 +54,7 @@ class Contents:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is published, and with it every shard; looks each time.
-
-        Raises:
-            DamagedFileError: there is one, and it is not what was written.
-        """
+        """Whether the manifest is published, and with it every shard; looks each time."""
         self._manifests.clear()
         name = f"{self.folder}/{manifests.NAME}"
         try:
@@ -80,11 +78,7 @@ class Contents:
         self._manifests.clear()
 
     def manifest(self) -> Manifest:
-        """All shards of a complete artifact, with rows, sizes, checksums and counts.
-
-        Raises:
-            DamagedFileError: it is not complete, or its manifest is damaged.
-        """
+        """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
             name = f"{self.folder}/{manifests.NAME}"
             raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
@@ -117,6 +111,12 @@ class Contents:
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
 
+    def chunks(self, table: str) -> Iterator[tuple[str, str]]:
+        """The finished parts of open shards of a table: the folder of each, and its name."""
+        for shard in self.store.folders(f"{self.folder}/chunks/{table}"):
+            folder = f"chunks/{table}/{shard}"
+            yield from ((folder, name) for name in self.published(folder))
+
     def all_published(self) -> dict[str, list[str]]:
         """What `published` says of each folder of the artifact that has something: one listing."""
         found = defaultdict[str, list[str]](list)
@@ -131,11 +131,7 @@ class Contents:
         return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
 
     def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """A published shard; all of it is checked, and of `columns` no others are unpacked.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+        """A published shard; all of it is checked, and of `columns` no others are unpacked."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, name, where = self._content(place)
         if not self._manifests and not self.is_complete():
@@ -149,12 +145,13 @@ class Contents:
             raise DamagedFileError(f"{where} {what}{REPAIR}", name)
         return found
 
-    def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
-        """A finished part of an open shard, and what it took.
+    def note(self, file: str) -> dict[str, Any]:
+        """What a JSON file of the artifact holds, checked; FileNotFoundError if there is none."""
+        name = f"{self.folder}/{file}"
+        return unseal(self.store.get(name), name, self.store.where(name))
 
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+    def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
+        """A finished part of an open shard, and what it took."""
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file, where = self._content(place)
         frame = shards.decode(content, place, where, file)
@@ -200,11 +197,7 @@ class Contents:
         return (self.read(table, shard, columns) for shard in self.shards(table))
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
-        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, or no file.
-        """
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it."""
         place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
         name = f"{self.folder}/{place.shard}.parquet"
         where = self.store.where(name)

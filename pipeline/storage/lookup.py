@@ -1,23 +1,20 @@
-"""Look artifacts up in a store: by their folder, or by the start of a fingerprint."""
+"""Look artifacts up: by their folder, by the start of a fingerprint; and say why two differ."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.recipe import Recipe, differences
 from factsweep.pipeline.storage.sealed import REPAIR, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:
-    """The artifact in a folder of the store.
-
-    Raises:
-        InputError: there is none.
-        DamagedFileError: its recipe is not what was written.
-    """
+    """The artifact in a folder of the store."""
     try:
         return Artifact(store, recipe(store, folder))
     except FileNotFoundError as error:
@@ -54,12 +51,7 @@ def recipe(store: Store, folder: str) -> Recipe:
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
-    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
-
-    Raises:
-        InputError: none or several do.
-        DamagedFileError: its recipe is not what was written.
-    """
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
     prefix = prefix.rstrip("/").rpartition("/")[2]
     found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:
@@ -77,3 +69,54 @@ def folders(store: Store) -> Iterator[str]:
     """The folders of all artifacts in a store."""
     for stage in store.folders(""):
         yield from (f"{stage}/{name}" for name in store.folders(stage))
+
+
+class Recipes:
+    """The recipes of a store by fingerprint; those of a plan need not be there."""
+
+    def __init__(self, store: Store, planned: Iterable[Recipe] = ()) -> None:
+        self._store = store
+        self._read: dict[str, Recipe | None] = {each.fingerprint: each for each in planned}
+
+    def get(self, fingerprint: str) -> Recipe | None:
+        """The recipe of that fingerprint; null if it is lost."""
+        if fingerprint not in self._read:
+            self._read[fingerprint] = self._of(self._folders.get(fingerprint))
+        return self._read[fingerprint]
+
+    def _of(self, folder: str | None) -> Recipe | None:
+        try:
+            return recipe(self._store, folder) if folder is not None else None
+        except (FileNotFoundError, DamagedFileError):
+            return None
+
+    @cached_property
+    def _folders(self) -> dict[str, str]:
+        return {folder.partition("/")[2]: folder for folder in folders(self._store)}
+
+
+def causes(left: Recipe, right: Recipe, recipes: Recipes) -> list[str]:
+    """The fields in which two recipes differ, one line each; those of an input after its name.
+
+    An input that differs is followed down to its fields. Where its recipe is lost, the line has the
+    two fingerprints.
+    """
+    return list(dict.fromkeys(_causes(left, right, recipes, "")))
+
+
+def _causes(left: Recipe, right: Recipe, recipes: Recipes, at: str) -> Iterator[str]:
+    # As JSON: what is planned holds tuples where what was published holds lists.
+    contents = [json.loads(each.to_json()) for each in (left, right)]
+    ours, theirs = ({name: each[name] for name in ("version", "fields")} for each in contents)
+    if left.stage != right.stage:
+        yield f"{at}stage: {left.stage} → {right.stage}"
+    yield from (f"{at}{line}" for line in differences(ours, theirs))
+    for name in sorted({*left.inputs, *right.inputs}):
+        a, b = left.inputs.get(name), right.inputs.get(name)
+        if a == b:
+            continue
+        before, after = (each and recipes.get(each) for each in (a, b))
+        if before and after:
+            yield from _causes(before, after, recipes, f"{after.stage}: ")
+        else:
+            yield f"{at}inputs.{name}: {a or 'none'} → {b or 'none'}"

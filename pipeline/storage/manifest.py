@@ -37,8 +37,8 @@ class Pin:
     `contents` are the digests of each shard's data, by table/shard, of answers alone.
     """
 
-    digest: str
-    made: str
+    digest: str  # of what it lists
+    made: str  # another one each time that the artifact is computed
     contents: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,11 +75,7 @@ class Manifest:
 
 
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
-    """The manifest of an artifact, from its file.
-
-    Raises:
-        DamagedFileError: it is not what was written for this artifact.
-    """
+    """The manifest of an artifact, from its file."""
     name = f"{artifact}/{NAME}"
     content = unseal(text, name, where)
     try:

@@ -13,24 +13,16 @@ from factsweep.operators.redact import holds_secret
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines an artifact's content.
-
-    `version` is the stage's schema version: it rises when the stage computes something else from
-    the same fields. `inputs` are the fingerprints of the artifacts it reads.
-    """
+    """Everything that determines an artifact's content."""
 
     stage: str
-    version: int
+    version: int  # rises when the stage computes something else from the same fields
     fields: Mapping[str, Any]
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of what it reads
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 of the recipe.
-
-        Raises:
-            InputError: the recipe holds a secret.
-        """
+        """16 hex digits of the SHA-256 of the recipe."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
@@ -38,9 +30,6 @@ class Recipe:
 
         A recipe is published, and a name is made of it, by which a short secret could be guessed:
         so none may stand in it.
-
-        Raises:
-            InputError: one does.
         """
         content = {
             "stage": self.stage,

@@ -22,16 +22,13 @@ _FIX = "; remove it if the run is no longer wanted, or run that again."
 
 @dataclass(frozen=True)
 class Use:
-    """A run and the artifacts that it needs; `done` is null until its results are written.
-
-    `results` is where these lie: a URL, or an absolute path on the machine `host`.
-    """
+    """A run and the artifacts that it needs; `done` is null until its results are written."""
 
     run: str
-    results: str
+    results: str  # a URL, or an absolute path on the machine `host`
     host: str
     begun: str
-    done: str | None
+    done: str | None  # null until its results are written
     artifacts: tuple[str, ...]
 
     @property
@@ -61,11 +58,7 @@ def forget(store: Store, use: Use) -> None:
 
 
 def noted(store: Store) -> Iterator[Use]:
-    """All uses of a store.
-
-    Raises:
-        DamagedFileError: one is not what was written.
-    """
+    """All uses of a store."""
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
         where = store.where(name)
         yield build(Use, unseal(store.get(name), name, where, _FIX), where)

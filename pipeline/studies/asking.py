@@ -12,7 +12,7 @@ from functools import partial
 from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates.estimate import estimate, is_answered
 from factsweep.pipeline.estimates.looks import as_budget
 from factsweep.pipeline.execution.asked import asked

@@ -15,7 +15,7 @@ from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking.decode import decode
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.shard import Counts
 

@@ -15,7 +15,7 @@ from factsweep.pipeline.config import folders, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.machine.checkout import commit
+from factsweep.pipeline.machine.software import commit
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

@@ -45,7 +45,6 @@ def test_run_place_that_cannot_be_written_is_named(
 @pytest.fixture
 def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """An S3 whose endpoint refuses every connection; nobody waits between two attempts."""
-    monkeypatch.setattr(s3_client, "ARROW_ATTEMPTS", 1)
     monkeypatch.setattr(s3_client, "BOTO_ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret-of-s3")

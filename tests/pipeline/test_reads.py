@@ -25,7 +25,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.run import measured
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from tests.messages import naming
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm

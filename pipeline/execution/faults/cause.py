@@ -101,7 +101,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _whole(error: BaseException) -> str:
-    """All that an error says, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 

@@ -20,10 +20,7 @@ _SILENT_S = 30.0  # a head that is started anew, or a network that is out for a 
 
 @contextmanager
 def watched(address: str, gone: Callable[[DecodingError], None]) -> Iterator[None]:
-    """End the process with code 1 if nothing listens at `address` (host:port) for 30 seconds.
-
-    `gone` is called before, with an error that says so.
-    """
+    """End the process with code 1 if `address` is silent for 30 s; `gone` is called before."""
     over = threading.Event()
     threading.Thread(target=_watch, args=(address, gone, over), daemon=True).start()
     try:

@@ -34,10 +34,7 @@ class _Life:
 
 @dataclass
 class _Place:
-    """What has become of an engine of the pool and of those that took its place.
-
-    `deaths` has what engines died of since the last answer: what each was doing, and why.
-    """
+    """An engine of the pool and its successors; what they died of since the last answer."""
 
     alive: _Life | None = None
     lost: _Life | None = None

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage import findings, remembered
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.findings import Finding
+from factsweep.pipeline.storage import integrity
+from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.manifest import Pin
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
@@ -20,32 +19,19 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
 
     `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
     this run, and is added to.
-
-    Raises:
-        DamagedFileError: something is damaged again and again.
     """
     artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
-    for found in plan.store.each(_listed, artifacts.values()):
+    for found in plan.store.each(lambda each: list(integrity.listed(each)), artifacts.values()):
         for finding in found:
             _set_aside(finding, renewed)
-    for finding in findings.misfits(artifacts, recorded, renewed):
+    for finding in integrity.misfits(artifacts, recorded, renewed):
         _set_aside(finding, renewed)
-    for finding in remembered.unlike(artifacts, recorded):
-        _set_aside(finding, renewed)
-    remembered.note_lost(artifacts, recorded)
+    integrity.note_lost(artifacts, recorded)
     return plan.is_complete()
 
 
-def _listed(artifact: Artifact) -> list[Finding]:
-    return list(findings.listed(artifact))
-
-
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
-    """Set aside what turned out to be damaged when it was read.
-
-    Raises:
-        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
-    """
+    """Set aside what turned out to be damaged when it was read."""
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
             _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)

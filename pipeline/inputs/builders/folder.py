@@ -27,11 +27,7 @@ _HEAD = """\
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that exists.
-
-    Raises:
-        InputError: it is.
-    """
+    """Refuse a folder that exists."""
     if out.exists():
         raise InputError(f"--out {out} exists already; name a new folder.")
 
@@ -44,11 +40,7 @@ def left_out(dropped: pl.DataFrame) -> Iterator[str]:
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a folder: its files, by their names in it.
-
-    Raises:
-        InputError: it cannot be written; nothing is then left of it.
-    """
+    """Write a folder: its files, by their names in it."""
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         for name, content in files.items():

@@ -57,9 +57,6 @@ def build_from_facts(
     `sets` are entries of the catalog, each with `=<its folder>` if it does not ship; `tables` have
     one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
     names by id.
-
-    Raises:
-        InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
     check_new(out)
     parts = [*map(_of_set, sets), *map(_of_table, tables)]
@@ -83,9 +80,6 @@ def build_from_dump(
     """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
 
     Memory is bounded by the lines of a few parts. Yields what was made.
-
-    Raises:
-        InputError: the dump is unfit or another than before, or `out` exists.
     """
     check_new(out)
     check_file(dump)
@@ -100,7 +94,8 @@ def build_from_dump(
     if not _files(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
-    n_unlabelled = sum(map(_n_unlabelled, _files(aside, "entities")))
+    noted = map(pl.read_parquet_metadata, _files(aside, "entities"))
+    n_unlabelled = sum(int(each[_UNLABELLED]) for each in noted)
     whole = out.with_name(f".{out.name}.new")
     whole.mkdir(exist_ok=True)
     sizes = {table: _merge(aside, table, whole) for table in TABLES}
@@ -247,10 +242,6 @@ def _name(part: int) -> str:
 
 def _files(aside: Path, table: str) -> list[Path]:
     return sorted((aside / table).glob("*.parquet"))
-
-
-def _n_unlabelled(path: Path) -> int:
-    return int(pl.read_parquet_metadata(path)[_UNLABELLED])
 
 
 def _merge(aside: Path, table: str, whole: Path) -> int:

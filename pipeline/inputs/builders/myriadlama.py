@@ -15,7 +15,7 @@ from factsweep.operators.construction.paraphrase import MANUAL
 from factsweep.operators.construction.review import review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, reason
 from factsweep.pipeline.inputs.builders.asking import Model, asked
 from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
 from factsweep.pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
@@ -65,9 +65,6 @@ def build_myriadlama(
     `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
     main label whether the object may stay. The folder has rows.parquet, the catalog entry
     <name>.yaml, and the sheet review.csv where there are paraphrases.
-
-    Raises:
-        InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
     tables = _read(sources)
@@ -199,3 +196,25 @@ def _missing(built: Built, n: int) -> Iterator[str]:
     )
     for relation_id, n_manual, n_found, n_missing in short.iter_rows():
         yield f"  {relation_id}: {n_missing:,} of {n_manual * n:,} missing, {n_found:,} there"
+
+
+def one_token(model: str) -> Callable[[str], bool]:
+    """Whether a label is one known token of the model (a folder, or an id on the hub).
+
+    A label is encoded as it stands in a sentence, after a space. Source: BELIEF, footnote 6.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--one-token {model}: its tokenizer cannot be loaded ({reason(error)}); "
+            "give a folder with a tokenizer, or an id on the hub that can be reached."
+        ) from error
+
+    def fits(label: str) -> bool:
+        ids = tokenizer(f" {label}", add_special_tokens=False).input_ids
+        return len(ids) == 1 and ids[0] != tokenizer.unk_token_id
+
+    return fits

@@ -47,9 +47,6 @@ def build_probelm(
     relation (its name), statement and question with <subject> and <object>, asked (subject or
     object) and, if wanted, max_answers. The folder has <frame>.json, prompts.csv and the catalog
     entry <name>.yaml.
-
-    Raises:
-        InputError: a file or value is missing or unfit, no group is left, or `out` exists.
     """
     check_new(out)
     _check(frame, max_similarity)
@@ -128,7 +125,6 @@ def _limits(path: Path) -> list[int | None]:
 
 
 def _problem(row: Mapping[str, str], asked: str, found: Mapping[str, Relation]) -> str | None:
-    """What is wrong with a relation, and how to fix it."""
     if asked not in ("subject", "object"):
         return f"asked is {row['asked']!r}; write subject or object."
     if row["relation_id"] in found or row["relation"] in (

@@ -20,12 +20,7 @@ _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
 
 
 def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    """The columns of `schema` of a Parquet, JSONL or CSV file.
-
-    Raises:
-        InputError: no such file, a column that is missing or of another type, or a text that is
-            empty.
-    """
+    """The columns of `schema` of a Parquet, JSONL or CSV file."""
     found = rows(path)
     for column, dtype in schema.items():
         type_ = found.schema.get(column)
@@ -68,11 +63,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
-    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`.
-
-    Raises:
-        InputError: a line without a comma, or with nothing on a side of it.
-    """
+    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`."""
     names = ("relation_id", column)
     if path.suffix in (".parquet", ".jsonl"):
         return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
@@ -90,11 +81,7 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
 
 
 def labels(path: Path) -> pl.DataFrame:
-    """Names of entities (LABELS): a table, or a .tsv file with an id and its names in each line.
-
-    Raises:
-        InputError: as `table`, or a line without a name.
-    """
+    """Names of entities (LABELS): a table, or a .tsv file with an id and its names in each line."""
     if path.suffix != ".tsv":
         return table(path, LABELS)
     found = []
@@ -109,11 +96,7 @@ def labels(path: Path) -> pl.DataFrame:
 
 
 def dump(path: Path, take: Filter, title: str) -> Chunk:
-    """What `take` takes of a Wikidata dump (.json, .json.gz, .json.bz2), read as a stream.
-
-    Raises:
-        InputError: no such file, or one that is no dump.
-    """
+    """What `take` takes of a Wikidata dump (.json, .json.gz, .json.bz2), read as a stream."""
     check_file(path)
     size = max(1, path.stat().st_size)
     found = [Chunk(TRIPLES.to_frame(), LABELS.to_frame())]
@@ -147,10 +130,6 @@ def unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2Fil
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is none.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Refuse a file that is none."""
     if not path.is_file():
         raise InputError(f"{path} is no file; give one.")

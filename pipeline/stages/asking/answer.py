@@ -64,7 +64,6 @@ def questions(
 
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:
-    """The weights, and how they are loaded."""
     found = {**in_recipe(weights.model), **weights.fields}
     if weights.model.source == "endpoint":  # how a server loads it, only the server knows
         return {name: value for name, value in found.items() if name not in LOADED}

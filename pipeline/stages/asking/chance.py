@@ -15,9 +15,8 @@ from factsweep.operators.engines.preference import Preferred, PreferRequest, Pre
 from factsweep.operators.prompts.chance import chances
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
-from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.stages import knowledge_base
-from factsweep.pipeline.stages.asking.question import Answered
+from factsweep.pipeline.stages.asking.question import Answered, Whole
 from factsweep.pipeline.stages.expand import relation_of, sets_of
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -25,11 +24,8 @@ _KINDS = ("subjects", "relations")
 
 
 @dataclass(frozen=True)
-class Chance:
-    """The log-probability of the answer's labels behind `n` clozes of either kind.
-
-    A cloze that does not fit into `limit` tokens with the longest label is left out.
-    """
+class Chance(Whole):
+    """The log-probability of the answer's labels behind `n` clozes of either kind that fit."""
 
     facts: Artifact
     base: Artifact
@@ -37,13 +33,6 @@ class Chance:
     n: int
     seed: int
     limit: int
-
-    answers_per_prompt = 1
-    shares_answers = False
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The texts as the model reads them."""
-        return encode(tokenizer, texts)
 
     def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
         """The chances of each pair, in the order in which they are complete."""
@@ -66,7 +55,6 @@ class Chance:
     def _asked(
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
-        """What is asked for each prompt."""
         sets = sets_of(self.prompts, rows)
         clozes = {
             pair_id: each

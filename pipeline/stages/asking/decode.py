@@ -39,12 +39,7 @@ Report = Callable[[dict[str, float]], bool]
 def decode(
     work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
 ) -> None:
-    """Answer the prompts of a shard that have no answer yet, and publish it.
-
-    Raises:
-        ArtifactHeldError: another driver has taken the artifact over.
-        FactsweepError: what `answer` raises.
-    """
+    """Answer the prompts of a shard that have no answer yet, and publish it."""
     answer(work, todo(work), Clocked(engine), tokenizer, report, purse)()
 
 
@@ -111,10 +106,7 @@ def _answered(
 
 
 def _publish(work: Work, rows: pl.DataFrame, shard: "_OpenShard | None", report: Report) -> None:
-    """Publish a shard all of which is answered; without one, settle what another has published.
-
-    One of which a budget asks a part stays open.
-    """
+    """Publish a shard that is all answered, or settle another's; one asked in part stays open."""
     if shard is not None:
         if not shard.left().is_empty():
             report({"shards": 1})
@@ -124,7 +116,6 @@ def _publish(work: Work, rows: pl.DataFrame, shard: "_OpenShard | None", report:
 
 
 def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
-    """Refuse an answer that is no number."""
     if not _has_numbers(row):
         raise InputError(
             f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
@@ -134,7 +125,6 @@ def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
 
 
 def _has_numbers(value: Any) -> bool:
-    """Whether all numbers of an answer are some."""
     if isinstance(value, Mapping):
         return all(map(_has_numbers, value.values()))
     if isinstance(value, list):
@@ -231,10 +221,7 @@ class _OpenShard:
         self._trial = self._trial.survived()
 
     def keep(self, answered: Answered) -> None:
-        """Keep an answer, or why there is none.
-
-        A full buffer is published as a chunk, and one that is old enough.
-        """
+        """Keep an answer, or why there is none; a full or old buffer is published as a chunk."""
         if answered.error is None:
             self._buffer.append(answered.row)
         else:
@@ -316,7 +303,6 @@ class _OpenShard:
         return pl.concat(frames).unique("prompt_id", keep="first")
 
     def _take(self) -> Counts:
-        """What was done since the last time, and on what."""
         return {**self._tally.take(), "hardware": self._work.hardware.name}
 
     def _counts(self) -> Counts:
@@ -355,7 +341,6 @@ class _Tally:
         return self._report(dict(pending))
 
     def _cost(self, taken: Mapping[str, float]) -> dict[str, float]:
-        """What the tokens cost, where somebody charges them."""
         prices = self._hardware.prices
         if prices is None:
             return {}

@@ -1,6 +1,6 @@
 """likelihood: what a model is asked about given texts: how likely it finds them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,10 +8,9 @@ import polars as pl
 
 from factsweep.operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
 from factsweep.operators.engines.score_requests import score_requests
-from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.generate import SERVED, refused
-from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, Whole
 
 
 def questions(run: Run) -> Questions:
@@ -26,20 +25,13 @@ def questions(run: Run) -> Questions:
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(Whole):
     """Log-probabilities of whole texts; `backwards` scores the candidates of a group last to first.
 
     Groups stay together: an engine computes what their texts share once.
     """
 
     backwards: bool = False
-
-    answers_per_prompt = 1
-    shares_answers = False
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The texts as the model reads them."""
-        return encode(tokenizer, texts)
 
     def answered(self, rows: pl.DataFrame, engine: Scorer, tokenizer: Any) -> Iterator[Answered]:
         """The scores of each row, in the order in which they are made."""

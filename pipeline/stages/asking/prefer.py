@@ -18,10 +18,9 @@ from factsweep.operators.engines.preference import (
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import Ending, Retrieval, ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name, Trie
-from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.chance import Chance
-from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, room
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, Whole, room
 from factsweep.pipeline.stages.expand import sets_of
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -61,25 +60,14 @@ def _chances(run: Run, sources: Sequence[Artifact], prompts: Artifact) -> Iterat
 
 
 @dataclass(frozen=True)
-class Prefer:
-    """The plausibility of the right answer and of its distractors, behind each cloze.
+class Prefer(Whole):
+    """The plausibility of the right answer and of its distractors, behind each cloze."""
 
-    `prompts` has the candidate sets. With `backwards` candidates are handed over last to first,
-    which must not change what the model says of them.
-    """
-
-    prompts: Artifact
+    prompts: Artifact  # has the candidate sets
     retrieval: Retrieval
     n: int
     ending: Ending
-    backwards: bool = False
-
-    answers_per_prompt = 1
-    shares_answers = False
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The texts as the model reads them."""
-        return encode(tokenizer, texts)
+    backwards: bool = False  # candidates last to first, which must change nothing
 
     def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
         """The preferences behind each cloze, in the order in which they are made."""
@@ -115,19 +103,14 @@ class Prefer:
 
 
 @dataclass(frozen=True)
-class Continue:
+class Continue(Whole):
     """The best continuations of each cloze by beam search, and its likeliest next tokens."""
 
     width: int
     max_tokens: int
     top_tokens: int
 
-    answers_per_prompt = 1
     shares_answers = True
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The clozes as the model reads them."""
-        return encode(tokenizer, texts)
 
     def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
         """The continuations of each cloze, in the order in which they are made."""

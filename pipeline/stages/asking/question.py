@@ -10,22 +10,19 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from factsweep.operators.prompts.expansion import Source
+from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 
 _CLOSING = 16  # tokens, at most, that close a thought
 
 
 class Answered(NamedTuple):
-    """A row of the table that is written, and what it counts for.
-
-    With an `error` (prompt_id, reason and detail) there is no answer, and the row is empty. A
-    `thought` is a row of the table `thoughts`, of a model that thinks before it answers.
-    """
+    """A row of the table that is written, and what it counts for."""
 
     row: dict[str, Any]
     counts: Mapping[str, float]
-    error: Mapping[str, str] | None = None
-    thought: Mapping[str, Any] | None = None
+    error: Mapping[str, str] | None = None  # prompt_id, reason, detail: no answer, an empty row
+    thought: Mapping[str, Any] | None = None  # a row of the table `thoughts`
 
 
 class Task(Protocol):
@@ -34,20 +31,27 @@ class Task(Protocol):
     @property
     def answers_per_prompt(self) -> int:
         """How many answers a prompt gets."""
-        ...
 
     @property
     def shares_answers(self) -> bool:
         """Whether prompts of the same text get the same answer, so that one of them is asked."""
-        ...
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
-        ...
 
     def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row (a prompt with its text), in whatever order they are finished."""
-        ...
+
+
+class Whole:
+    """A task whose texts are read as they are, each by itself, and get one answer."""
+
+    answers_per_prompt = 1
+    shares_answers = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        return encode(tokenizer, texts)
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class Question:
 
     table: str
     task: Task
-    source: Source = "prompts"
-    n_ranked: int | None = None
+    source: Source = "prompts"  # the table of prompts
+    n_ranked: int | None = None  # of the ranked prompts; null: every prompt of the source
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,10 +88,7 @@ class Question:
 
 
 class Questions(NamedTuple):
-    """All that an engine is asked in a setting: the answers, and what goes with them.
-
-    `again` asks some prompts a second time, for the noise; null: none.
-    """
+    """All that an engine is asked in a setting; `again`: some prompts once more, for the noise."""
 
     answers: Question
     again: Question | None

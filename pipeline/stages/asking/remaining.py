@@ -9,7 +9,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.shard import Counts, Footer
+from factsweep.pipeline.storage.shard import Counts
 
 
 def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
@@ -139,7 +139,11 @@ def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) 
 def _rows_of_chunk(work: Work, name: str) -> int:
     """The rows of a chunk: its name begins with them."""
     rows, _, rest = name.partition("-")
-    return int(rows) if rest and rows.isdigit() else _chunk(work, name).rows
+    return (
+        int(rows)
+        if rest and rows.isdigit()
+        else work.artifact.footer(work.table, name, work.chunks).rows
+    )
 
 
 def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
@@ -150,17 +154,10 @@ def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
 
 
-def _chunk(work: Work, name: str) -> Footer:
-    return work.artifact.footer(work.table, name, work.chunks)
-
-
 def open_counts(artifact: Artifact) -> Iterator[Counts]:
     """What the finished chunks of an artifact's open shards took."""
-    table = artifact.stage
-    for shard in artifact.store.folders(f"{artifact.folder}/chunks/{table}"):
-        folder = f"chunks/{table}/{shard}"
-        for chunk in artifact.published(folder):
-            yield artifact.footer(table, chunk, folder).counts
+    for folder, chunk in artifact.chunks(artifact.stage):
+        yield artifact.footer(artifact.stage, chunk, folder).counts
 
 
 def is_published(work: Work) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.sealed import seal, unseal
 
 _GROUP = 16
 
@@ -57,14 +56,9 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
-    path = f"{artifact.folder}/{_name(name)}"
+    """The trial of an open shard; a new one if it was never begun."""
     try:
-        content = unseal(artifact.store.get(path), path, artifact.store.where(path))
+        content = artifact.note(_name(name))
     except FileNotFoundError:
         return Trial()
     queue = tuple(map(tuple, content["queue"]))
@@ -74,7 +68,7 @@ def read(artifact: Artifact, name: str) -> Trial:
 def write(artifact: Artifact, name: str, trial: Trial) -> None:
     """Publish the trial, before the attempt that it speaks of."""
     content = {"begun": trial.begun, "queue": trial.queue, "condemned": trial.condemned}
-    artifact.put(_name(name), seal(content, f"{artifact.folder}/{_name(name)}"))
+    artifact.put_note(_name(name), content)
 
 
 def drop(artifact: Artifact, name: str) -> None:
@@ -83,10 +77,7 @@ def drop(artifact: Artifact, name: str) -> None:
 
 
 def forget(artifact: Artifact) -> None:
-    """Forget the trials of an earlier run, whose engines may have been repaired since.
-
-    That of a shard that is published stays: it says that the shard is not cleared yet.
-    """
+    """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
     for shard in begun(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
         drop(artifact, f"{artifact.stage}/{shard}")
 

@@ -10,10 +10,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one engine holds; `gpus` and `cores` are those that its seconds are paid for.
-
-    `named` stands in the counts in place of what the engine finds itself on.
-    """
+    """What one engine holds and is paid for; `named` takes the place of what it finds itself on."""
 
     gpus: int
     cores: int
@@ -30,12 +27,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Work:
-    """A shard to decode: what an engine is handed, in place of the rows themselves.
-
-    `chosen` names the prompts of it that are asked, those in a `block` of a budget, after which it
-    stays open; null: all are. `again` counts its answers that were lost with an engine. `adapter`
-    is the one of the engine's that it is answered with.
-    """
+    """A shard to decode: what an engine is handed, in place of the rows themselves."""
 
     artifact: Artifact
     prompts: Artifact
@@ -48,10 +40,10 @@ class Work:
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
-    chosen: Artifact | None = None
-    block: int | None = None
-    again: int = 0
-    adapter: str | None = None
+    chosen: Artifact | None = None  # the prompts that a budget asks; it stays open then
+    block: int | None = None  # of these, those in it
+    again: int = 0  # answers that were lost with an engine
+    adapter: str | None = None  # of the engine's, by which it is answered
 
     @property
     def table(self) -> str:

@@ -1,1 +1,1 @@
-"""Where files lie: a folder, S3, or memory."""
+"""Where files lie: a folder, S3, Google's, or another store that Arrow knows."""

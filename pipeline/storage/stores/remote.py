@@ -12,22 +12,22 @@ from factsweep.operators.redact import redactor
 
 
 class Entry(NamedTuple):
-    """What lies below a folder: its path in the store, its size, and when it was written.
-
-    `bytes` is null of a folder. `written` is in seconds since 1970; the store in memory has none.
-    """
+    """What lies below a folder: its path in the store, its size, and when it was written."""
 
     path: str
-    bytes: int | None
+    bytes: int | None  # null of a folder
+    written: float  # in seconds since 1970; 0 where nobody knows
+
+
+class File(NamedTuple):
+    """A file of a store: its size, and when it was written, in seconds since 1970."""
+
+    bytes: int
     written: float
 
 
 def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
-    """The options that follow a URL.
-
-    Raises:
-        InputError: one is none of those that are known.
-    """
+    """The options that follow a URL."""
     found = {name: each[-1] for name, each in parse_qs(url.query).items()}
     if unknown := sorted(found.keys() - set(known)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
@@ -41,22 +41,17 @@ def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
 class Remote:
     """The files below a URL.
 
-    Raises:
-        InputError: it is none that Arrow knows.
-
     `creates_once`: of several that create the same file in the same instant only one succeeds.
     `drops_at_once`: many files are removed by one request.
     """
 
-    creates_once = False
-    drops_at_once = False
+    is_near = creates_once = drops_at_once = False
 
     def __init__(self, root: str) -> None:
         self._root = root
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        """The file system, and the path in it."""
         try:
             found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self._root)
         except ValueError as error:
@@ -108,6 +103,23 @@ class Remote:
             for info in filesystem.get_file_info(below)
         )
 
+    def names(self, folder: str) -> list[str]:
+        """The files right under a folder."""
+        return [_last(each) for each in self.entries(folder) if each.bytes is not None]
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders right under a folder."""
+        return [_last(each) for each in self.entries(folder) if each.bytes is None]
+
+    def files(self, folder: str) -> dict[str, File]:
+        """Each file below a folder, by its path in it."""
+        start = f"{folder}/" if folder else ""
+        return {
+            each.path.removeprefix(start): File(each.bytes, each.written)
+            for each in self.entries(folder, recursive=True)
+            if each.bytes is not None
+        }
+
     def move(self, name: str, new: str) -> None:
         """Give a file another name."""
         self._opened[0].move(self._at(name), self._at(new))
@@ -116,3 +128,25 @@ class Remote:
         """Remove files, those that are there."""
         for name in filter(self.exists, names):
             self._opened[0].delete_file(self._at(name))
+
+    def drop_empty(self, folder: str) -> None:
+        """Nothing: there are no folders without files."""
+
+    def moved(self, name: str, aside: str) -> bool:
+        """Whether a file or folder could be moved: false if there is one of the new name."""
+        if self.exists(aside) or self.files(aside):
+            return False
+        below = [""] if self.exists(name) else [f"/{each}" for each in self.files(name)]
+        for each in below:
+            self.move(f"{name}{each}", f"{aside}{each}")
+        return True
+
+    def free(self) -> int | None:
+        """Nobody knows how much room there is."""
+        return None
+
+    free_files = free
+
+
+def _last(entry: Entry) -> str:
+    return entry.path.rpartition("/")[2]

@@ -1,20 +1,14 @@
-"""S3: Arrow's file system, and with boto3 what Arrow lacks, or makes many requests of.
+"""S3, by boto3, which asks a store that does not answer again for a minute or two."""
 
-A store that does not answer is asked again, by both, for a minute or two (`s3_client.py`).
-"""
-
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyarrow import fs
-
 from factsweep.pipeline.storage.stores import s3_client
-from factsweep.pipeline.storage.stores.remote import Remote, query
+from factsweep.pipeline.storage.stores.remote import Entry, Remote, query
 from factsweep.pipeline.storage.stores.s3_client import Caller
 
 _EXISTS = "PreconditionFailed"
@@ -25,17 +19,13 @@ _EMPTY = "InvalidRange"  # a file without a single byte has no last one
 _GONE = ("NoSuchKey", "404", "NotFound")
 _AT_ONCE_DROPPED = 1000  # S3 takes no more in one request
 _OPTIONS = ("endpoint_override", "region", "scheme")
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Bucket(Remote):
     """The folder of a bucket that a URL names: s3://[key:secret@]bucket/folder.
 
     `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
-    key, both clients look in the environment. What fails raises an OSError, as Arrow does.
-
-    Raises:
-        InputError: the URL has another option.
+    key, the environment is asked. What fails raises an OSError.
     """
 
     creates_once = drops_at_once = True
@@ -50,32 +40,6 @@ class Bucket(Remote):
         self._options = query(url, _OPTIONS)
 
     @cached_property
-    def _opened(self) -> tuple[fs.FileSystem, str]:
-        with _as_os_error():
-            return self.filesystem, self._path
-
-    @property
-    def _path(self) -> str:
-        """The folder as Arrow names it: the bucket, then the path in it."""
-        return f"{self._name}/{self._folder}".rstrip("/")
-
-    @cached_property
-    def filesystem(self) -> fs.FileSystem:
-        """Arrow's file system of all buckets."""
-        named = map(os.environ.get, _ENDPOINTS)  # Arrow reads them only for a URL
-        endpoint = self._options.get("endpoint_override") or next(filter(None, named), None)
-        return fs.S3FileSystem(
-            access_key=self._key,
-            secret_key=self._secret,
-            region=self._options.get("region") or (None if endpoint else self._region()),
-            scheme=self._options.get("scheme"),
-            endpoint_override=endpoint,
-            connect_timeout=s3_client.CONNECT_S,
-            request_timeout=s3_client.ANSWER_S,
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=s3_client.ARROW_ATTEMPTS),
-        )
-
-    @cached_property
     def _caller(self) -> Caller:
         endpoint, scheme = map(self._options.get, ("endpoint_override", "scheme"))
         url = f"{scheme or 'https'}://{endpoint}" if endpoint else None
@@ -84,24 +48,6 @@ class Bucket(Remote):
     @property
     def _client(self) -> Any:
         return s3_client.client(self._caller)
-
-    def _region(self) -> str | None:
-        """Where the bucket is, as it says itself; null if it does not.
-
-        A bucket says so to a role, too, that may not look at it as a whole; else the environment
-        has to.
-        """
-        from botocore.exceptions import ClientError
-
-        with _as_os_error():
-            try:
-                found: str | None = self._client.head_bucket(Bucket=self._name).get("BucketRegion")
-            except ClientError as error:
-                headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-                found = headers.get("x-amz-bucket-region") or s3_client.region()
-                if found is None or error.response["Error"]["Code"] in _GONE:
-                    raise
-            return found
 
     def put(self, name: str, content: bytes) -> None:
         """Put a file: one request."""
@@ -130,11 +76,7 @@ class Bucket(Remote):
                     return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end: one request, where Arrow makes two.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-        """
+        """The content of a file, or its end: one request."""
         from botocore.exceptions import ClientError
 
         part = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
@@ -155,11 +97,30 @@ class Bucket(Remote):
             return False
         return True
 
-    def drop(self, *names: str) -> None:
-        """Remove files, those that are there: one request, or one for each thousand of them.
+    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+        """What lies right under a folder, or below it, sorted; nothing if it is not there."""
+        key = self._place(folder)["Key"]
+        asked = {"Bucket": self._name, "Prefix": f"{key}/" if key else ""}
+        asked |= {} if recursive else {"Delimiter": "/"}
+        found: list[Entry] = []
+        with suppress(FileNotFoundError), _as_os_error("NoSuchBucket"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(**asked):
+                for each in page.get("Contents", ()):
+                    if not each["Key"].endswith("/"):  # an empty object in place of a folder
+                        written = each["LastModified"].timestamp()
+                        found.append(Entry(self._below(each["Key"]), each["Size"], written))
+                folders = (each["Prefix"][:-1] for each in page.get("CommonPrefixes", ()))
+                found += [Entry(self._below(each), None, 0.0) for each in folders]
+        return sorted(found)
 
-        Arrow makes four for each.
-        """
+    def move(self, name: str, new: str) -> None:
+        """Give a file another name; a large one is copied in parts."""
+        with _as_os_error():
+            self._client.copy(self._place(name), *self._place(new).values())
+            self._client.delete_object(**self._place(name))
+
+    def drop(self, *names: str) -> None:
+        """Remove files, those that are there: one request, or one for each thousand of them."""
         with _as_os_error():
             if len(names) == 1:
                 self._client.delete_object(**self._place(names[0]))
@@ -186,18 +147,22 @@ class Bucket(Remote):
             s3_client.REFUSED.add()
             time.sleep(pause_s)
 
+    def _below(self, key: str) -> str:
+        """The path in the store of an object."""
+        return key.removeprefix(f"{self._folder}/" if self._folder else "")
+
     def _place(self, name: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": f"{self._folder}/{name}".strip("/")}
 
 
 @contextmanager
-def _as_os_error() -> Iterator[None]:
+def _as_os_error(*gone: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") in _GONE:
+        if error.response.get("Error", {}).get("Code") in (*_GONE, *gone):
             raise FileNotFoundError(str(error)) from error
         raise OSError(str(error)) from error
     except BotoCoreError as error:

@@ -12,10 +12,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-# Between attempts Arrow waits at random, for up to 1, 2, 4, … 20 seconds, and boto3 for up to 1, 2,
-# 4, … 32. With both that is half a minute or so where connections are refused, and two minutes or
-# so where they are accepted and no byte comes.
-ARROW_ATTEMPTS = 8
+# Between attempts boto3 waits at random, for up to 1, 2, 4, … 32 seconds: half a minute or so where
+# connections are refused, and two minutes or so where they are accepted and no byte comes.
 BOTO_ATTEMPTS = 7
 # The other modes give a client a quota: after 35 retries, of all threads, it sends nothing again.
 _RETRIES = "legacy"
@@ -60,14 +58,6 @@ def _state(name: str) -> tuple[str, int]:
         return str(path), path.stat().st_mtime_ns
     except (OSError, RuntimeError):  # not for this user, who may have no home
         return name, 0
-
-
-def region() -> str | None:
-    """The region that the environment or the user's files name; null: none."""
-    from boto3.session import Session
-
-    found: str | None = Session().region_name
-    return found
 
 
 def pauses_s() -> Iterator[float]:
@@ -129,7 +119,6 @@ class _Clients:
         self._made = lru_cache(_KEPT)(_make)
 
     def of(self, caller: Caller) -> Any:
-        """The client of a caller."""
         with self._making:
             return self._made(caller)
 

@@ -20,7 +20,7 @@ from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import make_here
 

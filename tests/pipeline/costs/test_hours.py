@@ -6,7 +6,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.hours import paid_for
+from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.execution.cluster import hardware
 
 Settings = Callable[..., Run]

@@ -23,7 +23,7 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.storage.findings import listed
+from factsweep.pipeline.storage.integrity import listed
 from tests.messages import naming
 from tests.pipeline.here import make_here
 

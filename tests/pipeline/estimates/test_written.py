@@ -18,8 +18,8 @@ from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inventory.verify import verify
-from factsweep.pipeline.results import report
-from factsweep.pipeline.results.record import ESTIMATED, ESTIMATES
+from factsweep.pipeline.results import past, report
+from factsweep.pipeline.results.record import ESTIMATE, ESTIMATED, ESTIMATES
 from factsweep.pipeline.storage.shard import Place, encode
 from tests.messages import naming
 from tests.pipeline.here import make_here, rewrite
@@ -65,7 +65,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     found = written.read(str(results), "part")
     assert found.budget == "60%"
     assert found.found.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
-    assert written.known(str(results)) == ["all", "part"]
+    assert past.known(str(results), ESTIMATE) == ["all", "part"]
 
 
 @pytest.mark.parametrize("name", ESTIMATED.values())

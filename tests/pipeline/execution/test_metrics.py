@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from factsweep.pipeline.execution.metrics import SHOWN, Metrics
+from factsweep.pipeline.execution.metrics import SHOWN, Metrics, Shown
 
 DASHBOARD = Path(__file__).parents[3] / "docker/grafana.json"
 COUNTS = {
@@ -46,9 +46,14 @@ EXPECTED = {
 }
 
 
+def exported(shown: Shown) -> str:
+    """Its name in Prometheus."""
+    return f"ray_{shown.name}{'_total' if shown.grows else ''}"
+
+
 def test_dashboard_shows_what_is_exported_and_nothing_else() -> None:
     named = set(re.findall(r"ray_factsweep_\w+", DASHBOARD.read_text()))
-    assert named == {each.exported for each in SHOWN.values()}
+    assert named == set(map(exported, SHOWN.values()))
 
 
 def test_dashboard_has_a_query_in_each_panel_for_the_runs_that_are_chosen() -> None:
@@ -66,7 +71,7 @@ def test_metrics_are_at_the_endpoint_of_ray() -> None:
     metrics.show(COUNTS)
     (node,) = (each for each in ray.nodes() if each["Alive"])
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    wanted = {SHOWN[key].exported: float(value) for key, value in EXPECTED.items()}
+    wanted = {exported(SHOWN[key]): float(value) for key, value in EXPECTED.items()}
     end, found = time.monotonic() + 240, dict[str, float]()
     while found != wanted and time.monotonic() < end:
         time.sleep(1)

@@ -13,7 +13,7 @@ from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.asking import answer
-from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
 from tests.messages import naming
 
 Settings = Callable[..., Run]

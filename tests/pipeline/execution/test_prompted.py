@@ -9,7 +9,7 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.execution import engine
-from factsweep.pipeline.execution.prompted import prompted
+from factsweep.pipeline.execution.engine import prompted
 from tests.messages import naming
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.execution import timing
+from factsweep.pipeline.execution.dag import Tasks, shares
 from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.tasks import Tasks, shares
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_all_aside
+from factsweep.pipeline.storage.integrity import set_all_aside
 from tests.messages import naming
 
 Parts = Callable[[Sequence[str]], None]

@@ -7,7 +7,7 @@ import huggingface_hub.constants
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.inputs.hub_cache import own_files
+from factsweep.pipeline.inputs.hub import own_files
 from tests.messages import naming
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

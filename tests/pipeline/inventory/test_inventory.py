@@ -17,17 +17,16 @@ from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inventory import outdated as versions
-from factsweep.pipeline.inventory.inventory import inventory
+from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
 from factsweep.pipeline.inventory.needs import needs
 from factsweep.pipeline.inventory.outdated import outdated
-from factsweep.pipeline.inventory.prune import forget, removed, unneeded
 from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.causes import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
 from tests.messages import naming
 from tests.s3_server import serving

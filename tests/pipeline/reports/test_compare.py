@@ -80,7 +80,7 @@ def given() -> Comparison:
 def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: Comparison) -> None:
     (found,) = compared("first", "twin", str(results), given, anyway=False)
     assert found.pair.names == ("tiny", "twin")
-    assert found.departures == ()
+    assert found.pair.departures == ()
     assert found.report.tables["facts"].is_empty()
     enough = settings({"min_facts": 13})
     (found,) = compared("first", "twin", str(results), enough, anyway=False)
@@ -97,7 +97,7 @@ def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: C
     assert lost["relation"].unique().to_list() == ["P36 capital"]
     assert (lost["right after"] == 0).all()
     assert found.verdict.outcome == "regression"
-    assert any("generations" in line for line in found.departures)
+    assert any("generations" in line for line in found.pair.departures)
 
 
 def test_compared_other_facts_are_refused_and_marked_anyway(
@@ -107,10 +107,10 @@ def test_compared_other_facts_are_refused_and_marked_anyway(
     with pytest.raises(InputError, match=naming("slice.pairs_per_relation")):
         list(compared("first", "fewer", str(results), given, anyway=False))
     (found,) = compared("first", "fewer", str(results), given, anyway=True)
-    assert found.departures == ("facts slice.pairs_per_relation: null → 5",)
+    assert found.pair.departures == ("facts slice.pairs_per_relation: null → 5",)
     assert found.report.tables["departures"].height == 1
     assert found.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
-    assert set(found.report.raw["comparison"]["departures"]) == {found.departures[0]}
+    assert set(found.report.raw["comparison"]["departures"]) == {found.pair.departures[0]}
     assert re.search(naming("20 prompts of the first", "0 of the second"), found.paired)
 
 
@@ -155,7 +155,7 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
     add("other", override)
     (found,) = compared("first", "other", str(results), given, anyway=False)
     assert f"prompts {asked}" in found.pair.asked
-    assert found.departures == ()
+    assert found.pair.departures == ()
     (row,) = found.report.tables["paired"].to_dicts()
     assert (row["by"], row["facts"]) == (unit, 13)
     raw = found.report.raw["comparison"]
@@ -220,7 +220,7 @@ def test_compared_two_settings_of_one_run_are_named_after_the_colon(
     (found,) = compared("two:zero-shot", "first", str(results), given, anyway=False, unit="fact")
     assert re.search(naming("13 facts", "72 prompts in the first"), found.paired)
     (found,) = compared("two", "first", str(results), given, anyway=False)
-    assert found.setting == "4-template"
+    assert found.pair.title == "4-template"
     with pytest.raises(InputError, match=naming("setting 5-shot", "zero-shot", "4-template")):
         list(compared("two:5-shot", "first", str(results), given, anyway=False))
 

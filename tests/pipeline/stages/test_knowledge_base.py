@@ -11,8 +11,7 @@ import pytest
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import Distractors
-from factsweep.pipeline.config.benchmark import Benchmark
-from factsweep.pipeline.config.sweep import Sweep
+from factsweep.pipeline.config.benchmark import Benchmark, Sweep
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.stages import expand, facts, knowledge_base
 from factsweep.pipeline.stages.expand import Expand

@@ -9,7 +9,7 @@ import pytest
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.stage import Alone
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from tests.pipeline.here import make_here
 from tests.pipeline.stages.parts import without
 

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.stores.store import Store

@@ -14,7 +14,7 @@ import pytest
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_aside
+from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.lease import Holder, Writer
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store

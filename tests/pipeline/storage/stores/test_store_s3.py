@@ -7,12 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline import run as runner
@@ -165,7 +163,6 @@ ASKED: dict[str, Callable[[Store], object]] = {
 def test_store_out_of_reach_is_one_sentence(
     asked: str, was_reached: bool, bucket: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "ARROW_ATTEMPTS", 1)
     monkeypatch.setattr(s3_client, "BOTO_ATTEMPTS", 1)
     line = Line(server.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
@@ -226,39 +223,15 @@ def test_drop_repeats_what_was_too_much_at_once(code: str, monkeypatch: pytest.M
     assert all(pause_s < 2**n for n, pause_s in enumerate(slept))
 
 
-def test_region_is_told_to_a_role_that_sees_one_prefix_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    denied = {"Error": {"Code": "403"}, "ResponseMetadata": {"HTTPHeaders": {}}}
-
-    def refuse(**_: object) -> None:
-        raise ClientError(denied, "HeadBucket")
-
-    monkeypatch.setattr(s3.Bucket, "_client", SimpleNamespace(head_bucket=refuse))
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
-    assert s3.Bucket("s3://bucket")._region() == "eu-north-1"
-    denied["ResponseMetadata"]["HTTPHeaders"] = {"x-amz-bucket-region": "us-west-2"}
-    assert s3.Bucket("s3://bucket")._region() == "us-west-2"
-    denied["Error"]["Code"] = "404"
-    with pytest.raises(FileNotFoundError):
-        s3.Bucket("s3://bucket")._region()
-
-
-def test_name_with_escapes_is_the_same_for_both_clients(bucket: str) -> None:
+def test_name_with_escapes_is_read_as_it_was_written(bucket: str) -> None:
     store = Store(f"{bucket}/with%20blank")
     assert store.put_new("one", b"1")
-    assert store.get("one") == b"1"
+    assert (store.get("one"), store.names("")) == (b"1", ["one"])
 
 
-def test_bucket_of_amazon_tells_its_region(
-    bucket: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = {"LocationConstraint": "eu-west-1"}
-    boto3.client("s3").create_bucket(Bucket="elsewhere", CreateBucketConfiguration=place)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")  # which would say that it is not Amazon's
-    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {server.url}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    assert s3.Bucket("s3://elsewhere/x").filesystem.region == "eu-west-1"
+def test_bucket_that_is_not_there_holds_nothing(bucket: str) -> None:
+    store = Store("s3://no-such-bucket/x")
+    assert (store.names("a"), store.folders(""), store.files("")) == ([], [], {})
 
 
 def test_unknown_option_of_the_url_is_refused(bucket: str) -> None:

@@ -1,5 +1,10 @@
-"""What is wrong with artifacts: from listings and manifests, or from every byte of them."""
+"""Integrity: what is wrong with artifacts, and setting it aside so that a run computes it anew.
 
+An engine that answers a shard anew may give other answers. So those that were lost since they were
+pinned are noted in the artifact (`anew.json`) until it is complete, and may come out otherwise.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -7,25 +12,32 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.schemas import KEYS
+from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.damaged import set_all_aside, set_aside
 from factsweep.pipeline.storage.lookup import recipe
 from factsweep.pipeline.storage.manifest import ANSWERS, Pin
-from factsweep.pipeline.storage.sealed import REPAIR, unseal
+from factsweep.pipeline.storage.sealed import REPAIR
 
+ANEW = "anew.json"
+_NOTES = ("recipe.json", "cost.json", ANEW, manifests.NAME)
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves
+
+Artifacts = Mapping[str, Artifact]  # by folder
+Pins = Mapping[str, Pin]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with an artifact: a sentence, and the file of it to set aside.
-
-    `name` is null where all that the artifact holds is to be set aside.
-    """
+    """One thing that is wrong with an artifact: a sentence, and the file of it to set aside."""
 
     artifact: Artifact
     sentence: str
-    name: str | None
+    name: str | None  # null: all that the artifact holds
+
+    @classmethod
+    def of(cls, artifact: Artifact, error: DamagedFileError) -> "Finding":
+        """What an error says of an artifact."""
+        return cls(artifact, str(error), error.name)
 
     def set_aside(self) -> str:
         """Move it out of the way, so that the next run computes it anew; returns where to."""
@@ -34,13 +46,49 @@ class Finding:
         return set_aside(self.artifact, self.name)
 
 
+def set_aside(artifact: Artifact, name: str) -> str:
+    """Move a damaged file into the artifact's folder `damaged/`; returns where it lies.
+
+    With a shard goes the manifest: the artifact is not complete any more. With a value that was
+    settled go all shards that were made by it.
+    """
+    artifact.check_lease()
+    file = name.removeprefix(f"{artifact.folder}/")
+    if file.endswith(".json") and "/" not in file and file not in _NOTES:
+        _set_shards_aside(artifact)
+    aside = artifact.store.set_aside(name)
+    if name.endswith(".parquet") and not _is_foreign(artifact, file):
+        artifact.store.set_aside(f"{artifact.folder}/{manifests.NAME}")
+    artifact.forget()
+    return aside
+
+
+def _is_foreign(artifact: Artifact, file: str) -> bool:
+    """Whether the artifact was complete without a file."""
+    table, _, shard = file.removesuffix(".parquet").rpartition("/")
+    return artifact.was_complete and shard not in artifact.manifest().tables.get(table, {})
+
+
+def set_all_aside(artifact: Artifact) -> str:
+    """Move all shards and chunks out of the way, then the manifest; returns where that lies."""
+    artifact.check_lease()
+    _set_shards_aside(artifact)
+    return set_aside(artifact, f"{artifact.folder}/{manifests.NAME}")
+
+
+def _set_shards_aside(artifact: Artifact) -> None:
+    for folder in artifact.store.folders(artifact.folder):
+        if folder != "leases":
+            artifact.store.set_aside(f"{artifact.folder}/{folder}")
+
+
 def listed(artifact: Artifact) -> Iterator[Finding]:
     """What is wrong with a complete artifact, as far as its listing and its JSON files tell."""
     try:
         if not artifact.is_complete():
             return
     except DamagedFileError as error:
-        yield Finding(artifact, str(error), error.name)
+        yield Finding.of(artifact, error)
         return
     yield from _recipe(artifact)
     yield from _files(artifact)
@@ -54,7 +102,7 @@ def _recipe(artifact: Artifact) -> Iterator[Finding]:
         if artifact.was_complete:
             yield _finding(artifact, "recipe.json", "is gone")
     except DamagedFileError as error:
-        yield Finding(artifact, str(error), error.name)
+        yield Finding.of(artifact, error)
 
 
 def _files(artifact: Artifact) -> Iterator[Finding]:
@@ -98,7 +146,7 @@ def read(artifact: Artifact) -> Iterator[Finding]:
                 frame = artifact.read(table, shard)
             except DamagedFileError as error:
                 if error.name not in named:
-                    yield Finding(artifact, str(error), error.name)
+                    yield Finding.of(artifact, error)
                 continue
             ids += [frame[KEYS[table]]] if table in KEYS else []
         if ids and (twice := pl.concat(ids).is_duplicated().sum()):
@@ -110,20 +158,15 @@ def read(artifact: Artifact) -> Iterator[Finding]:
 def _notes(artifact: Artifact) -> Iterator[Finding]:
     """The JSON files beside the manifest that are not what was written."""
     for file in artifact.store.names(artifact.folder):
-        name = f"{artifact.folder}/{file}"
         if file.endswith(".json") and file != "lease.json":
             try:
-                unseal(artifact.store.get(name), name, artifact.store.where(name))
+                artifact.note(file)
             except DamagedFileError as error:
-                yield Finding(artifact, str(error), name)
+                yield Finding(artifact, str(error), f"{artifact.folder}/{file}")
 
 
-def misfits(
-    artifacts: Mapping[str, Artifact],
-    recorded: Mapping[str, Pin],
-    renewed: Mapping[str, int],
-) -> Iterator[Finding]:
-    """Those of the complete artifacts that are not what others, or a run's results, were made of.
+def misfits(artifacts: Artifacts, recorded: Pins, renewed: Mapping[str, int]) -> Iterator[Finding]:
+    """Those artifacts, and shards of open ones, that are not what others or results were made of.
 
     One that was edited together with its manifest is to be computed anew. Where an engine decoded
     it anew since, or it is in `renewed`, it stands, and what was made of the earlier one is stale.
@@ -144,6 +187,7 @@ def misfits(
                 yield Finding(artifact, f"{sentence}{REPAIR}", None)
             else:
                 yield _edited(complete[source], artifact.store.where(folder))
+    yield from _unlike(artifacts, recorded)
 
 
 def _fits(artifact: Artifact, pin: Pin) -> bool:
@@ -157,5 +201,58 @@ def _was_decoded_anew(artifact: Artifact, pin: Pin) -> bool:
 
 def _edited(artifact: Artifact, product: str) -> Finding:
     where = artifact.store.where(artifact.folder)
-    sentence = f"{where} is not what {product} was made of{REPAIR}"
-    return Finding(artifact, sentence, None)
+    return Finding(artifact, f"{where} is not what {product} was made of{REPAIR}", None)
+
+
+def _unlike(artifacts: Artifacts, recorded: Pins) -> Iterator[Finding]:
+    """Shards of open artifacts that are neither what was pinned nor noted as answered anew."""
+    for artifact, pinned in _open(artifacts, recorded):
+        for at in _there(artifact, pinned):
+            try:
+                content = artifact.footer(*at.split("/", 1)).content
+                if content not in pinned[at] and at not in _noted(artifact):
+                    what = "is not what was answered when it was last complete"
+                    yield _finding(artifact, f"{at}.parquet", what)
+            except DamagedFileError as error:
+                yield Finding.of(artifact, error)
+
+
+def note_lost(artifacts: Artifacts, recorded: Pins) -> None:
+    """Note which shards of open artifacts are to be answered anew."""
+    for artifact, pinned in _open(artifacts, recorded):
+        noted = _noted(artifact)
+        lost = pinned.keys() - set(_there(artifact, pinned))
+        if lost - noted:
+            artifact.put_note(ANEW, {"shards": sorted(lost | noted)})
+
+
+def _open(
+    artifacts: Artifacts, recorded: Pins
+) -> Iterator[tuple[Artifact, Mapping[str, set[str]]]]:
+    """The artifacts that are not complete, and what was pinned of each shard, as table/shard."""
+    pins = [*recorded.items()]
+    for artifact in artifacts.values():
+        pins += artifact.manifest().inputs.items() if artifact.was_complete else ()
+    found = defaultdict[str, dict[str, set[str]]](dict)
+    for folder, pin in pins:
+        for shard, content in pin.contents.items():
+            found[folder].setdefault(shard, set()).add(content)
+    for folder, pinned in found.items():
+        if folder in artifacts and not artifacts[folder].was_complete:
+            yield artifacts[folder], pinned
+
+
+def _there(artifact: Artifact, pinned: Mapping[str, set[str]]) -> Iterator[str]:
+    for table in sorted({each.partition("/")[0] for each in pinned}):
+        there = (f"{table}/{shard}" for shard in artifact.published(table))
+        yield from (at for at in there if at in pinned)
+
+
+def _noted(artifact: Artifact) -> set[str]:
+    try:
+        return set(artifact.note(ANEW)["shards"])
+    except FileNotFoundError:
+        return set()
+    except (KeyError, TypeError) as error:
+        name = f"{artifact.folder}/{ANEW}"
+        raise DamagedFileError(f"{artifact.store.where(name)} is no note{REPAIR}", name) from error

@@ -3,8 +3,8 @@
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.budget import Target
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.config.target import Target
 from tests.messages import naming
 
 GIVEN = ("budget=1%", "decoding.engine=fake")
@@ -14,7 +14,7 @@ GIVEN = ("budget=1%", "decoding.engine=fake")
     "text", ["acc_at_1±0.003", "'acc_at_1±0.003'", "acc_at_1+-0.003", "acc_at_1 ± .003"]
 )
 def test_target_is_read_as_it_is_typed(text: str) -> None:
-    from factsweep.pipeline.config.target import target
+    from factsweep.pipeline.config.budget import target
 
     given = load([*GIVEN, f"target={text}"]).target
     assert given is not None

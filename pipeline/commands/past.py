@@ -1,12 +1,14 @@
-"""The verb `report`: past runs together."""
+"""The verbs `report` and `export`: past runs together, and one in the formats of other tools."""
 
 import argparse
 
 from factsweep.pipeline.commands.arguments import Parser, places
 
+_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "mlflow")
+
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the verb to the command line."""
+    """Add the verbs to the command line."""
     report = verbs.add_parser(
         "report",
         description="combine the tables and figures of past runs",
@@ -17,6 +19,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
     report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
     report.set_defaults(run=_report)
+    export = verbs.add_parser(
+        "export",
+        description="write the metrics of a past run for other tools",
+        examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
+    )
+    export.take("run_name", about="RUN_NAME is the name of a folder of results.")
+    export.add_argument("--format", choices=_FORMATS, default="csv", help="default csv")
+    export.add_argument(
+        "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
+    )
+    export.set_defaults(run=_export)
 
 
 def _report(asked: argparse.Namespace) -> int:
@@ -28,4 +41,11 @@ def _report(asked: argparse.Namespace) -> int:
     with measures(asked.parser, asked.encoder) as (parse, encode):
         for line in report(asked.runs, results, out, parse=parse, encode=encode):
             print(line)
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.reports.export import export
+
+    print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.pipeline.machine import checkout
+from factsweep.pipeline.machine import software
 
 
 @pytest.fixture
@@ -20,27 +20,27 @@ def repository(tmp_path: Path) -> Path:
 
 def copied(folder: Path) -> Path:
     """The module, as if it lay in this folder."""
-    target = folder / "pipeline/machine/checkout.py"
+    target = folder / "pipeline/machine/software.py"
     target.parent.mkdir(parents=True)
-    shutil.copy(checkout.__file__, target)
+    shutil.copy(software.__file__, target)
     return target
 
 
 def test_commit_of_a_checkout_is_its_own(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "__file__", str(copied(repository)))
-    assert len(checkout.commit() or "") == 40
+    monkeypatch.setattr(software, "__file__", str(copied(repository)))
+    assert len(software.commit() or "") == 40
 
 
 def test_commit_of_a_package_in_a_foreign_repository_is_null(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = copied(repository / ".venv/lib/python3.11/site-packages")
-    monkeypatch.setattr(checkout, "__file__", str(installed))
-    assert checkout.commit() is None
+    monkeypatch.setattr(software, "__file__", str(installed))
+    assert software.commit() is None
 
 
 def test_commit_outside_any_repository_is_null(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkout, "__file__", str(copied(tmp_path)))
-    assert checkout.commit() is None
+    monkeypatch.setattr(software, "__file__", str(copied(tmp_path)))
+    assert software.commit() is None

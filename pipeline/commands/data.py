@@ -1,0 +1,156 @@
+"""The verbs `catalog`, `describe`, `prefetch` and `model`: data sets and models, before a run."""
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.shown import shown
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.config.run import Run
+
+
+def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the verbs to the command line."""
+    catalog = verbs.add_parser(
+        "catalog",
+        description="list, fetch or verify the data sets",
+        examples=["factsweep catalog list", "factsweep catalog verify kamel --path /data/KAMEL"],
+    )
+    catalog.add_argument("action", choices=("list", "fetch", "verify"))
+    catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
+    local = "a local copy of the data: a folder or a file"
+    catalog.add_argument("--path", help=local)
+    catalog.set_defaults(run=_catalog)
+    describe = verbs.add_parser(
+        "describe",
+        description="count a data set and measure its diversity",
+        examples=[
+            "factsweep describe myriadlama-mini",
+            "factsweep describe ./mine --out tables",
+            "factsweep describe benchmark.path=facts.csv",
+        ],
+    )
+    named = "an entry of data_catalog/, or a folder or file; benchmark.path=… as for a run"
+    describe.add_argument("name", help=named)
+    describe.add_argument("--path", help=local)
+    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
+    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
+    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
+    describe.set_defaults(run=_describe)
+    prefetch = verbs.add_parser(
+        "prefetch",
+        description="fetch models and data into a shared cache, once, and check their checksums",
+        examples=["factsweep prefetch model=llama3-8b,llama3-70b benchmark=myriadlama"],
+    )
+    prefetch.take(keys=None, about="A list of values stands for one run each.")
+    prefetch.set_defaults(run=_prefetch)
+    _add_model(verbs)
+
+
+def _add_model(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    text = "print a model as YAML, and a prompt as the model reads it"
+    command = verbs.add_parser(
+        "model",
+        description=text,
+        examples=["factsweep model show Qwen/Qwen3-8B-Base > factsweep.d/model/mine.yaml"],
+    )
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
+    show = actions.add_parser("show", help=text, description=text)
+    show.take(
+        "model", keys=None, about="MODEL is an id of the hub, a folder, or one of conf/model/."
+    )
+    show.set_defaults(run=_show)
+
+
+def _catalog(asked: argparse.Namespace) -> int:
+    from factsweep.operators.errors import InputError
+    from factsweep.pipeline.inputs import catalog
+    from factsweep.pipeline.inputs.differences import differences
+    from factsweep.pipeline.machine.logs import note
+
+    if asked.action == "list":
+        for name in catalog.names():
+            print(f"{name:20} {catalog.entry(name).description}")
+        return 0
+    if asked.name is None:
+        raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
+    entry = catalog.entry(asked.name)
+    if asked.action == "fetch":
+        found = catalog.fetched(entry, note)
+        print(f"{entry.name}: fetched at commit {found.commit}")
+        return 0
+    problems = list(differences(entry, asked.path))
+    print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
+    return 1 if problems else 0
+
+
+def _describe(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.inputs.describe import describe
+
+    options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
+    name = asked.name.removeprefix("benchmark.path=")
+    for line in describe(name, asked.path, **options):
+        print(shown(line))
+    return 0
+
+
+def _prefetch(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.inputs.prefetch import prefetch
+    from factsweep.pipeline.machine.logs import note
+
+    for line in prefetch(asked.overrides, note):
+        print(line, flush=True)
+    return 0
+
+
+def _show(asked: argparse.Namespace) -> int:
+    import yaml
+
+    from factsweep.pipeline.config.settings import load
+
+    run = load([f"model={asked.model}", *asked.overrides])
+    print("defaults: [base/any@_here_, _self_]")
+    print(yaml.safe_dump(_fields(run), sort_keys=False, allow_unicode=True), end="", flush=True)
+    for each in _prompts(run):
+        print(f"# {each}")
+    return 0
+
+
+def _fields(run: "Run") -> dict[str, Any]:
+    """The fields of the model that differ from those of any model; a branch as its commit."""
+    from dataclasses import asdict
+
+    from factsweep.pipeline.config.compose import ANY_MODEL, composed
+    from factsweep.pipeline.inputs import models
+
+    model = run.model
+    base = composed([f"model={ANY_MODEL}"])["model"]
+    found = asdict(model)
+    if model.source == "hub":
+        found["revision"] = models.resolve(model).revision
+    return {field: value for field, value in found.items() if value != base[field]}
+
+
+def _prompts(run: "Run") -> Iterator[str]:
+    """The first prompt of each setting, special tokens written out."""
+    from factsweep.operators.prompts.tokens import visible
+    from factsweep.pipeline.costs import calibration
+    from factsweep.pipeline.inputs import models
+    from factsweep.pipeline.stages.expand import Expand
+
+    if run.model.endpoint is not None:  # the server renders it
+        return
+    with calibration.prepared(run) as plan:
+        tokenizer = models.tokenizer(plan.weights)
+        for branch in plan.branches:
+            question = next(
+                q for _, q in branch.asked() if q.table == run.method.ask.ability.answers
+            )
+            expand = branch.step(branch.prompts).stage
+            assert isinstance(expand, Expand), "prompts are expanded"
+            expansion = next(expand.expansions())
+            text = question.asked(expansion.of(question.source))["text"][0]
+            (ids,) = question.task.token_ids(tokenizer, [text])
+            yield f"{branch.title}, {len(ids)} tokens: {visible(tokenizer, ids)!r}"
