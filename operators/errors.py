@@ -57,6 +57,9 @@ def refusing(what: str, fix: str) -> Iterator[None]:
     """Turn any error of a library over a file of the user's into one sentence.
 
     Libraries stumble over bad files with whatever error comes first, so all of them are caught.
+
+    Raises:
+        InputError: `what` cannot be read, why, and the fix.
     """
     try:
         yield

@@ -53,20 +53,32 @@ def folded(name: str) -> str:
 
 
 def check(name: str, what: str) -> None:
-    """Refuse a name that is not fit."""
+    """Refuse a name that is not fit.
+
+    Raises:
+        InputError: it says what is wrong; `what` is what the message calls the name.
+    """
     if (problem := fault(name)) is not None:
         raise InputError(f"{what} {shown(name)} {problem}; rename it.")
 
 
 def check_relation(relation_id: str) -> None:
-    """Refuse an id of a relation that is not fit: in shards and pairs a dot ends it."""
+    """Refuse an id of a relation that is not fit: in shards and pairs a dot ends it.
+
+    Raises:
+        InputError: it says what is wrong.
+    """
     check(relation_id, "the relation")
     if "." in relation_id:
         raise InputError(f"the relation {shown(relation_id)} holds '.'; rename it.")
 
 
 def check_run(name: str) -> None:
-    """Refuse a name of a run that is not fit; a night's has the night's before a slash."""
+    """Refuse a name of a run that is not fit; a night's has the night's before a slash.
+
+    Raises:
+        InputError: it says what is wrong.
+    """
     for part in name.split("/"):
         if (problem := fault(part)) is not None:
             raise InputError(f"run_name={shown(name)}: {shown(part)} {problem}; give another.")
@@ -85,7 +97,11 @@ def compared(first: str, second: str) -> str:
 
 
 def check_apart(names: Iterable[str], what: str) -> None:
-    """Refuse names that some file system takes for one another."""
+    """Refuse names that some file system takes for one another.
+
+    Raises:
+        InputError: it names two of them.
+    """
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(folded(name), name)
@@ -97,7 +113,11 @@ def check_apart(names: Iterable[str], what: str) -> None:
 
 
 def check_ids(ids: pl.Series, what: str) -> None:
-    """Refuse ids that stand twice, are empty, or hold a character that nobody sees."""
+    """Refuse ids that stand twice, are empty, or hold a character that nobody sees.
+
+    Raises:
+        InputError: it names the first.
+    """
     twice = ids.filter(ids.is_duplicated())
     if not twice.is_empty():
         raise InputError(f"{what} {shown(twice[0])} stands twice; leave one out.")

@@ -51,7 +51,11 @@ def plan(*overrides: str, **fields: object) -> Planned:
 
 
 def forecast_of(asked: Run) -> Planned:
-    """Count what a run whose settings are composed would compute; computes and writes nothing."""
+    """Count what a run whose settings are composed would compute; computes and writes nothing.
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
     from factsweep.pipeline.costs.forecast import forecast
     from factsweep.pipeline.costs.lines import lines
 
@@ -82,7 +86,12 @@ def run(*overrides: str, **fields: object) -> Results:
 
 
 def done(asked: Run) -> Results:
-    """Compute what is missing of a run whose settings are composed; write and give its results."""
+    """Compute what is missing of a run whose settings are composed; write and give its results.
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     from factsweep.pipeline.run import run as compute
 
     compute(asked)
@@ -135,7 +144,12 @@ def score(*overrides: str, **fields: object) -> Results:
 
 
 def scored(asked: Run) -> Results:
-    """Measure the answers that a run whose settings are composed is given, and give its results."""
+    """Measure the answers that a run whose settings are composed is given, and give its results.
+
+    Raises:
+        InputError: something that was given is wrong, or an answer fits no prompt.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     from factsweep.pipeline.score import score as measure
 
     measure(asked)
@@ -158,6 +172,9 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
 
 def written(*overrides: str, **fields: object) -> list[str]:
     """The overrides as on the command line.
+
+    Raises:
+        InputError: it cannot be written or named.
 
     >>> written("sweep=demo", seed=1, run_name=None, **{"benchmark.relations": ["P17", "P36"]})
     ['sweep=demo', 'seed=1', 'run_name=null', 'benchmark.relations=[P17,P36]']

@@ -13,7 +13,11 @@ from factsweep.pipeline.storage import lease
 
 
 def score(run: Run) -> pl.DataFrame:
-    """The metrics of the answers in `answers=`; a prompt without a row counts as failed."""
+    """The metrics of the answers in `answers=`; a prompt without a row counts as failed.
+
+    Raises:
+        InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
+    """
     check(run)
     return measured(run, make)
 
@@ -27,7 +31,11 @@ def make(plan: Plan) -> None:
 
 
 def check(run: Run) -> None:
-    """Refuse what cannot be measured of given answers."""
+    """Refuse what cannot be measured of given answers.
+
+    Raises:
+        InputError: no file, several settings, or an encoder's.
+    """
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
     if run.method.ask.ability == FILL:

@@ -11,6 +11,9 @@ def check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
     """Refuse a table that lacks a column of the schema, or has it with another type.
 
     A column of nothing but nulls fits every type.
+
+    Raises:
+        InputError: it names the table, the column, and both types.
     """
     for column, dtype in schema.items():
         found = table.schema.get(column)
@@ -20,6 +23,9 @@ def check_columns(table: pl.DataFrame, schema: pl.Schema, name: str) -> None:
 
 def fitted(table: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
     """The table, whose columns of the schema have its types, also where all of one is null.
+
+    Raises:
+        InputError: as `check_columns`.
 
     >>> fitted(pl.DataFrame({"value": [None]}), pl.Schema({"value": pl.String}), "triples").dtypes
     [String]

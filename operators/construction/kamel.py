@@ -67,6 +67,9 @@ def build(
     In this order are dropped: triples without a label, literals that are no date and no integer,
     triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
     relations of fewer queries than all splits take together. The rest is drawn by seed.
+
+    Raises:
+        InputError: a missing column, or no relation is left.
     """
     triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()

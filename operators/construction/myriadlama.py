@@ -56,6 +56,9 @@ def build(
     names of subjects and objects are their labels and aliases. `fits` says of an object's main
     label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
     (PARAPHRASES) follow their manual template; without them the set has the manual ones alone.
+
+    Raises:
+        InputError: a missing column, paraphrases of an unknown template, or no pair is left.
     """
     knowledge = facts.clear() if knowledge is None else knowledge
     paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases

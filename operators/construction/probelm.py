@@ -65,6 +65,9 @@ def build(
     Alternatives are those of Algorithm 1 (`frequencies`) that are in neither snapshot, the most
     frequent first, then by id. One whose label is more similar than `max_similarity` to that of the
     plausible entity or of an earlier alternative is a paraphrase, and dropped.
+
+    Raises:
+        InputError: a missing column, or no triple is left.
     """
     for name, table, schema in (
         ("before", before, TRIPLES),

@@ -51,6 +51,10 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
     """The paraphrases (PARAPHRASES) that the sheet keeps; a person may have corrected their texts.
 
     `keep` is yes or no (y, n, true, false, 1, 0, x; in any case). A row that is gone is not kept.
+
+    Raises:
+        InputError: a column is missing, a row is undecided, or a kept text has not [X] and [Y] once
+            each; rows are counted as in a spreadsheet, the first after the header is 2.
     """
     for column in (*PARAPHRASES, "keep"):
         if column not in sheet.columns:

@@ -50,6 +50,9 @@ def read(
     The array's brackets, trailing commas and empty lines are passed over. Deprecated statements,
     those without a value, and values that are neither entity nor date nor number are not taken. An
     entity without a label in the languages is in no row of `labels`.
+
+    Raises:
+        InputError: a line is no entity, or the last ones are missing; the message has its number.
     """
     numbered = enumerate(whole(lines), start=1)
     while some := list(islice(numbered, lines_per_chunk)):
@@ -74,6 +77,9 @@ def read(
 def whole(lines: Iterable[Line]) -> Iterator[Line]:
     r"""The lines of a dump, whose array must be closed if it is opened.
 
+    Raises:
+        InputError: it was cut at the end of a line.
+
     >>> len(list(whole(["[\n", '{"id": "Q1"},\n', "]\n"])))
     3
     """
@@ -87,7 +93,11 @@ def whole(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def entities(numbered: Iterable[tuple[int, str | bytes]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The entities of numbered lines, without brackets, trailing commas and empty lines."""
+    """The entities of numbered lines, without brackets, trailing commas and empty lines.
+
+    Raises:
+        InputError: a line is no entity; the message has its number.
+    """
     for number, line in numbered:
         try:
             text = (line.decode() if isinstance(line, bytes) else line).strip(" \t\r\n,\ufeff")

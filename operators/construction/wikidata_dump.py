@@ -38,6 +38,9 @@ class Part(NamedTuple):
 def read(lines: Iterable[bytes], languages: Sequence[str], first_line: int = 1) -> Part:
     r"""The items of some lines, the first of which has the number `first_line`.
 
+    Raises:
+        InputError: a line is no entity, or has another layout; the message has its number.
+
     >>> line = (
     ...     b'{"type": "item", "id": "Q142", "labels": {"en": {"value": "France"}}, "claims": '
     ...     b'{"P36": [{"mainsnak": {"snaktype": "value", "datavalue": {"type": '

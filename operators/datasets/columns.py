@@ -48,7 +48,11 @@ def type_name(dtype: pl.DataType) -> str:
 
 
 def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -> None:
-    """Refuse rows without the columns that are expected, or with columns of other types."""
+    """Refuse rows without the columns that are expected, or with columns of other types.
+
+    Raises:
+        InputError: it shows both side by side, and the lines of the catalog entry that would fit.
+    """
     schema = rows.collect_schema()
     missing = [c for c in expected if c.name not in schema]
     wrong = [c for c in expected if c.name in schema and schema[c.name] not in c.types]
@@ -86,7 +90,11 @@ def _best(scores: Iterable[tuple[float, str, str]]) -> dict[str, str]:
 def check_fields(
     where: str, row: Mapping[str, object], expected: Sequence[str], layout: str
 ) -> None:
-    """Refuse a JSON object without the fields that are expected."""
+    """Refuse a JSON object without the fields that are expected.
+
+    Raises:
+        InputError: it shows both side by side, and which fields may be meant.
+    """
     missing = [name for name in expected if name not in row]
     if not missing:
         return

@@ -91,6 +91,9 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     They are Unicode's control, format, surrogate and private characters (Cc, Cf, Cs, Co), and what
     it calls default ignorable beside these. Joiners of letters are none of them: Persian and Hindi
     are written with them.
+
+    Raises:
+        InputError: there are, and they are to be refused; or nothing is left of a text.
     """
     found = _texts(facts)
     if how == "keep" or found.is_empty():

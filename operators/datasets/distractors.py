@@ -42,6 +42,9 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
 
     Each subject and relation is a pair with all its objects. `relation_labels` names the relations
     that are taken; without it all that have a template are, and their labels are their ids.
+
+    Raises:
+        InputError: a table or column is missing or unfit, or no fact has a template.
     """
     rows, templates = _table(tables, "facts", FACTS), _table(tables, "templates", TEMPLATES)
     base = _knowledge_base(tables, rows)

@@ -86,6 +86,9 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     """The chosen part as facts of one object, with `details` and a knowledge base.
 
     Where the set brings no knowledge base, it is made of all its facts, whichever part is chosen.
+
+    Raises:
+        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     base = facts.knowledge_base or knowledge_base(facts)
     return single_objects(facts_of.sliced(replace(facts, knowledge_base=base), part))

@@ -67,7 +67,11 @@ def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
 
 
 def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
-    """The table of relations; one without a label has its id for one."""
+    """The table of relations; one without a label has its id for one.
+
+    Raises:
+        InputError: there is no such run, or it says nothing of the plan's prompts.
+    """
     rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
     return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
 
@@ -136,7 +140,11 @@ class Slice:
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:
-    """The chosen part of the facts."""
+    """The chosen part of the facts.
+
+    Raises:
+        InputError: a relation that the set does not have, or a part without pairs or names.
+    """
     unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
     if unknown:
         known = ", ".join(facts.relations["relation_id"])

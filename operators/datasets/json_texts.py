@@ -14,6 +14,9 @@ from factsweep.operators.errors import InputError
 def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
     r"""The value of a JSON text.
 
+    Raises:
+        InputError: it is none, has a key twice in one object, or half of a surrogate pair.
+
     >>> parsed('{"P19": 1, "P19": 2}', "t.json", "correct it")
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: t.json: the key 'P19' stands twice; correct it.
@@ -33,7 +36,11 @@ def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
 
 
 def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects in a JSONL file's lines, each with where it stands; {} of other values."""
+    """The objects in a JSONL file's lines, each with where it stands; {} of other values.
+
+    Raises:
+        InputError: a line is no JSON.
+    """
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
@@ -43,7 +50,11 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def text(row: Mapping[str, Any], field: str, where: str) -> str:
-    """A field of a row."""
+    """A field of a row.
+
+    Raises:
+        InputError: it is no text, or an empty one.
+    """
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {field} must be a text; correct or drop the line.")

@@ -69,6 +69,9 @@ def facts_from_files(
     A set may lack dev files. Questions of relations without rows are left out, and so are files
     that are not of the layout (`README.md`). `relation_labels` names all relations that may be
     there, by id; without it every relation is taken and its label is its id.
+
+    Raises:
+        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     questions = [path for path in files if PurePosixPath(path).name == QUESTIONS]
     if not questions:
@@ -99,7 +102,12 @@ def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
 
 
 def questions_of(path: str, content: str) -> dict[str, str]:
-    """The question of each relation; there is no header, and a question may hold commas."""
+    """The question of each relation; there is no header, and a question may hold commas.
+
+    Raises:
+        InputError: a line without a relation, a comma or [S], or a relation with two questions; the
+            same line twice is one, as in the authors' file.
+    """
     questions: dict[str, str] = {}
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -211,6 +219,9 @@ def sliced(facts: Facts, part: Slice) -> Facts:
 
     `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
     demonstrations do not change with it.
+
+    Raises:
+        InputError: a relation that the set does not have, or a part without pairs or names.
     """
     facts = facts_module.sliced(facts, replace(part, pairs_per_relation=None))
     if part.pairs_per_relation is None:

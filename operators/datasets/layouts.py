@@ -54,7 +54,11 @@ _PLAIN_MORE = {
 
 
 def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with lists and truth values where CSV has texts, and types for empty columns."""
+    """The rows with lists and truth values where CSV has texts, and types for empty columns.
+
+    Raises:
+        InputError: a text that begins as a list and is none; it names the row.
+    """
     rows = _empty_typed(_plain_named(rows))
     schema = rows.collect_schema()
     texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
@@ -288,6 +292,9 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
 
     `labels` has the columns `entity_id` and `labels` (list[str]). An id may be the end of a URL. An
     entity that is missing there has no other names.
+
+    Raises:
+        InputError: the rows have no ids.
 
     >>> labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
     >>> rows = pl.LazyFrame({"sub_uri": ["Q142", "Q38"]})

@@ -55,6 +55,9 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
 
     `relation_labels` names all relations that may stand in the rows, by id; without it every
     relation is taken and its label is its id.
+
+    Raises:
+        InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
     """
     rows = _rows(rows)
     subject = _subject_column(rows)

@@ -26,6 +26,9 @@ def facts_from_files(
 
     Relations that have no patterns, or no facts, are left out. A relation's label is its id where
     `relation_labels` does not name it.
+
+    Raises:
+        InputError: an unfit line, or what `checked` refuses.
     """
     known = _rows(files, "facts", ("sub_label", "obj_label"))
     triples = known.select(
@@ -42,6 +45,9 @@ def templates_from_files(files: Mapping[str, str]) -> pl.DataFrame:
     """The canonical templates of ParaRel's pattern files: their path in the set → their content.
 
     Every pattern is a manual template, with a group of its own.
+
+    Raises:
+        InputError: a line is no JSON object with a pattern.
 
     >>> files = {"patterns/P19.jsonl": '{"pattern": "[X] was born in [Y].", "tense": "past"}'}
     >>> templates_from_files(files).select("template_id", "text", "origin").row(0)

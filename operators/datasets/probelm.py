@@ -87,6 +87,9 @@ def groups_from_files(
 
     Alternatives equal to the plausible entity are dropped (reason COPY), and so are those that
     stand among the alternatives before (DUPLICATE). Files of other kinds are ignored.
+
+    Raises:
+        InputError: an unfit file, line or row, or what `checked` refuses.
     """
     named = {PurePosixPath(path).name: path for path in files}
     if PROMPTS not in named:
@@ -144,6 +147,9 @@ def candidates(facts: Facts) -> pl.DataFrame:
     """The candidates of each pair, in the order of the file (columns: CANDIDATES).
 
     `rank` is that of the file: 1 is the plausible one.
+
+    Raises:
+        InputError: the facts were read by a version that kept the candidates among the pairs.
     """
     if "candidates" not in facts.further:
         raise InputError("these facts are of an earlier version and have no candidates; run again.")

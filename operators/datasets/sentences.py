@@ -51,6 +51,9 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
 
     The subject is the right answer of the sentences that leave that open. A sentence that stands
     twice counts once.
+
+    Raises:
+        InputError: there is not one table, or it lacks a column.
     """
     rows = _only(tables, PROBING, floats=("human_score",))
     facts = []
@@ -75,6 +78,9 @@ def verbalised(tables: Tables, relations: Relations = None) -> Facts:
 
     A sentence may have a full stop behind the object; the others are left out
     (`n_verbalised`).
+
+    Raises:
+        InputError: there is not one table, or it lacks a column.
     """
     return _as_facts(list(_verbalised(tables)), relations)
 

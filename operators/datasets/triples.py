@@ -67,7 +67,11 @@ _TEMPLATES = "templates.jsonl"
 def facts_from_files(
     files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
 ) -> Facts:
-    """The canonical tables of one language's files: their path in the set → their content."""
+    """The canonical tables of one language's files: their path in the set → their content.
+
+    Raises:
+        InputError: files of several languages, an unfit line, or what `checked` refuses.
+    """
     folders = sorted({PurePosixPath(each).parent.name for each in files})
     if len(folders) > 1:
         raise InputError(

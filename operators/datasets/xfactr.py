@@ -60,6 +60,9 @@ def facts_from_files(
 
     `further` has `forms` where a template has forms by gender: those of X and of Y for each pair
     (m or f). Y's are those of the first right object, as in the original, and so tell its gender.
+
+    Raises:
+        InputError: no or several languages, no templates of it, or an unfit line.
     """
     by_name = {PurePosixPath(name).name: content for name, content in files.items()}
     language = language_of(by_name)
@@ -90,6 +93,9 @@ def facts_from_files(
 def language_of(names: Mapping[str, str]) -> str:
     """The language of the files of aliases.
 
+    Raises:
+        InputError: there is none, or there are several.
+
     >>> language_of({"aliases.fr.tsv": "", "labels.fr.tsv": "", "gender.tsv": ""})
     'fr'
     """
@@ -103,7 +109,11 @@ def language_of(names: Mapping[str, str]) -> str:
 
 
 def templates(names: Mapping[str, str], language: str) -> dict[str, str]:
-    """The templates of a language by relation, their marks as `plain` writes them."""
+    """The templates of a language by relation, their marks as `plain` writes them.
+
+    Raises:
+        InputError: there is no such file, or no column of the language.
+    """
     table = csv.DictReader(io.StringIO(names.get("templates.csv", "")))
     columns = list(table.fieldnames or ())
     if "pid" not in columns or language not in columns:

@@ -35,7 +35,12 @@ def counts(base: KnowledgeBase) -> dict[str, int]:
 
 
 def checked(base: KnowledgeBase) -> KnowledgeBase:
-    """The knowledge base in the canonical columns, if it can be used."""
+    """The knowledge base in the canonical columns, if it can be used.
+
+    Raises:
+        InputError: no entities; an entity twice, or without an id or a label; a triple without a
+            subject, relation or object. The message names the row.
+    """
     entities, triples = _conform(base.entities, "entities"), _conform(base.triples, "triples")
     if entities.is_empty():
         raise InputError("table entities has no rows; give one that has.")

@@ -47,6 +47,9 @@ def given_preferences(
     have the columns FURTHER. `prompts` is the canonical table, `sets` the table candidate_sets.
     Where candidates have ranks, these are the order, and all must be there. Elsewhere the n most
     plausible are the distractors. A prompt without a row for its answer is left out.
+
+    Raises:
+        InputError: a row is of no candidate of its prompt, stands twice, or is missing.
     """
     absent = [pl.lit(None).alias(name) for name in FURTHER if name not in given.columns]
     asked = prompts.select("prompt_id", "candidates_id", "answer_id", "left_out")

@@ -153,7 +153,11 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None, *, by: By)
 
 
 def report(result: method.Result) -> method.Report:
-    """The headline, the papers' tables, the calibration; of decoders and encoders."""
+    """The headline, the papers' tables, the calibration; of decoders and encoders.
+
+    Raises:
+        InputError: no such runs, or one that is not whole.
+    """
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
     if not (of_parts := parts(metrics)).is_empty():
@@ -279,7 +283,11 @@ def _evidence(tables: method.Tables) -> pl.DataFrame:
 
 
 def comparing(by: By) -> method.Compare:
-    """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
+    """How runs are compared; two answers of a fact agree `by` containing each other or equality.
+
+    Raises:
+        InputError: they cannot be.
+    """
     return method.Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 

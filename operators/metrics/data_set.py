@@ -97,6 +97,9 @@ def centrality(heads: Sequence[int]) -> Centrality:
     centrality (n - 1) / the sum of its distances to all other words (Freeman 1978). A later
     sentence's root hangs from the first root. A tree of one word has 0 and 0.
 
+    Raises:
+        InputError: the heads make no tree.
+
     >>> centrality([1, 2, 3, 4, 4])
     Centrality(degree=0.5, closeness=0.6666666666666666)
     >>> centrality([0, 0, 0, 0, 0])

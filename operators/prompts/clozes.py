@@ -44,6 +44,9 @@ def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
     the end of the text; the probabilities of all tokens that begin one are summed. A token with a
     full stop counts where nothing but more stops, closing quotes or brackets and blanks follow in
     it: not `.com`, `.5` or `.,`. What it does to a real model: docs/metrics.md, Plausibility.
+
+    Raises:
+        InputError: the tokenizer has no token for the end of a text.
     """
     eos = tokenizer.eos_token_id
     if eos is None:
@@ -112,6 +115,9 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
 
     Prompts are sorted by (candidate set, template, pair, name): an engine that keeps the tree of a
     set's labels finds all its clozes together. One prompt per pair has a calibration rank.
+
+    Raises:
+        InputError: the facts have no knowledge base, or a relation no template that ends in [Y].
     """
     if facts.knowledge_base is None:
         raise InputError("distractors need a knowledge base, and these facts have none; run again.")
@@ -134,7 +140,11 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
 
 
 def answers(facts: Facts) -> pl.DataFrame:
-    """The one object of each pair: pair_id, subject_id, relation_id, answer_id, labels."""
+    """The one object of each pair: pair_id, subject_id, relation_id, answer_id, labels.
+
+    Raises:
+        InputError: a pair has several.
+    """
     several = facts.pairs.filter(pl.col("objects").list.len() != 1).head(1)
     if not several.is_empty():
         raise InputError(
@@ -149,6 +159,9 @@ def clozes(facts: Facts) -> pl.DataFrame:
     """Each usable template of one relation with each name of each pair.
 
     Columns: prompt_id, pair_id, template_id, subject_index, query.
+
+    Raises:
+        InputError: no template ends in [Y], the only one in it.
     """
     templates = openings(facts.templates).drop("relation_id")
     if templates.is_empty():

@@ -74,6 +74,9 @@ def shared_draw(pool: Pool, setting: Setting, family: str, relation_id: str, see
 
     Row 0 shows the first `shots` pairs; row 1 + j has the spare pair in place j, for the prompts
     that ask for the pair shown there.
+
+    Raises:
+        InputError: the relation has too few pairs.
     """
     span = _pairs_span(pool, setting, relation_id)
     random = seeds.generator(seed, "demonstrations", setting.name, family)
@@ -95,6 +98,9 @@ def fresh_draw(
 
     `targets` and `own` are the prompts' rows in the pool's pairs and templates, `rows` one random
     number for each.
+
+    Raises:
+        InputError: the relation has too few pairs.
     """
     span = _pairs_span(pool, setting, relation_id)
     drawn = seeds.distinct_indices(rows, count=setting.shots, among=span.length - 1)

@@ -125,6 +125,9 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
 
     Prompts are sorted by (template, context, pair, name): an engine that caches prefixes finds each
     next to the ones it shares most with.
+
+    Raises:
+        InputError: a relation has no usable template, or too few pairs to demonstrate with.
     """
     pool = demonstrations.pool(facts, setting)
     ranks = calibration_ranks(facts, setting, seed)

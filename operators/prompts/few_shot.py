@@ -71,6 +71,9 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     A query's examples are distinct rows of its relation's train split, drawn from the seed and the
     query's id. Prompts are sorted by (template, context, pair). The calibration rank is a query's
     place in a seeded order of all.
+
+    Raises:
+        InputError: a relation has fewer training queries than are to be shown.
     """
     ranks = _calibration_ranks(facts, setting, seed)
     for relation_id in facts.relations["relation_id"]:

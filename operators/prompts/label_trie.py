@@ -124,7 +124,11 @@ class Behind(NamedTuple):
 
 @dataclass
 class Labels:
-    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed."""
+    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed.
+
+    Raises:
+        InputError: the tokenizer writes something behind a text.
+    """
 
     tokenizer: Any
     names: Sequence[Name]
@@ -179,6 +183,9 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
 
     Tried on characters of every kind that tokenizers tell apart. A tokenizer that rewrites texts,
     or does not say how it cuts them, is not trusted.
+
+    Raises:
+        InputError: the tokenizer writes something behind a text, where a label is to follow.
     """
     begin = [tokenizer.bos_token_id] if wants_bos(tokenizer) else []
     if list(tokenizer("").input_ids) != begin:

@@ -47,6 +47,9 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     the same sentence under another relation has other candidates.
 
     Source: BELIEF, section 2.1.
+
+    Raises:
+        InputError: a relation has no usable template, or a template not exactly one [Y].
     """
     templates = _templates(facts, setting)
     ranks = calibration_ranks(facts, _as_decoder(setting), seed)
@@ -94,7 +97,11 @@ def _as_prompts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
-    """The token ids of each query, special tokens included, "[MASK]" as the model's own mask."""
+    """The token ids of each query, special tokens included, "[MASK]" as the model's own mask.
+
+    Raises:
+        InputError: the tokenizer has no mask token, or a query not exactly one.
+    """
     if tokenizer.mask_token is None:
         raise InputError(
             f"the tokenizer of {tokenizer.name_or_path} has no mask token; "

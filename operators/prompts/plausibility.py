@@ -92,6 +92,9 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
 
     A prompt's id is the item's, its query the continuation, its calibration rank the group's
     permutation rank.
+
+    Raises:
+        InputError: a relation has no template of the style that a prompt type needs.
     """
     everything = pl.concat([items(facts, each, seed=seed) for each in setting.prompt_types])
     everything = everything.with_columns(context_id=pl.format("{}.{}", "pair_id", "setting"))
@@ -129,6 +132,9 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
     """All items of a prompt type (columns: ITEMS), a relation after the other, groups together.
 
     An item_id is the candidate's with the prompt type. The seed gives `permutation_rank` alone.
+
+    Raises:
+        InputError: a relation has no template of the style that the type needs.
     """
     known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
     rows = candidates(facts).join(known, on="pair_id", maintain_order="left")

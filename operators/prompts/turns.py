@@ -78,7 +78,11 @@ def variant_of(departures: Mapping[str, str]) -> str | None:
 
 
 def check(asked: str | None, system: str | None) -> None:
-    """Refuse a system prompt where there are no turns."""
+    """Refuse a system prompt where there are no turns.
+
+    Raises:
+        InputError: it names both fields.
+    """
     if system is not None and asked != "turns":
         raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
 

@@ -31,7 +31,11 @@ PLACE = (*SETTING, "slice", "metric")
 
 
 def conform(frame: pl.DataFrame, table: str) -> pa.Table:
-    """The frame as an Arrow table of the canonical schema, columns in its order."""
+    """The frame as an Arrow table of the canonical schema, columns in its order.
+
+    Raises:
+        InputError: a column is missing or does not convert.
+    """
     schema = SCHEMAS[table]
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:

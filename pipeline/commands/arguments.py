@@ -42,7 +42,11 @@ class Takes:
         return self.keys() if callable(self.keys) else self.keys
 
     def fill(self, asked: argparse.Namespace, verb: str) -> None:
-        """Sort what was typed: each word under its name, the rest, `overrides`."""
+        """Sort what was typed: each word under its name, the rest, `overrides`.
+
+        Raises:
+            InputError: a word or key too many, or one that is missing.
+        """
         given: list[str] = asked.words
         words = [each for each in given if not _OVERRIDE.match(each)]
         overrides = [each for each in given if _OVERRIDE.match(each)]
@@ -160,7 +164,11 @@ def _wanted(name: str, word: argparse.Action | None) -> str:
 
 
 def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:
-    """Add words that argparse left over, since they stand behind an option."""
+    """Add words that argparse left over, since they stand behind an option.
+
+    Raises:
+        InputError: one is an option that the verb does not have.
+    """
     for word in words:
         if word.startswith("-") and word != "-":
             raise InputError(_unknown(parser, word))
@@ -182,7 +190,11 @@ def _unknown(parser: Parser, option: str) -> str:
 
 
 def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml."""
+    """Where artifacts and results lie, by what was typed and conf/config.yaml.
+
+    Raises:
+        InputError: a value cannot be read.
+    """
     from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]
@@ -191,7 +203,11 @@ def places(asked: argparse.Namespace) -> dict[str, str]:
 
 
 def others(asked: argparse.Namespace) -> list[str]:
-    """The overrides that do not say where things lie."""
+    """The overrides that do not say where things lie.
+
+    Raises:
+        InputError: there is no such run, or it differs in more than its demonstrations from all.
+    """
     return [each for each in asked.overrides if each.partition("=")[0] not in PLACES]
 
 

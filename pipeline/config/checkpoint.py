@@ -13,7 +13,11 @@ _READS_IMAGES = "torchvision"
 
 
 def said(model: Model) -> Mapping[str, Any]:
-    """The whole of it; nothing where it is not here."""
+    """The whole of it; nothing where it is not here.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     if model.source not in ("hub", "path"):
@@ -28,7 +32,11 @@ def said(model: Model) -> Mapping[str, Any]:
 
 
 def check_wrapper(model: Model) -> None:
-    """Refuse a model of images and text that vLLM cannot import, even for text alone."""
+    """Refuse a model of images and text that vLLM cannot import, even for text alone.
+
+    Raises:
+        InputError: what its images would be read with is not installed, as on machines without GPU.
+    """
     if "vision_config" in said(model) and find_spec(_READS_IMAGES) is None:
         raise InputError(
             f"model={model.id} also reads images, and vLLM does not import it without "

@@ -16,7 +16,11 @@ from factsweep.pipeline.config.suggestion import suggestion
 
 
 def check_run(run: Run) -> None:
-    """Refuse values that do not go with each other."""
+    """Refuse values that do not go with each other.
+
+    Raises:
+        InputError: it names both fields.
+    """
     names.check(run.model.name, "model.name")
     names.check(run.benchmark.name, "benchmark.name")
     names.check_run(run.name)

@@ -48,7 +48,11 @@ def keys() -> list[str]:
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """conf/ with the overrides, every interpolation resolved."""
+    """conf/ with the overrides, every interpolation resolved.
+
+    Raises:
+        InputError: an override names no choice or no field, or cannot be read.
+    """
     if many := [each for each in overrides if several(each)]:
         raise InputError(
             f"{' '.join(many)} gives several values, where one run takes one; `factsweep study "

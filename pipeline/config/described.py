@@ -80,7 +80,11 @@ def _stored_width(name: str) -> float:
 
 
 def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model, with those that are null filled in as far as they can be known."""
+    """The fields of a model, with those that are null filled in as far as they can be known.
+
+    Raises:
+        InputError: the model's files cannot be read, or do not tell; it names the field to give.
+    """
     found = dict(model)
     if found["adapter"] is not None and Path(found["adapter"]).is_dir():
         found["adapter"] = str(Path(found["adapter"]).absolute())

@@ -60,7 +60,11 @@ def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any])
 
 
 def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
-    """The smallest number of GPUs of one node that hold the model; 1 where none is known."""
+    """The smallest number of GPUs of one node that hold the model; 1 where none is known.
+
+    Raises:
+        InputError: eight of them are too few.
+    """
     if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
         return 1
     each = gpu_bytes(cluster["hardware"])
@@ -80,7 +84,11 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
 
 
 def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: float) -> None:
-    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine."""
+    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine.
+
+    Raises:
+        InputError: it says how many fit.
+    """
     shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"
     each = gpu_bytes(cluster["hardware"]) if on_gpu else None

@@ -22,7 +22,11 @@ CATALOG = _SHIPPED / "data_catalog"
 
 
 def own() -> Path | None:
-    """The user's folder, as an absolute path; null: she has none."""
+    """The user's folder, as an absolute path; null: she has none.
+
+    Raises:
+        InputError: the folder that was named is none, or has a folder that is no group.
+    """
     named = os.environ.get(VARIABLE)
     folder = Path(named or OWN).absolute()
     if not folder.is_dir():
@@ -43,7 +47,11 @@ def groups() -> list[str]:
 
 
 def files(group: str) -> dict[str, Path]:
-    """The YAML files of a group by their names; the user's own before what ships."""
+    """The YAML files of a group by their names; the user's own before what ships.
+
+    Raises:
+        InputError: there are none.
+    """
     shipped = CATALOG if group == CATALOG.name else CONF / group
     folder = own()
     places = [shipped] if folder is None else [shipped, folder / group]
@@ -52,7 +60,11 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds."""
+    """What a YAML file holds.
+
+    Raises:
+        InputError: it is no file, no text, or no YAML.
+    """
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 

@@ -55,7 +55,12 @@ def weights_gb(model: Model) -> float:
 
 
 def check(model: Model, device: str) -> None:
-    """Refuse what no engine on `cpu` or `cuda` computes, before weights are fetched or loaded."""
+    """Refuse what no engine on `cpu` or `cuda` computes, before weights are fetched or loaded.
+
+    Raises:
+        InputError: the kernels of the scheme are a package that is not installed, or vLLM has none
+            for this CPU or GPU, or for the type of the rest.
+    """
     said = _said(model)
     if model.architecture == "decoder" and (why := _lacking(said, device, model.dtype)):
         raise InputError(f"model={model.id} is quantised ({scheme(model)}): {why}.")

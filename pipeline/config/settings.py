@@ -28,7 +28,11 @@ MASKED = "prompt=masked"  # how an encoder is asked
 
 
 def load(overrides: Sequence[str]) -> Run:
-    """The run that the overrides describe."""
+    """The run that the overrides describe.
+
+    Raises:
+        InputError: an unknown override, group or value, or one of the wrong type or out of range.
+    """
     config = _described(overrides)
     given = build(Config, config, "")
     benchmark = _benchmark(given)
@@ -52,7 +56,11 @@ def load(overrides: Sequence[str]) -> Run:
 
 
 def of_record(recorded: Mapping[str, Any]) -> Run:
-    """The run whose fields a run.json or an estimate.json holds."""
+    """The run whose fields a run.json or an estimate.json holds.
+
+    Raises:
+        InputError: it was written by another version, and a field is unknown or of another type.
+    """
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
     given_since = {

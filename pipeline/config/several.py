@@ -24,6 +24,9 @@ class Expanded:
 def expanded(overrides: Sequence[str]) -> list[Expanded]:
     """Each combination of the values that are given, in their order; the last one varies fastest.
 
+    Raises:
+        InputError: a pattern that nothing fits, or one for what has no list of names.
+
     >>> [each.overrides for each in expanded(["model=gpt2,gpt2-xl", "seed=range(0,2)"])]
     [('model=gpt2', 'seed=0'), ('model=gpt2', 'seed=1'), ('model=gpt2-xl', 'seed=0'), \
 ('model=gpt2-xl', 'seed=1')]

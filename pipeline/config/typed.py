@@ -53,6 +53,9 @@ def build(kind: type[T], values: Any, path: str) -> T:
 
     No value becomes another type, but for an integer where a float is wanted. `path` is what
     messages call the mapping.
+
+    Raises:
+        InputError: it names the field, what was found and what was expected.
     """
     try:
         given = _JSON.dump_json(values)

@@ -40,7 +40,11 @@ class Job(NamedTuple):
 
 
 def calibrate(run: Run) -> Iterator[str]:
-    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them."""
+    """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them.
+
+    Raises:
+        InputError: the model's replica does not fit one node, or the engine does not load.
+    """
     import ray
 
     run = settled(run)  # here, not by the worker that measures
@@ -65,7 +69,12 @@ def calibrate(run: Run) -> Iterator[str]:
 
 
 def measured(run: Run, limit_s: float) -> pl.DataFrame:
-    """The rates of each setting and stage of a plan, measured in this process."""
+    """The rates of each setting and stage of a plan, measured in this process.
+
+    Raises:
+        InputError: something that was given is wrong, or is damaged again and again.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     with prepared(run) as plan:
         asked = list(jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)

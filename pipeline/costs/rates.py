@@ -34,7 +34,11 @@ _LOG = logging.getLogger("factsweep")
 
 
 def known(plan: Plan) -> pl.DataFrame:
-    """All that was measured, and what this run has measured so far; a row an artifact."""
+    """All that was measured, and what this run has measured so far; a row an artifact.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
     shipped = from_csv((folders.CATALOG / "rates.csv").read_bytes())
     kept = [*_kept(Store(str(home()))), *_kept(_store(plan))]
     rows = pl.concat([spent_so_far(plan), *kept, shipped])
@@ -56,7 +60,11 @@ def _store(plan: Plan) -> Store:
 
 
 def publish(plan: Plan) -> None:
-    """Add what the run measured to what its store knows, unless that is known already."""
+    """Add what the run measured to what its store knows, unless that is known already.
+
+    Raises:
+        InputError: it cannot be written; nothing is then left of it.
+    """
     rows = spent(plan).drop_nulls("hardware")
     if rows.height:
         keep(_store(plan), rows, plan.run.name)
@@ -123,6 +131,9 @@ def paid_for(run: Run) -> Run:
 
     The hours are those of all settings together, from the first prompt on: what is answered
     already counts. Other budgets stay as they are.
+
+    Raises:
+        InputError: nothing is known of what an answer takes there.
     """
     if run.budget is None or budget(run.budget).hours is None:
         return run

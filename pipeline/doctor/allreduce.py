@@ -67,7 +67,11 @@ def found(n: int, device: str) -> Finding:
 
 
 def of_group(n: int, device: str) -> Measured:
-    """Start the processes, and wait for what the first of them measures."""
+    """Start the processes, and wait for what the first of them measures.
+
+    Raises:
+        DecodingError: one of them fails, or they do not end in time.
+    """
     with tempfile.TemporaryDirectory() as folder:
         with _started(n, device, Path(folder)) as processes:
             _awaited(processes, Path(folder))

@@ -40,7 +40,11 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
 
 
 def refused(run: Run) -> None:
-    """Refuse what no sweep can work with here; this costs nothing, so that every run looks."""
+    """Refuse what no sweep can work with here; this costs nothing, so that every run looks.
+
+    Raises:
+        InputError: it says what was found and what to do.
+    """
     found = [*machine.checks(run)]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
         found += gpus.of_driver(run)

@@ -120,6 +120,9 @@ def estimated(
 
     `failed` is how many prompts of pairs have no answer (`unanswered`); those of `beside` were
     answered again.
+
+    Raises:
+        DecodingError: no prompt has an answer.
     """
     rows = matched(match, chosen)
     if rows.is_empty():

@@ -41,7 +41,11 @@ class Earlier:
         return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
 
     def check_prompts(self, prompts: Artifact) -> None:
-        """Refuse a run of other prompts."""
+        """Refuse a run of other prompts.
+
+        Raises:
+            InputError: it was asked others than these.
+        """
         theirs = self.branch.artifacts["prompts"]
         if theirs.folder == prompts.folder:
             return
@@ -58,12 +62,20 @@ class Named(NamedTuple):
 
 
 def named(plan: Plan) -> Named:
-    """The runs that `control=` and `beside=` name."""
+    """The runs that `control=` and `beside=` name.
+
+    Raises:
+        InputError: there is no such run, or it says nothing of the plan's prompts.
+    """
     return Named(controls(plan), others(plan))
 
 
 def controls(plan: Plan) -> dict[str, Earlier]:
-    """The control of each setting of a plan, by title; none where `control=` is not given."""
+    """The control of each setting of a plan, by title; none where `control=` is not given.
+
+    Raises:
+        InputError: there is no such run, or it was asked other prompts or none of a setting.
+    """
     run = plan.run
     if run.control is None:
         return {}
@@ -83,6 +95,10 @@ def estimated_setting(
     """What a setting's answers to the prompts of a budget say, with the runs that it names.
 
     `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
+
+    Raises:
+        DecodingError: no prompt has an answer.
+        InputError: the control was asked other prompts.
     """
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)

@@ -34,6 +34,10 @@ def estimate(settings: Run) -> Estimates:
 
     Everything that is answered stays in the artifacts of the full run, whose shards stay open.
     Where another system's answers are given (`answers=`), those to the budget's prompts are taken.
+
+    Raises:
+        InputError: something that was given is wrong, or the results are those of a full run.
+        StoppedError: the user asked to stop; the next run resumes.
     """
     past.check_free(settings.results, settings.name)
     store = report.folder(settings)

@@ -21,7 +21,11 @@ NO_BASELINE = (
 
 
 def check(run: Run) -> None:
-    """Refuse a night's run whose answers cannot be asked in part."""
+    """Refuse a night's run whose answers cannot be asked in part.
+
+    Raises:
+        InputError: it has a budget, and there are no estimates of what it measures.
+    """
     if run.budget is None:
         return
     if run.answers is not None:
@@ -48,7 +52,11 @@ def settings(run: Run) -> dict[str, PastBranch]:
 
 
 def marks(run: Run) -> dict[str, str | None]:
-    """The settings that a night's run has measured, and of what part of the prompts; null: all."""
+    """The settings that a night's run has measured, and of what part of the prompts; null: all.
+
+    Raises:
+        InputError: there is no such parser, or none that knows marks of this tokenizer.
+    """
     if run.budget is None:
         return dict.fromkeys(settings(run))
     found = written.read(run.results, run.name)

@@ -30,7 +30,11 @@ _DRAWN = ("prompts seed:", "prompts setting.scope:")
 
 
 def others(plan: Plan) -> dict[str, list[PastBranch]]:
-    """The runs that `beside=` names for each setting of a plan, by title."""
+    """The runs that `beside=` names for each setting of a plan, by title.
+
+    Raises:
+        InputError: there is no such run, or it differs in more than its demonstrations from all.
+    """
     found: dict[str, list[PastBranch]] = {branch.title: [] for branch in plan.branches}
     for name in plan.run.beside or ():
         named = setting_of(name, _settings(plan.run, name.partition(":")[0]))

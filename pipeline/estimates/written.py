@@ -87,6 +87,9 @@ def files(
 
     The text ends with the sentences, if there are any.
     `partial`: more of the budget is being asked, and there is no page yet but that of the run.
+
+    Raises:
+        InputError: there are none.
     """
     content = _content(plan)
     made = {
@@ -117,12 +120,20 @@ def is_estimate(results: str, name: str) -> bool:
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated."""
+    """What a run with a budget estimated.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder."""
+    """What a run of that name estimated, from its folder.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
     shaped(content, store, ESTIMATE)
     rows = []

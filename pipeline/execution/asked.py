@@ -15,7 +15,11 @@ from factsweep.pipeline.storage.artifact import Artifact
 
 
 def sampled(plan: Plan) -> Plan:
-    """The plan of a run with a budget: no answer but to the prompts that are chosen."""
+    """The plan of a run with a budget: no answer but to the prompts that are chosen.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
     run = plan.run
     check(run)
     of = budget(str(run.budget))
@@ -24,7 +28,11 @@ def sampled(plan: Plan) -> Plan:
 
 
 def check(run: Run) -> None:
-    """Refuse a budget of what is not asked in part."""
+    """Refuse a budget of what is not asked in part.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
     if run.budget is None or run.method.measure.sampling is None:
         raise InputError(
             f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
@@ -33,7 +41,11 @@ def check(run: Run) -> None:
 
 
 def asked(run: Run) -> Plan:
-    """What a run asks: the part of its budget, or all."""
+    """What a run asks: the part of its budget, or all.
+
+    Raises:
+        InputError: the model gives no answer, `kept` holds something else, or another run has it.
+    """
     plan = planned(run)
     return plan if run.budget is None else sampled(plan)
 

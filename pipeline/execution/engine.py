@@ -26,7 +26,12 @@ _SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
 
 
 def load(run: Run, weights: Weights, *further: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded; `further`: other adapters."""
+    """The engine that the configuration names, with the model loaded; `further`: other adapters.
+
+    Raises:
+        InputError: the model's files on this machine are not those of the plan, or the engine
+            cannot compute on the GPUs that it holds.
+    """
     check_build(run)
     for each in (weights, *further):
         models.verify(each)
@@ -110,6 +115,9 @@ def prompted(name: str) -> Ask:
     """The model of that name in conf/model/, id of the hub or folder, asked as a chat if it is one.
 
     The same prompt gets another answer each time, and the same ones in the same order.
+
+    Raises:
+        InputError: there is no such model, or (when it is asked) it cannot be loaded or answer.
     """
     run = settings([f"model={name}", "decoding=greedy"])
     seeds = count()

@@ -14,7 +14,11 @@ _MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 
 
 def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
-    """Refuse to make an artifact of what it is not named after: another machine may have others."""
+    """Refuse to make an artifact of what it is not named after: another machine may have others.
+
+    Raises:
+        InputError: it names what differs; `here` are fields of its recipe as they are here.
+    """
     planned = {name: artifact.recipe.fields.get(name) for name in here}
     for line in differences(planned, here):
         raise InputError(

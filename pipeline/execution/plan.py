@@ -189,7 +189,11 @@ class Plan:
 
 
 def settled(run: Run) -> Run:
-    """The run with all that depends on this machine and changes a result: the model's dtype."""
+    """The run with all that depends on this machine and changes a result: the model's dtype.
+
+    Raises:
+        InputError: the GPU is old, and the model's configuration cannot be read.
+    """
     return replace(run, model=models.settled(run.model, run.cluster.device))
 
 

@@ -63,7 +63,11 @@ class Pace:
 
 
 class Bar:
-    """What a meter shows of the decoding; a first engine may take `start_s` to be ready."""
+    """What a meter shows of the decoding; a first engine may take `start_s` to be ready.
+
+    Raises:
+        InputError: one of them is out of its range.
+    """
 
     def __init__(self, meter: Meter, start_s: float) -> None:
         self._meter = meter

@@ -16,14 +16,22 @@ _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 def content(adapter: str) -> str:
-    """The digest of the adapter's two files: its configuration and its weights."""
+    """The digest of the adapter's two files: its configuration and its weights.
+
+    Raises:
+        InputError: there is no such adapter, or it is none of LoRA's.
+    """
     place = folder(adapter)
     _check_kind(adapter, place)
     return digests.of_files({name: place / name for name in (_CONFIG, _WEIGHTS)})
 
 
 def folder(adapter: str) -> Path:
-    """The folder of an adapter: itself, or the hub's snapshot of `ORG/NAME[@REVISION]`."""
+    """The folder of an adapter: itself, or the hub's snapshot of `ORG/NAME[@REVISION]`.
+
+    Raises:
+        InputError: there is no such adapter, or it lacks a file.
+    """
     place = Path(adapter) if Path(adapter).is_dir() else _fetched(adapter)
     for name in (_CONFIG, _WEIGHTS):
         if not (place / name).is_file():
@@ -67,7 +75,11 @@ def _check_kind(adapter: str, place: Path) -> None:
 
 
 def check(model: Model, base: str, revision: str | None) -> None:
-    """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision."""
+    """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision.
+
+    Raises:
+        InputError: it adapts a module that the model does not have, or has in another shape.
+    """
     adapter = str(model.adapter)
     with refusing(f"the safetensors of {model.id}, beside which model.adapter is", "check them"):
         files = headers(base, revision).files_metadata.values()

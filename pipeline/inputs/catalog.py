@@ -58,7 +58,11 @@ def names() -> list[str]:
 
 
 def entry(name: str, language: str = "en") -> Entry:
-    """The entry of a data set, with the files of one language where it has several."""
+    """The entry of a data set, with the files of one language where it has several.
+
+    Raises:
+        InputError: there is none of that name, or it does not hold what an entry holds.
+    """
     known = folders.files("data_catalog")
     path = known.get(name)
     if path is None:
@@ -80,6 +84,9 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     """The data files: those under `path`, of the catalog, or as they were fetched.
 
     A table that the set does not have is the catalog's own, where its reader has one.
+
+    Raises:
+        InputError: there are none.
     """
     found = _own_files(entry, path)
     name = READERS[entry.reader].stands_in
@@ -114,7 +121,11 @@ def _is_record(path: Path, folder: Path) -> bool:
 
 
 def mapping(entry: Entry) -> dict[str, dict[str, str]]:
-    """Columns that have another name in the files (`from`), or are in another file (`file`)."""
+    """Columns that have another name in the files (`from`), or are in another file (`file`).
+
+    Raises:
+        InputError: a column of the entry that says neither its type nor where it stands.
+    """
     found = {}
     for name, said in entry.columns.items():
         if isinstance(said, str):
@@ -206,7 +217,11 @@ def checksum(paths: Sequence[Path]) -> str:
 
 
 def check_unchanged(paths: Sequence[Path], expected: str) -> None:
-    """Refuse files that changed after an artifact was named after them, before they were read."""
+    """Refuse files that changed after an artifact was named after them, before they were read.
+
+    Raises:
+        InputError: they are others now.
+    """
     if checksum(paths) != expected:
         where = paths[0] if len(paths) == 1 else _common(paths)
         raise InputError(f"{where} changed while it was read; run again when it is complete.")
@@ -225,6 +240,9 @@ def read(entry: Entry, path: str | None = None) -> Facts:
 
     Files under `path` may be a user's own: they may have relations that the entry does not name,
     whose labels are their ids.
+
+    Raises:
+        InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
     own = [each for each in paths if not _stands_in(each)]
@@ -263,7 +281,11 @@ def published(method: str) -> pl.DataFrame | None:
 
 
 def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
-    """Download a data set from the hub at its revision, and record the commit."""
+    """Download a data set from the hub at its revision, and record the commit.
+
+    Raises:
+        InputError: it does not come from the hub, or the hub does not give it.
+    """
     if entry.source.kind == "elsewhere":
         raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
     if entry.source.kind == "catalog":

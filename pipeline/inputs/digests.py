@@ -45,7 +45,11 @@ class _State(NamedTuple):
 
 
 def below(place: Path) -> dict[str, Path]:
-    """The files below a folder by their names in it, or one; no hidden files, no cached code."""
+    """The files below a folder by their names in it, or one; no hidden files, no cached code.
+
+    Raises:
+        InputError: a link leads nowhere, or into a circle.
+    """
     if place.is_file():
         return {place.name: place}
     found: dict[str, Path] = {}
@@ -66,7 +70,11 @@ def below(place: Path) -> dict[str, Path]:
 
 
 def of_files(files: Mapping[str, Path]) -> str:
-    """One SHA-256 of files, by their names in the set."""
+    """One SHA-256 of files, by their names in the set.
+
+    Raises:
+        InputError: a file cannot be read, or changes while it is.
+    """
     sizes = {name: _stat(path).size for name, path in files.items()}
     return _listed({name: (sizes[name], each) for name, each in of_each(files).items()})
 
@@ -88,7 +96,11 @@ def _sha256(text: str) -> str:
 
 
 def of_each(files: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each file; several are read at once, and a live line says how far it is."""
+    """The SHA-256 of each file; several are read at once, and a live line says how far it is.
+
+    Raises:
+        InputError: a file cannot be read, or changes while it is.
+    """
     known = {name: _kept(path) for name, path in files.items()}
     new = {name: path for name, path in files.items() if known[name] is None}
     found = _read_all(new) if new else {}

@@ -34,7 +34,12 @@ _READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
 def content(
     paths: Sequence[Path], kind: Literal["rows", "texts", "tables"]
 ) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
-    """What a reader is handed (`operators.datasets.readers`)."""
+    """What a reader is handed (`operators.datasets.readers`).
+
+    Raises:
+        DamagedFileError: a file is empty, truncated or of another kind.
+        InputError: JSON that libraries read in several ways.
+    """
     match kind:
         case "rows":
             return _rows(paths)
@@ -45,7 +50,12 @@ def content(
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
-    """The files' texts, by their last two path parts."""
+    """The files' texts, by their last two path parts.
+
+    Raises:
+        InputError: two files have the same last two parts.
+        DamagedFileError: a file is no text.
+    """
     named: dict[str, Path] = {}
     for path in paths:
         other = named.setdefault(f"{path.parent.name}/{path.name}", path)
@@ -55,7 +65,11 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def text(path: Path) -> str:
-    """A file's text."""
+    """A file's text.
+
+    Raises:
+        DamagedFileError: it is none.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,7 +77,11 @@ def text(path: Path) -> str:
 
 
 def scan(paths: Sequence[Path]) -> pl.LazyFrame:
-    """The rows of Parquet, JSONL, JSON (a list), CSV or TSV files (as texts), gzipped or not."""
+    """The rows of Parquet, JSONL, JSON (a list), CSV or TSV files (as texts), gzipped or not.
+
+    Raises:
+        DamagedFileError: a file is empty, truncated or of another kind.
+    """
     found = [_scan(path) for path in paths]
     columns = found[0].collect_schema()
     for path, rows in zip(paths, found, strict=True):

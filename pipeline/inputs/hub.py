@@ -69,6 +69,9 @@ def fetch(
 
     A branch is kept as the commit that it means now, by which it is found without a network. `fix`
     is what to do where the hub cannot be asked; `before` is told what is missing, and may refuse.
+
+    Raises:
+        InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
     """
     from huggingface_hub.errors import HFValidationError
 
@@ -199,6 +202,9 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
 
     A file of a snapshot links to a blob that is named after its content: by the SHA-256 where it
     is large, else by git's SHA-1. Without links those are all files; without a snapshot, none.
+
+    Raises:
+        InputError: a file is not what its name says.
     """
     found = _snapshot(model_id, commit)
     blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}

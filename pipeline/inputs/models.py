@@ -39,7 +39,11 @@ class Weights:
 
 
 def settled(model: Model, device: str) -> Model:
-    """The model with the type that it computes in, if that is open; encoders stay in float32."""
+    """The model with the type that it computes in, if that is open; encoders stay in float32.
+
+    Raises:
+        InputError: the GPU is old, and the model's configuration cannot be read.
+    """
     if model.dtype != dtype.AUTO or model.source == "endpoint":
         return model
     if model.architecture == "encoder":
@@ -100,12 +104,20 @@ def _tokenizer_revision(name: str) -> str:
 
 
 def commit(model: Model) -> str:
-    """The commit of the hub that the model's revision means today."""
+    """The commit of the hub that the model's revision means today.
+
+    Raises:
+        InputError: there is no such model, or it cannot be seen from here.
+    """
     return _hub_commit(model.id, model.revision)[0]
 
 
 def verify(weights: Weights) -> None:
-    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names."""
+    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
+
+    Raises:
+        InputError: the files here are others, or damaged.
+    """
     model = weights.model
     if model.source == "hub":
         own = hub.own_files(model.id, weights.revision)
@@ -208,7 +220,11 @@ def location(weights: Weights) -> str:
 
 @lru_cache(maxsize=2)
 def tokenizer(weights: Weights) -> Any:
-    """The model's tokenizer; an estimate, where a server keeps it to itself."""
+    """The model's tokenizer; an estimate, where a server keeps it to itself.
+
+    Raises:
+        InputError: the model has none, one that cannot be loaded, or another than was planned with.
+    """
     model = weights.model
     if model.source != "endpoint":
         revision = weights.revision if model.source == "hub" else None

@@ -14,7 +14,11 @@ from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 
 
 def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
-    """Fetch or check the models and data of all runs that are described; yields lines."""
+    """Fetch or check the models and data of all runs that are described; yields lines.
+
+    Raises:
+        InputError: one of them is unknown, or the hub does not give it.
+    """
     runs = [load(each.overrides) for each in expanded(overrides)]
     settled = [models.settled(run.model, run.cluster.device) for run in runs]
     for model in {_source(model): model for model in settled}.values():

@@ -17,7 +17,11 @@ _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processo
 
 
 def check_own(model: Model, commit: str | None) -> None:
-    """Refuse code of another repository; `commit` is that of a model of the hub."""
+    """Refuse code of another repository; `commit` is that of a model of the hub.
+
+    Raises:
+        InputError: a configuration names some, or cannot be read.
+    """
     if not model.trust_remote_code or model.source == "package":
         return
     folder = Path(model.id) if commit is None else _fetched(model, commit)

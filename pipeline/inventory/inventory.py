@@ -45,7 +45,11 @@ class Item:
 
 
 def inventory(store: Store, results: str) -> list[Item]:
-    """All artifacts of a store, the largest first; `results` is a folder of runs that use it."""
+    """All artifacts of a store, the largest first; `results` is a folder of runs that use it.
+
+    Raises:
+        DamagedFileError: a note of a use, a run.json or a list of baselines is damaged.
+    """
     files = {folder: store.files(folder) for folder in folders(store)}
     # Of an artifact that was removed, the number of its last lease remains.
     there = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
@@ -97,7 +101,11 @@ def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
 def removed(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
-    """Remove artifacts, by their folders; yields those that went: what is needed by now stays."""
+    """Remove artifacts, by their folders; yields those that went: what is needed by now stays.
+
+    Raises:
+        ArtifactHeldError: the store is being written.
+    """
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
         needed = needs(store, list(folders(store)), results)
@@ -119,7 +127,12 @@ def _empty(store: Store, folder: str) -> None:
 
 
 def forget(store: Store, run: str) -> None:
-    """Remove the notes that a run needs artifacts, if it is not done or its results are lost."""
+    """Remove the notes that a run needs artifacts, if it is not done or its results are lost.
+
+    Raises:
+        InputError: the store knows no such run, or its results are there.
+        ArtifactHeldError: the store is being written.
+    """
     found = [use for use in uses.noted(store) if use.run == run]
     if not found:
         raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")

@@ -36,6 +36,9 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
     With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
     the answers to its prompts are read, wherever they are, and estimated from anew.
+
+    Raises:
+        InputError: the files here are others, or damaged.
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
@@ -94,7 +97,11 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
+
+    Raises:
+        InputError: there are none.
+    """
     store = Store(root)
     artifacts = [located(store, folder) for folder in folders(store)]
     if not artifacts:

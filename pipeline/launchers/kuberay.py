@@ -22,7 +22,12 @@ _GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to 
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The manifest, in YAML."""
+    """The manifest, in YAML.
+
+    Raises:
+        InputError: no pod could see artifacts, results or configuration, or a variable looks like a
+            secret.
+    """
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
     order.check_no_own_folder()
@@ -52,7 +57,11 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: KubeRay, text: str) -> str:
-    """Create the RayJob (`apply` would find a finished one); returns what kubectl says."""
+    """Create the RayJob (`apply` would find a finished one); returns what kubectl says.
+
+    Raises:
+        InputError: there is no kubectl here, or the cluster refuses.
+    """
     return order.handed(["kubectl", "create", "-f", "-"], text)
 
 

@@ -48,7 +48,11 @@ def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def decoded(overrides: Sequence[str]) -> list[str]:
-    """The overrides of an encoded command as they were given."""
+    """The overrides of an encoded command as they were given.
+
+    Raises:
+        InputError: a text that begins as a list and is none; it names the row.
+    """
     return [unquote(each, errors="surrogateescape") for each in overrides]
 
 
@@ -57,6 +61,9 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
 
     What depends on hardware is left to the driver, who is where the hardware is: this machine may
     have no GPU, or another one.
+
+    Raises:
+        InputError: the GPUs of a replica would depend on this machine's.
     """
     return [*overrides, *_gpus(run, overrides), *_commit(run)]
 
@@ -99,7 +106,11 @@ def leave(within_s: int) -> str:
 
 
 def check_no_own_folder() -> None:
-    """Refuse a folder of configuration that only this machine could see."""
+    """Refuse a folder of configuration that only this machine could see.
+
+    Raises:
+        InputError: it names the folder.
+    """
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give what it says as "
@@ -108,7 +119,11 @@ def check_no_own_folder() -> None:
 
 
 def check_no_credentials(run: Run) -> None:
-    """Refuse a secret in a URL: what is rendered can be read by many."""
+    """Refuse a secret in a URL: what is rendered can be read by many.
+
+    Raises:
+        InputError: it names the override.
+    """
     for name in ("artifacts", "results"):
         if "@" in urlsplit(getattr(run, name)).netloc:
             raise InputError(
@@ -118,7 +133,11 @@ def check_no_credentials(run: Run) -> None:
 
 
 def check_reachable(run: Run, *, shared_folders: bool) -> None:
-    """Refuse artifacts or results that only this machine could see."""
+    """Refuse artifacts or results that only this machine could see.
+
+    Raises:
+        InputError: it names the override and what it may be.
+    """
     for name in ("artifacts", "results"):
         place = getattr(run, name)
         if "://" in place and not place.startswith("file:"):
@@ -136,7 +155,11 @@ def check_reachable(run: Run, *, shared_folders: bool) -> None:
 
 
 def nodes(run: Run, gpus_per_node: int) -> int:
-    """The nodes that hold model.replicas.max engines; without GPUs one engine per node."""
+    """The nodes that hold model.replicas.max engines; without GPUs one engine per node.
+
+    Raises:
+        InputError: a node has fewer GPUs than a replica holds.
+    """
     each, replicas = gpus_per_engine(run), run.model.replicas.max
     if each == 0:
         return replicas
@@ -152,7 +175,11 @@ def nodes(run: Run, gpus_per_node: int) -> int:
 
 
 def handed(command: Sequence[str], text: str) -> str:
-    """Pipe the text to the command, and return its output."""
+    """Pipe the text to the command, and return its output.
+
+    Raises:
+        InputError: the command is not on this machine, or it refuses.
+    """
     name = command[0]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

@@ -11,7 +11,11 @@ from factsweep.pipeline.launchers import order
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The job as the server is sent it, in JSON."""
+    """The job as the server is sent it, in JSON.
+
+    Raises:
+        InputError: the cluster could not see the artifacts, the results or the configuration.
+    """
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=True)
     job = {"entrypoint": order.command(overrides, verb), "metadata": {"run": run.name}}
@@ -19,7 +23,11 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(launch: RayJob, text: str) -> str:
-    """Submit the job; returns what the user can do next."""
+    """Submit the job; returns what the user can do next.
+
+    Raises:
+        InputError: no job server answers, or it refuses.
+    """
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 

@@ -14,7 +14,11 @@ from factsweep.operators.redact import is_secret, redactor
 
 
 def known() -> frozenset[str]:
-    """The values of all variables that are secrets by their names, and the tokens in files."""
+    """The values of all variables that are secrets by their names, and the tokens in files.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
     return frozenset(each for each in _given() if each)
 
 
@@ -52,7 +56,11 @@ def hidden(text: str) -> str:
 
 
 def refuse(text: str, what: str) -> None:
-    """Refuse to hand a secret to where others can read it."""
+    """Refuse to hand a secret to where others can read it.
+
+    Raises:
+        InputError: the text holds one.
+    """
     if hidden(text) != text:
         raise InputError(
             f"{what} holds a secret, such as a key in a URL, which others could read; put it into "

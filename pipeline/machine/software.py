@@ -6,7 +6,11 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """The commit of this checkout; null outside one, in a virtual environment of another say."""
+    """The commit of this checkout; null outside one, in a virtual environment of another say.
+
+    Raises:
+        InputError: there is no such model, or it cannot be seen from here.
+    """
     here = Path(__file__).resolve().parent
     git = ["git", "-C", str(here), "rev-parse", "--show-prefix", "HEAD"]
     try:

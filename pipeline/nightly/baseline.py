@@ -34,7 +34,11 @@ class Baseline:
 
 
 def accept(nightly: str, run: str, results: str) -> Baseline:
-    """Compare a nightly with this run from now on; earlier baselines stay listed."""
+    """Compare a nightly with this run from now on; earlier baselines stay listed.
+
+    Raises:
+        InputError: there is no such run, it is not whole, or its artifacts are gone.
+    """
     _check_whole(results, run)
     verdict = _verdict(results, run)
     names = past.runs(results, run)
@@ -56,7 +60,11 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
 
 
 def history(nightly: str, results: str) -> list[Baseline]:
-    """All that were ever accepted, the last one last."""
+    """All that were ever accepted, the last one last.
+
+    Raises:
+        DamagedFileError: the list is not what was written.
+    """
     store, name = Store(results), _name(nightly)
     where = store.where(name)
     try:
@@ -67,7 +75,11 @@ def history(nightly: str, results: str) -> list[Baseline]:
 
 
 def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch]:
-    """The settings of an accepted run by name, as they were accepted."""
+    """The settings of an accepted run by name, as they were accepted.
+
+    Raises:
+        InputError: the run was run again since, and measured something else.
+    """
     found = past.branches(results, [run])
     now = {str(branch): branch.metrics.folder for branch in found}
     start, end = f"{found[0].model}, ", f" on {found[0].benchmark}"
@@ -85,7 +97,12 @@ def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch
 
 
 def measured(model: str, benchmark: str) -> str:
-    """What a run measured, by which the runs of two nights are paired."""
+    """What a run measured, by which the runs of two nights are paired.
+
+    Raises:
+        InputError: something that was given is wrong, or is damaged again and again.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
     return f"{model} on {benchmark}"
 
 

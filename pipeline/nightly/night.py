@@ -129,7 +129,11 @@ def label(name: str) -> str:
 
 
 def load(name: str) -> Nightly:
-    """The nightly of that name in conf/nightly/, or in the YAML file that is named."""
+    """The nightly of that name in conf/nightly/, or in the YAML file that is named.
+
+    Raises:
+        InputError: there is none, or it does not hold what a nightly holds.
+    """
     known = folders.files("nightly")
     path = Path(name) if name.endswith(".yaml") else known.get(name)
     if path is None or not path.is_file():
@@ -141,7 +145,11 @@ def load(name: str) -> Nightly:
 
 
 def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
-    """The runs of a night, each with a name of its own under that of the night."""
+    """The runs of a night, each with a name of its own under that of the night.
+
+    Raises:
+        InputError: one cannot be run or compared, or two measure the same.
+    """
     given = load(name)
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
@@ -170,7 +178,12 @@ def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
-    """Measure all runs, or resume, compare them with the baseline, and write the verdict down."""
+    """Measure all runs, or resume, compare them with the baseline, and write the verdict down.
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts of a run have no answer.
+    """
     given = load(name)
     comparison = comparison_settings(given.comparison)
     tonight = runs(name, overrides, day)

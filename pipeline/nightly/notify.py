@@ -20,7 +20,11 @@ _LOG = logging.getLogger("factsweep")
 
 
 def check(url: str) -> None:
-    """Refuse what is no address of the web, without a word of it: it may be a secret."""
+    """Refuse what is no address of the web, without a word of it: it may be a secret.
+
+    Raises:
+        InputError: it is none.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(
@@ -29,7 +33,11 @@ def check(url: str) -> None:
 
 
 def verdict(found: Night) -> dict[str, Any]:
-    """What is said of a night that ended with a verdict."""
+    """What is said of a night that ended with a verdict.
+
+    Raises:
+        InputError: a metric has no better direction.
+    """
     reasons = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
     return {
         "text": f"{found.name}: {found.outcome} (exit code {found.exit_code}). {reasons}",

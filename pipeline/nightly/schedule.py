@@ -33,7 +33,11 @@ class Start:
 
     @classmethod
     def here(cls, nightly: str, overrides: Sequence[str]) -> "Start":
-        """As it would be started by hand, here."""
+        """As it would be started by hand, here.
+
+        Raises:
+            InputError: its name cannot be that of a unit.
+        """
         if re.fullmatch(r"[\w.-]+", label(nightly)) is None:
             raise InputError(
                 f"{label(nightly)!r} cannot name a unit; use letters, digits, dots and dashes."
@@ -102,7 +106,11 @@ WantedBy=timers.target
 
 
 def kubernetes(start: Start, unit: Unit) -> str:
-    """A CronJob; a pod is never started again, so that exit codes 3 and 4 stay to be seen."""
+    """A CronJob; a pod is never started again, so that exit codes 3 and 4 stay to be seen.
+
+    Raises:
+        InputError: the nightly, or the user's own configuration, is on this machine alone.
+    """
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} is on this machine, and no pod has it; put it into "

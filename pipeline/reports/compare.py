@@ -75,7 +75,11 @@ class Compared:
 
 
 def settings(overrides: Mapping[str, Any]) -> Comparison:
-    """The default configuration with some fields changed."""
+    """The default configuration with some fields changed.
+
+    Raises:
+        InputError: an unknown field, or a value of the wrong type or out of its range.
+    """
     content = folders.content(folders.files("comparison")["default"])
     given = {**content, **overrides} if isinstance(content, dict) else content
     found = build(Comparison, given, "comparison")
@@ -95,7 +99,12 @@ def compared(
     anyway: bool,
     unit: Unit | None = None,
 ) -> Iterator[Compared]:
-    """Compare two runs, named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair)."""
+    """Compare two runs, named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair).
+
+    Raises:
+        InputError: there is nothing to pair, or two differ in more than the model and how they were
+            asked, and not `anyway`.
+    """
     for pair in pairs(first, second, results):
         if pair.departures and not anyway:
             raise departing(pair)

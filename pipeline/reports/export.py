@@ -33,7 +33,12 @@ _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 
 
 def export(run: str, results: str, form: str, out: str | None) -> str:
-    """Write the metrics of a run in a format of `FORMATS`; returns where."""
+    """Write the metrics of a run in a format of `FORMATS`; returns where.
+
+    Raises:
+        InputError: there is no such run, or it lacks what the format needs.
+        DamagedFileError: its results are not what was written.
+    """
     if written.is_estimate(results, run):
         return _export_estimates(run, results, form, out)
     store = Store(f"{results.rstrip('/')}/{run}")

@@ -42,6 +42,9 @@ def report(
     Tables and figures are one folder per benchmark and part of its facts, with a page; an index
     lists the pages (`together`). `parse` and `encode` measure how different the templates are,
     which takes a while; `more` gives what stands before the papers' tables.
+
+    Raises:
+        InputError: no such runs, or one that is not whole.
     """
     asked = [
         each

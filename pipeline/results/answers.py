@@ -23,6 +23,9 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
     `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
     answer has nulls there. Of a model that thinks first, `thought` too.
+
+    Raises:
+        InputError: the run asked nothing of that relation, or an artifact of it is gone.
     """
     prompts, said = branch.artifacts["prompts"], branch.answers
     shards = prompts.shards("prompts")

@@ -26,6 +26,9 @@ def metrics(store: Store, found: Record) -> pl.DataFrame:
     """Every number of a run, from its results: one row per metric, setting and slice.
 
     They are compared with those of its artifacts, where these are still there.
+
+    Raises:
+        DamagedFileError: they are not what was written, or not what was measured.
     """
     where = store.where(METRICS)
     shown = rows(file(store, found, METRICS), "metrics", where, None)

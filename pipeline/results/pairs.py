@@ -82,7 +82,11 @@ class Pair:
 
 
 def pairs(first: str, second: str, results: str) -> list[Pair]:
-    """Two runs' settings, paired by title, or the only ones; named as RUN or RUN:SETTING."""
+    """Two runs' settings, paired by title, or the only ones; named as RUN or RUN:SETTING.
+
+    Raises:
+        InputError: there is no such run or setting, nothing to pair, or no relation in common.
+    """
     ours, theirs = (_named(each, results) for each in (first, second))
     return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
 
@@ -90,7 +94,11 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
 def matching(
     first: tuple[str, Mapping[str, Setting]], second: tuple[str, Mapping[str, Setting]]
 ) -> list[tuple[Setting, Setting]]:
-    """The settings of two runs that are compared; each run is given with its settings by title."""
+    """The settings of two runs that are compared; each run is given with its settings by title.
+
+    Raises:
+        InputError: there is nothing to pair.
+    """
     (one, ours), (other, theirs) = first, second
     titles = [title for title in ours if title in theirs]
     if len(ours) == len(theirs) == 1:
@@ -117,7 +125,11 @@ def _named(text: str, results: str) -> Mapping[str, PastBranch]:
 
 
 def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    """Those settings of a run, by title, that RUN or RUN:SETTING stands for."""
+    """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
+
+    Raises:
+        InputError: the run has no such setting.
+    """
     run, _, setting = text.partition(":")
     if not setting:
         return found
@@ -128,7 +140,11 @@ def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]
 
 
 def comparing(branch: PastBranch) -> Compare:
-    """How runs of a branch's method are compared."""
+    """How runs of a branch's method are compared.
+
+    Raises:
+        InputError: they cannot be.
+    """
     found = METHODS[branch.method].compare
     if found is None:
         raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
@@ -146,7 +162,11 @@ def _pair(one: PastBranch, other: PastBranch) -> Pair:
 
 
 def paired(one: PastBranch, other: PastBranch) -> Pair:
-    """Two settings, and what they differ in."""
+    """Two settings, and what they differ in.
+
+    Raises:
+        InputError: runs of their benchmark cannot be compared.
+    """
     for each in (one, other):
         comparing(each)
     lines = list(_differences(one, other))

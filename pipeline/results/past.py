@@ -75,7 +75,11 @@ class PastBranch:
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts."""
+    """The settings of the named runs, or of all, each once: runs may share artifacts.
+
+    Raises:
+        InputError: there are none.
+    """
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
@@ -86,13 +90,21 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
 
 
 def known(results: str, file: str = NAME) -> list[str]:
-    """The names of the runs that there are, or that have another file; not those of nights."""
+    """The names of the runs that there are, or that have another file; not those of nights.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
     store = Store(results)
     return [name for name in store.folders("") if file in store.names(name)]
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it."""
+    """The runs that a name stands for: the run itself, or those of a night, which are below it.
+
+    Raises:
+        InputError: there is no such run.
+    """
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if NAME in store.names(each)]
@@ -102,14 +114,23 @@ def runs(results: str, name: str) -> list[str]:
 
 
 def estimated(results: str, name: str) -> list[str]:
-    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts."""
+    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts.
+
+    Raises:
+        DecodingError: no prompt has an answer.
+    """
     store = Store(results)
     below = (f"{name}/{each}" for each in store.folders(name))
     return [each for each in (name, *below) if ESTIMATE in store.names(each)]
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json."""
+    """What a run wrote down: its run.json.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: it is not what was written.
+    """
     try:
         found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
@@ -126,7 +147,12 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`."""
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: what it wrote down is not what was written.
+    """
     check_run(name)
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)
@@ -136,7 +162,11 @@ def run_of(results: str, name: str) -> Run:
 
 
 def check_free(results: str, name: str) -> None:
-    """Refuse the name of a run that some file systems take for that of another."""
+    """Refuse the name of a run that some file systems take for that of another.
+
+    Raises:
+        InputError: it names the other.
+    """
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
         there = store.folders("/".join(parts[:depth]))
@@ -157,7 +187,12 @@ def _unknown(results: str, name: str) -> InputError:
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:
-    """The settings that a run measured, as its record says."""
+    """The settings that a run measured, as its record says.
+
+    Raises:
+        InputError: an artifact of one is gone, or is not what the run was made of.
+        DamagedFileError: a recipe or a manifest is not what was written.
+    """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
         artifacts = {folder: opened(store, folder) for folder in folders}

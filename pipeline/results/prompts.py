@@ -36,6 +36,9 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
 
     They are an artifact in the store, too, that `score` then reads. With `batch` they are requests
     of OpenAI's batch API, which `score` takes the output of.
+
+    Raises:
+        InputError: several settings, an encoder's, no such format, or the file cannot be written.
     """
     if path.suffix not in FORMATS[: 1 if batch else 2]:
         raise InputError(
@@ -81,7 +84,11 @@ def _write_batch(run: Run, path: Path) -> int:
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
-    """The prompts of a run's setting, a shard after the other."""
+    """The prompts of a run's setting, a shard after the other.
+
+    Raises:
+        InputError: several settings, or an encoder's.
+    """
     if run.method.ask.ability == FILL:
         raise InputError(
             f"prompts of encoders have their own masks; model={run.model.name} is one."

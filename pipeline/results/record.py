@@ -59,7 +59,12 @@ _LOG = logging.getLogger("factsweep")
 
 
 def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
-    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`."""
+    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: it is not what was written.
+    """
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
@@ -141,7 +146,11 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
 
 
 def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
-    """A record, if what every reader of it takes for granted is there."""
+    """A record, if what every reader of it takes for granted is there.
+
+    Raises:
+        DamagedFileError: a field is missing or of another type, or a text is none.
+    """
     try:
         _Shape.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()
@@ -203,7 +212,11 @@ def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object)
 
 
 def file(store: Store, found: Mapping[str, Any], name: str, record: str = NAME) -> bytes:
-    """A file of the results, if it is the one that run.json, or another `record`, speaks of."""
+    """A file of the results, if it is the one that run.json, or another `record`, speaks of.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     try:
         content = store.get(name)
     except FileNotFoundError as error:

@@ -146,7 +146,11 @@ def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:
 
 
 def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses."""
+    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses.
+
+    Raises:
+        InputError: one of them is missing.
+    """
     wanted = rows["candidates_id"].unique()
     relations = {relation_of(each) for each in rows["template_id"].unique()}
     found: dict[str, pl.DataFrame] = {}

@@ -51,7 +51,11 @@ class GivenAnswers:
         return Recipe(self.ability.answers, VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
-        """Publish the answers as the shards of an answered artifact."""
+        """Publish the answers as the shards of an answered artifact.
+
+        Raises:
+            InputError: a missing column, or a prompt_id that is unknown or stands twice.
+        """
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
         for shard, rows in self.by_shard():

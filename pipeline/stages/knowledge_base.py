@@ -69,7 +69,11 @@ class ReadKnowledgeBase:
 
 
 def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
-    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts."""
+    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts.
+
+    Raises:
+        InputError: a file is missing, or a table is unfit; the message names the folder.
+    """
     if benchmark.knowledge_base is None:
         facts = catalog.read(entry, benchmark.path)
         return facts.knowledge_base or entities.knowledge_base(facts)

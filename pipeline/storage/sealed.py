@@ -36,7 +36,11 @@ def seal(content: Mapping[str, Any], file: str) -> bytes:
 
 
 def unseal(text: bytes, file: str, where: str, fix: str = REPAIR) -> dict[str, Any]:
-    """The content that was sealed under the name of a file; `where` is what messages call it."""
+    """The content that was sealed under the name of a file; `where` is what messages call it.
+
+    Raises:
+        DamagedFileError: it is no JSON, not what was sealed, or another file; `fix` ends it.
+    """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

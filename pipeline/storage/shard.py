@@ -74,13 +74,21 @@ def decode(
     name: str | None,
     columns: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says; null: all columns."""
+    """The rows of a shard, if it is whole and is what its place says; null: all columns.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     check(content, place, where, name)
     return rows(content, place.table, where, name, columns=columns, validate=True)
 
 
 def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
-    """The footer of a shard whose data are those that were written."""
+    """The footer of a shard whose data are those that were written.
+
+    Raises:
+        DamagedFileError: they are not, or it belongs elsewhere.
+    """
     footer = read_footer(pa.BufferReader(content), place, where, name)
     if digests(content)[0] != footer.content:
         raise DamagedFileError(f"{where} holds other data than were written{REPAIR}", name)
@@ -99,6 +107,9 @@ def rows(
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
 
     `columns` are those that are unpacked, in their order; null: all.
+
+    Raises:
+        DamagedFileError: it is not whole, or has another schema than the table has today.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -115,7 +126,11 @@ def rows(
 
 
 def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None) -> Footer:
-    """What the footer of a shard says, without reading the rest of it."""
+    """What the footer of a shard says, without reading the rest of it.
+
+    Raises:
+        DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
+    """
     try:
         found = pq.read_metadata(file)
         text = (found.metadata or {}).get(_FOOTER)

@@ -53,12 +53,21 @@ def note(store: Store, use: Use) -> None:
 
 
 def forget(store: Store, use: Use) -> None:
-    """Remove a use from the store."""
+    """Remove a use from the store.
+
+    Raises:
+        InputError: the store knows no such run, or its results are there.
+        ArtifactHeldError: the store is being written.
+    """
     store.drop(use.name)
 
 
 def noted(store: Store) -> Iterator[Use]:
-    """All uses of a store."""
+    """All uses of a store.
+
+    Raises:
+        DamagedFileError: one is not what was written.
+    """
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
         where = store.where(name)
         yield build(Use, unseal(store.get(name), name, where, _FIX), where)

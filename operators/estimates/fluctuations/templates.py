@@ -55,7 +55,11 @@ class Fits:
 
 
 def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
-    """Fit every relation; null where there is nothing to tell the noise by."""
+    """Fit every relation; null where there is nothing to tell the noise by.
+
+    Raises:
+        InputError: as `check_columns`.
+    """
     fits = _fits(sample, values)
     squares = np.array([fit.squares for fit in fits])
     degrees = np.array([fit.degrees for fit in fits])

@@ -53,6 +53,9 @@ class Thresholds:
     `robust_share`: the share of its prompts under which a fact is right, to be known robustly.
     `min_right_samples`: the right samples that a fact needs to be known only when sampled.
     `confident`: the confidence from which a wrong answer is confidently wrong.
+
+    Raises:
+        InputError: a threshold that would separate nothing.
     """
 
     robust_share: float

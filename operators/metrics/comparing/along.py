@@ -45,6 +45,9 @@ def along(
     are left out of all. `difference` is a run's value less that of the reference, `p_holm` its
     two-sided p-value (`sign_flip` over facts) after Holm's correction over all runs but the
     reference. Ranks count from 1, the highest value. The band holds for all values at once.
+
+    Raises:
+        InputError: the runs have no fact in common.
     """
     facts = _shared(terms, len(labels))
     rounds = _rounds(facts, labels, seed, n_rounds)

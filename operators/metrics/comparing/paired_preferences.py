@@ -31,6 +31,9 @@ def paired_preferences(
     Both tables are `preferred`. Of each n those facts count that have n distractors after all their
     clozes in both runs; with the unit `prompt`, only clozes that both runs have an answer to. Each
     run has its own distractors: where a model finds them (`optimal`), they are others.
+
+    Raises:
+        InputError: a prompt stands twice in a run.
     """
     for name, run in {"first": first, "second": second}.items():
         if run["prompt_id"].is_duplicated().any():
@@ -51,6 +54,9 @@ def known(preferred: pl.DataFrame) -> pl.DataFrame:
     """Whether the right answer beats every distractor, after each cloze that has any.
 
     Columns: those of the table, and `correct`.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
 
     >>> row = {"n_distractors": [2, 0], "n_beaten": [[1, 2], []]}
     >>> known(pl.DataFrame(row))["correct"].to_list()

@@ -47,6 +47,9 @@ def paired_terms(
     `coverage_robust`, the share of pairs that are right under at least `robust_share` of their
     prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
     counts once in `one_word_ratio`, however many prompts it has.
+
+    Raises:
+        InputError: a prompt stands twice in a run.
     """
     columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
     runs = _paired(first.select(columns), second.select(columns), unit)

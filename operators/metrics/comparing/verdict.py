@@ -32,6 +32,9 @@ class Bar:
     metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
     than `min_facts` never show that nothing changed: the interval of a few facts that did not
     change has no width.
+
+    Raises:
+        InputError: one of them is out of its range.
     """
 
     noise_floor: float
@@ -68,6 +71,9 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     Any regression, over all or in a relation, makes a regression: a gain in one relation does not
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
     if that is so of every metric over all. Keep the rows of the metrics that are to decide.
+
+    Raises:
+        InputError: a metric has no better direction.
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
     turns: tuple[Outcome, ...] = ("regression", "improvement")
@@ -94,6 +100,9 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     - improvement: the same on the better side;
     - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
     - not enough evidence: all others, also what has no value or interval.
+
+    Raises:
+        InputError: a metric has no better direction.
     """
     rows = []
     for row in comparison.iter_rows(named=True):

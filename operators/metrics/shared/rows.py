@@ -123,7 +123,12 @@ def plain_rows(
 
 
 def table(rows: list[Row]) -> pl.DataFrame:
-    """The rows as a table of the schema ROWS."""
+    """The rows as a table of the schema ROWS.
+
+    Raises:
+        InputError: no such file, a column that is missing or of another type, or a text that is
+            empty.
+    """
     return pl.DataFrame(rows, schema=ROWS, orient="row")
 
 

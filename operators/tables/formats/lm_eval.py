@@ -43,6 +43,9 @@ def harness_results(
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
     standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
     in `higher_is_better` has no better direction.
+
+    Raises:
+        InputError: `metrics` has no rows, or those of several models.
     """
     models = metrics["model"].unique().to_list()
     if len(models) != 1:

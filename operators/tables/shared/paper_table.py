@@ -76,6 +76,9 @@ def fill(
     Each row is there as measured, as published and as their difference; the last two where there is
     any. A missing number is a dash. Models that the table does not name follow after its own.
     `names` are the printed names of models, settings, benchmarks and metrics.
+
+    Raises:
+        InputError: two different numbers for one cell, such as those of two runs of one setting.
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)

@@ -19,6 +19,9 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
 
     `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
     this run, and is added to.
+
+    Raises:
+        DamagedFileError: something is damaged again and again.
     """
     artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
     for found in plan.store.each(lambda each: list(integrity.listed(each)), artifacts.values()):
@@ -31,7 +34,11 @@ def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bo
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
-    """Set aside what turned out to be damaged when it was read."""
+    """Set aside what turned out to be damaged when it was read.
+
+    Raises:
+        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
+    """
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
             _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)

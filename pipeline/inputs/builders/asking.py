@@ -41,6 +41,9 @@ def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
 
     Its answers are appended to `kept`, one line each. What it holds already is taken from it, in
     its order, so that a second run resumes where the first stopped.
+
+    Raises:
+        InputError: the model gives no answer, `kept` holds something else, or another run has it.
     """
     results: list[Paraphrased] = []
     with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, kept) as ask:
@@ -54,7 +57,11 @@ def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
 
 
 def proposed(model: Model, prompts: Sequence[str], kept: Path) -> list[tuple[str, ...]]:
-    """The model's templates for each prompt, at most `n`; answers are kept as those of `asked`."""
+    """The model's templates for each prompt, at most `n`; answers are kept as those of `asked`.
+
+    Raises:
+        InputError: as `asked`.
+    """
     with _remembering(model, kept) as ask:
         return [until_enough(ask, each, set(), model.n, model.max_rounds)[0] for each in prompts]
 

@@ -27,7 +27,11 @@ _HEAD = """\
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that exists."""
+    """Refuse a folder that exists.
+
+    Raises:
+        InputError: it is.
+    """
     if out.exists():
         raise InputError(f"--out {out} exists already; name a new folder.")
 
@@ -40,7 +44,11 @@ def left_out(dropped: pl.DataFrame) -> Iterator[str]:
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a folder: its files, by their names in it."""
+    """Write a folder: its files, by their names in it.
+
+    Raises:
+        InputError: it cannot be written; nothing is then left of it.
+    """
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         for name, content in files.items():
@@ -71,6 +79,9 @@ def entry(
     """The catalog entry of a new set (docs/data.md): its data files are those of `data`.
 
     `builder` made it; null: the one that is called as its reader.
+
+    Raises:
+        InputError: there is none of that name, or it does not hold what an entry holds.
     """
     contents = {
         name: content if isinstance(content, bytes) else content.encode()

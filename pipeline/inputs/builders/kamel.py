@@ -24,6 +24,9 @@ def build_kamel(
 
     `triples` and `labels` are Parquet or JSONL files with the columns TRIPLES and LABELS of
     operators.construction.kamel, `questions` has lines as `P36, What is the capital of [S]?`.
+
+    Raises:
+        InputError: a file is missing or unfit, no relation is left, or `out` exists already.
     """
     check_new(out)
     built = kamel.build(

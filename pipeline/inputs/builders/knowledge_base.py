@@ -57,6 +57,9 @@ def build_from_facts(
     `sets` are entries of the catalog, each with `=<its folder>` if it does not ship; `tables` have
     one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
     names by id.
+
+    Raises:
+        InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
     check_new(out)
     parts = [*map(_of_set, sets), *map(_of_table, tables)]
@@ -80,6 +83,9 @@ def build_from_dump(
     """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
 
     Memory is bounded by the lines of a few parts. Yields what was made.
+
+    Raises:
+        InputError: the dump is unfit or another than before, or `out` exists.
     """
     check_new(out)
     check_file(dump)

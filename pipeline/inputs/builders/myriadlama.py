@@ -65,6 +65,9 @@ def build_myriadlama(
     `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
     main label whether the object may stay. The folder has rows.parquet, the catalog entry
     <name>.yaml, and the sheet review.csv where there are paraphrases.
+
+    Raises:
+        InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
     tables = _read(sources)
@@ -202,6 +205,9 @@ def one_token(model: str) -> Callable[[str], bool]:
     """Whether a label is one known token of the model (a folder, or an id on the hub).
 
     A label is encoded as it stands in a sentence, after a space. Source: BELIEF, footnote 6.
+
+    Raises:
+        InputError: the model has no tokenizer that can be loaded.
     """
     from transformers import AutoTokenizer
 

@@ -47,6 +47,9 @@ def build_probelm(
     relation (its name), statement and question with <subject> and <object>, asked (subject or
     object) and, if wanted, max_answers. The folder has <frame>.json, prompts.csv and the catalog
     entry <name>.yaml.
+
+    Raises:
+        InputError: a file or value is missing or unfit, no group is left, or `out` exists.
     """
     check_new(out)
     _check(frame, max_similarity)

@@ -20,7 +20,12 @@ _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
 
 
 def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    """The columns of `schema` of a Parquet, JSONL or CSV file."""
+    """The columns of `schema` of a Parquet, JSONL or CSV file.
+
+    Raises:
+        InputError: no such file, a column that is missing or of another type, or a text that is
+            empty.
+    """
     found = rows(path)
     for column, dtype in schema.items():
         type_ = found.schema.get(column)
@@ -63,7 +68,11 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
-    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`."""
+    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`.
+
+    Raises:
+        InputError: a line without a comma, or with nothing on a side of it.
+    """
     names = ("relation_id", column)
     if path.suffix in (".parquet", ".jsonl"):
         return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
@@ -81,7 +90,11 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
 
 
 def labels(path: Path) -> pl.DataFrame:
-    """Names of entities (LABELS): a table, or a .tsv file with an id and its names in each line."""
+    """Names of entities (LABELS): a table, or a .tsv file with an id and its names in each line.
+
+    Raises:
+        InputError: as `table`, or a line without a name.
+    """
     if path.suffix != ".tsv":
         return table(path, LABELS)
     found = []
@@ -96,7 +109,11 @@ def labels(path: Path) -> pl.DataFrame:
 
 
 def dump(path: Path, take: Filter, title: str) -> Chunk:
-    """What `take` takes of a Wikidata dump (.json, .json.gz, .json.bz2), read as a stream."""
+    """What `take` takes of a Wikidata dump (.json, .json.gz, .json.bz2), read as a stream.
+
+    Raises:
+        InputError: no such file, or one that is no dump.
+    """
     check_file(path)
     size = max(1, path.stat().st_size)
     found = [Chunk(TRIPLES.to_frame(), LABELS.to_frame())]
@@ -130,6 +147,10 @@ def unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2Fil
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is none."""
+    """Refuse a file that is none.
+
+    Raises:
+        InputError: it is not.
+    """
     if not path.is_file():
         raise InputError(f"{path} is no file; give one.")

@@ -39,7 +39,12 @@ Report = Callable[[dict[str, float]], bool]
 def decode(
     work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
 ) -> None:
-    """Answer the prompts of a shard that have no answer yet, and publish it."""
+    """Answer the prompts of a shard that have no answer yet, and publish it.
+
+    Raises:
+        ArtifactHeldError: another driver has taken the artifact over.
+        FactsweepError: what `answer` raises.
+    """
     answer(work, todo(work), Clocked(engine), tokenizer, report, purse)()
 
 

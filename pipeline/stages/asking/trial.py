@@ -56,7 +56,11 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun."""
+    """The trial of an open shard; a new one if it was never begun.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     try:
         content = artifact.note(_name(name))
     except FileNotFoundError:
@@ -77,7 +81,12 @@ def drop(artifact: Artifact, name: str) -> None:
 
 
 def forget(artifact: Artifact) -> None:
-    """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
+    """Forget the trials of an earlier run; that of a published shard stays until it is cleared.
+
+    Raises:
+        InputError: the store knows no such run, or its results are there.
+        ArtifactHeldError: the store is being written.
+    """
     for shard in begun(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
         drop(artifact, f"{artifact.stage}/{shard}")
 

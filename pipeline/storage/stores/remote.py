@@ -27,7 +27,11 @@ class File(NamedTuple):
 
 
 def query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
-    """The options that follow a URL."""
+    """The options that follow a URL.
+
+    Raises:
+        InputError: one is none of those that are known.
+    """
     found = {name: each[-1] for name, each in parse_qs(url.query).items()}
     if unknown := sorted(found.keys() - set(known)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
@@ -43,6 +47,9 @@ class Remote:
 
     `creates_once`: of several that create the same file in the same instant only one succeeds.
     `drops_at_once`: many files are removed by one request.
+
+    Raises:
+        InputError: it is none that Arrow knows.
     """
 
     is_near = creates_once = drops_at_once = False

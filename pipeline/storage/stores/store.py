@@ -49,7 +49,12 @@ class Store:
         return Store, (self.root,)  # connections stay in the process that opened them
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file: written aside, flushed, then renamed; on an object store one put."""
+        """Publish a file: written aside, flushed, then renamed; on an object store one put.
+
+        Raises:
+            InputError: the folder cannot be written or the disk is full.
+            DamagedFileError: a folder lies where the file should be.
+        """
         with self._asking(name, "written"):
             self._files.put(name, content)
 
@@ -58,6 +63,9 @@ class Store:
 
         Of several at once exactly one succeeds: locally by a link, in a bucket by a conditional
         put. On another object store two in the same instant may both.
+
+        Raises:
+            InputError: the file cannot be written.
         """
         with self._asking(name, "written"):
             created = self._files.create(name, content)
@@ -81,7 +89,13 @@ class Store:
         return self._read(name)
 
     def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of a file, or all of it if it has no more."""
+        """The last bytes of a file, or all of it if it has no more.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+            DamagedFileError: what is there is no file, or a link out of the store.
+            InputError: it cannot be read.
+        """
         return self._read(name, n_bytes)
 
     def _read(self, name: str, last_bytes: int | None = None) -> bytes:
@@ -143,7 +157,11 @@ class Store:
             return self._files.files(folder)
 
     def drop(self, name: str) -> None:
-        """Remove a file that is no longer needed, if it exists."""
+        """Remove a file that is no longer needed, if it exists.
+
+        Raises:
+            DamagedFileError: it is a folder.
+        """
         with self._asking(name, "removed"):
             self._files.drop(name)
 
