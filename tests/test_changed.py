@@ -8,9 +8,9 @@ from tests.changed import chosen
 def test_nearest_tests_of_what_was_changed_are_chosen() -> None:
     found = chosen(
         [
-            PurePath("operators/prompts/endings.py"),
+            PurePath("operators/matching/normalise.py"),
             PurePath("operators/estimates/fluctuations/templates.py"),
         ]
     )
-    assert "tests/operators/prompts/test_endings.py" in found  # imports it in its second line
+    assert "tests/operators/matching/test_normalise.py" in found  # imports it in its second line
     assert "tests/operators/estimates/test_extremes.py" in found  # imports what imports its user

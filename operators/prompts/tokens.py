@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from factsweep.operators.errors import InputError, reason
+from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.prompts.turns import turns
 
 # What opens a thought, in the templates and answers of models that think first, and what ends it.
@@ -91,6 +92,8 @@ def _chat(
 
 def _check_told(tokenizer: Any, told: Mapping[str, Any]) -> None:
     """Refuse what a template does not read: it would change nothing, and nobody would know."""
+    if not told or isinstance(tokenizer, Estimate):  # only the server knows its template
+        return
     template = tokenizer.get_chat_template()
     for name, value in told.items():
         if re.search(rf"\b{re.escape(name)}\b", template):

@@ -152,7 +152,8 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_ylabel("node: GPU" if len(nodes) > 1 else "GPU")
-    axes.set_title(f"{utilisation(spans):.1%} of the GPUs' time answers; hatched: a model loads")
+    share = _PERCENT.text(utilisation(spans))
+    axes.set_title(f"{share} of the GPUs' time answers; hatched: a model loads")
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=7)
     return figure
 
