@@ -156,10 +156,10 @@ def load(start: Start) -> FakeEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if prompt_id == wish.get("hang"):
             time.sleep(3600)
-        if not Path(wish.get("hurry", "/nowhere")).exists():
-            time.sleep(wish.get("seconds_per_answer", 0.0))
+        if "seconds_per_answer" in wish and not Path(wish.get("hurry", "/nowhere")).exists():
+            time.sleep(wish["seconds_per_answer"])
 
-    return FakeEngine(witness=witness)
+    return FakeEngine(witness=witness if wish else None)
 
 
 KIND = EngineKind(

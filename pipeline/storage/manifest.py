@@ -6,7 +6,7 @@ so that a shard that was edited together with its manifest does not fit what was
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods.ability import ABILITIES
@@ -74,6 +74,7 @@ class Manifest:
         return seal(asdict(self), f"{self.artifact}/{NAME}")
 
 
+@lru_cache(maxsize=8)  # an engine asks for that of its prompts once for every shard
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
     """The manifest of an artifact, from its file.
 

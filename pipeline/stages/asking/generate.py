@@ -167,9 +167,13 @@ class Generate:
             texts = [completion.text for completion in answer.completions]
             return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
         (completion,) = answer.completions
-        row = {"prompt_id": answer.request_id, **asdict(completion)}
-        del row["thought"]
-        return row
+        return {  # not by `asdict`, which took a tenth of the time of a thread that feeds an engine
+            "prompt_id": answer.request_id,
+            "text": completion.text,
+            "n_tokens": completion.n_tokens,
+            "logprob": completion.logprob,
+            "finish_reason": completion.finish_reason,
+        }
 
     def _thought(self, answer: Answer) -> dict[str, Any] | None:
         """What was thought before the answers of a prompt: a row of `thoughts`."""
