@@ -12,6 +12,7 @@ SMALL = {
     "bench_dump.py": ["--items", "400"],
     "bench_estimate.py": ["--samples", "20", "--shares", "0.05", "--small"],
     "bench_expand.py": ["--scale", "0.1"],
+    "bench_full.py": ["--scale", "0.02"],
     "bench_idle.py": ["--shards", "2", "--prompts", "200", "--delay", "0"],
     "bench_intervals.py": ["--samples", "20"],
     "bench_names.py": ["--samples", "2"],
@@ -24,6 +25,7 @@ SMALL = {
 }
 # What they call is called by others here, or by tests.
 SELDOM = {
+    "bench_full.py",
     "bench_intervals.py",
     "bench_names.py",
     "bench_packing.py",
