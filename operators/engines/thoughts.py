@@ -2,10 +2,9 @@
 
 import ast
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from factsweep.operators.engines.kind import source
 from factsweep.operators.engines.protocol import Thought
 from factsweep.operators.errors import InputError, reason
 
@@ -16,15 +15,11 @@ _BEHIND = "\n\n"
 
 
 def parsers() -> frozenset[str] | None:
-    """The names of vLLM's reasoning parsers; null where vLLM is not installed.
-
-    Read from its source: importing it takes many seconds.
-    """
-    spec = find_spec("vllm")
-    if spec is None or not spec.submodule_search_locations:
+    """The names of vLLM's reasoning parsers; null where vLLM is not installed."""
+    statements = source("vllm", "reasoning/__init__.py")
+    if statements is None:
         return None
-    source = Path(spec.submodule_search_locations[0], "reasoning/__init__.py").read_text()
-    tables = (node.value for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    tables = (node.value for node in statements if isinstance(node, ast.Assign))
     keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
     return frozenset(str(key.value) for key in keys if isinstance(key, ast.Constant))
 

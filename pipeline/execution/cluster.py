@@ -154,7 +154,7 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    # Ray would print a page for every engine that dies; ours is one sentence (execution/lives.py).
+    # Ray would print a page per engine that dies; ours is one sentence (execution/faults/lives.py).
     worker.print_to_stdstream = _unsaid
     _connect(run, variables)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.

@@ -163,7 +163,7 @@ class Decoder:
 
     It is called for two shards at a time: one is published behind the answering of the next. A call
     returns when its shard is published, so that Ray hands those of an engine that dies to another.
-    The engine is loaded and asked in one thread, and refuses any other (stages/idle.py).
+    The engine is loaded and asked in one thread, and refuses any other (stages/asking/idle.py).
     """
 
     def __init__(self, run: Run, weights: Sequence[Weights], tally: Any) -> None:

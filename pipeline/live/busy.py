@@ -24,11 +24,7 @@ def keep(run: Run, spans: Sequence[Mapping[str, Any]], n_gpus: int) -> None:
 
 
 def known(run: Run) -> pl.DataFrame:
-    """All that was noted of a run; columns: `SPANS`.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """All that was noted of a run; columns: `SPANS`."""
     store = report.folder(run)
     if not store.exists(_NAME):
         return pl.DataFrame(schema=SPANS)

@@ -140,17 +140,17 @@ class _Driver:
     def to_come(self) -> int:
         """How many engines it will still start, as far as it has told; none that never came."""
         run = self.piece.runs[0]
-        if not self._are_there:
-            late = time.monotonic() - self._began > run.cluster.start_s
-            told = pulse.read(run)
-            counts = told.counts if told is not None and told.pid == self._process.pid else {}
-            if not late and "all_shards" not in counts:
-                return self._share.engines
-            lacking = self._share.engines - int(counts.get("places", 0))
-            n = 0 if late else min(lacking, int(counts.get("to_begin", 0)))
-            self._are_there = n <= 0
-            return max(0, n)
-        return 0
+        self._are_there |= time.monotonic() - self._began > run.cluster.start_s
+        if self._are_there:
+            return 0
+        told = pulse.read(run)
+        counts = told.counts if told is not None and told.pid == self._process.pid else {}
+        if "all_shards" not in counts:
+            return self._share.engines
+        lacking = self._share.engines - int(counts.get("places", 0))
+        n = max(0, min(lacking, int(counts.get("to_begin", 0))))
+        self._are_there = n == 0
+        return n
 
     def errors(self) -> Errors:
         """What failed, when the process has said so or has ended.

@@ -5,11 +5,10 @@ import json
 import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from factsweep.operators.engines.kind import Start, precision
+from factsweep.operators.engines.kind import Start, precision, source
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -72,15 +71,11 @@ def _rank(adapter: Path) -> int:
 
 
 def arguments() -> frozenset[str] | None:
-    """The arguments of vLLM's engine; null where vLLM is not installed.
-
-    Read from its source: importing it takes many seconds.
-    """
-    spec = find_spec("vllm")
-    if spec is None or not spec.submodule_search_locations:
+    """The arguments of vLLM's engine; null where vLLM is not installed."""
+    statements = source("vllm", "engine/arg_utils.py")
+    if statements is None:
         return None
-    source = Path(spec.submodule_search_locations[0], "engine/arg_utils.py").read_text()
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
     (body,) = (node.body for node in classes if node.name == "EngineArgs")
     fields = (node.target for node in body if isinstance(node, ast.AnnAssign))
     return frozenset(field.id for field in fields if isinstance(field, ast.Name))

@@ -1,14 +1,9 @@
 """What the GPUs did while runs went on side by side: the share that answered, and the picture."""
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas
 from factsweep.operators.tables.shared.numbers import HOURS, percent
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # One row per span of an engine; `began` and `ended` are in seconds. An engine holds its GPUs of a
 # node between its spans, too; `there` are those of the whole cluster.

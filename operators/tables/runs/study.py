@@ -1,18 +1,14 @@
 """A study for people: the runs along their axis, what differs, and how facts fare."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
-from factsweep.operators.tables.shared.canvas import SERIES, canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas
 from factsweep.operators.tables.shared.numbers import SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PLACE = "place"  # the axis of runs that stand in the order given
 _HEIGHTS = "▁▂▃▄▅▆▇█"

@@ -2,7 +2,7 @@
 
 Ray starts a dead engine again in the same place. While the engines of a place die one after the
 other, each of something else, and none gives an answer, it is the engine or the machine that is at
-fault, not what was asked. A single prompt that kills engines is found by stages/trial.py.
+fault, not what was asked. A single prompt that kills engines is found by stages/asking/trial.py.
 """
 
 import re

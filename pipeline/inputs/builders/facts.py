@@ -1,7 +1,7 @@
 """Data sets of a table of facts, one per language, in the user's own folder."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,11 +63,7 @@ def build_facts(
     facts, said = fact_table.read(path, language)
     yield from said
     facts, dated = _after(facts, after)
-    if cutoff is not None:
-        later = fact_table.later(facts, "--cutoff", cutoff)
-        names = {True: f"after {cutoff}", False: f"until {cutoff}"}
-        facts = facts.with_columns(sample=later.replace_strict(names, default="undated"))
-    facts, changed = cleaned(facts)
+    facts, changed = cleaned(_in_samples(facts, cutoff))
     usable, found = checked(facts)
     found = pl.concat([changed, undated(facts), found]).sort("row", maintain_order=True)
     if usable.is_empty():
@@ -82,19 +78,39 @@ def build_facts(
     found = pl.concat([found, wrong])
     own = folders.own() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
-    sets = []
-    for each in languages:
-        mine = pl.col("language") == each
-        title = name if len(languages) == 1 else f"{name}-{each}"
-        _check_free(own, title)
-        made = rows(usable.filter(mine), used.filter(mine))
-        sets.append((title, each, made, _READER.facts(made.lazy(), None)))
+    titles = {each: name if len(languages) == 1 else f"{name}-{each}" for each in languages}
+    # All are read before one is published.
+    sets = [(each, *_made(own, title, each, usable, used)) for each, title in titles.items()]
     # What was found of a language without a set is beside the first.
     has_set = pl.col("language").is_in(languages)
     where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
-    for title, each, made, read in sets:
-        yield _publish(own, title, each, made, read, found.filter(where == each), licence)
+    for each, made, read in sets:
+        yield _publish(own, titles[each], each, made, read, found.filter(where == each), licence)
     yield from fact_table.strangers(usable)
+    yield from _told(found, dated)
+
+
+def _in_samples(facts: pl.DataFrame, cutoff: str | None) -> pl.DataFrame:
+    """The facts in two samples: those until a day, and those after it."""
+    if cutoff is None:
+        return facts
+    later = fact_table.later(facts, "--cutoff", cutoff)
+    names = {True: f"after {cutoff}", False: f"until {cutoff}"}
+    return facts.with_columns(sample=later.replace_strict(names, default="undated"))
+
+
+def _made(
+    own: Path, title: str, language: str, usable: pl.DataFrame, used: pl.DataFrame
+) -> tuple[pl.DataFrame, Facts]:
+    """The rows of a language's set, which its reader takes, and what it reads of them."""
+    _check_free(own, title)
+    mine = pl.col("language") == language
+    made = rows(usable.filter(mine), used.filter(mine))
+    return made, _READER.facts(made.lazy(), None)
+
+
+def _told(found: pl.DataFrame, dated: Mapping[str, int]) -> Iterator[str]:
+    """How many rows were left out or are doubtful, by why."""
     for why, n_rows in dated.items():
         if n_rows:
             yield f"  {n_rows:,} left out: {why}"

@@ -15,6 +15,14 @@ _ROWS = "relation,subject,object\nHauptstadt,Österreich,Wien\n"
 _MORE = "relation,subject,object,{}\ncapital,Peru,Lima,{}\ncapital,Chile,Santiago,{}\n"
 
 
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The table of somebody who works in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(folders.VARIABLE, raising=False)
+    return tmp_path / "mine.csv"
+
+
 def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(
@@ -74,24 +82,18 @@ def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
 
 
 def test_a_refused_set_leaves_those_of_other_languages_unmade(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(folders.VARIABLE, raising=False)
-    path = tmp_path / "mine.csv"
-    path.write_text(_MORE.format("language", "de", "ja").replace("capital,Chile", "a:b,Chile"))
-    assert main(["build", "facts", str(path)]) == 2
+    mine.write_text(_MORE.format("language", "de", "ja").replace("capital,Chile", "a:b,Chile"))
+    assert main(["build", "facts", str(mine)]) == 2
     assert "'a:b'" in capsys.readouterr().err
-    assert not (tmp_path / folders.OWN / "data_catalog").exists()
+    assert not (mine.parent / folders.OWN / "data_catalog").exists()
 
 
 def test_what_was_found_of_a_language_without_a_set_is_listed_beside_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mine: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(folders.VARIABLE, raising=False)
-    path = tmp_path / "mine.csv"
-    path.write_text(_MORE.format("language", "de", "ja").replace("Santiago", ""))
-    assert main(["build", "facts", str(path)]) == 0
-    found = tmp_path / folders.OWN / "data_catalog" / "mine" / "findings.csv"
+    mine.write_text(_MORE.format("language", "de", "ja").replace("Santiago", ""))
+    assert main(["build", "facts", str(mine)]) == 0
+    found = mine.parent / folders.OWN / "data_catalog" / "mine" / "findings.csv"
     assert "1,ja,capital,Chile | ,object is empty,true" in found.read_text()
