@@ -123,10 +123,6 @@ def holds_secret(value: Any) -> str | None:
 def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The texts in a nested value, each with its dotted name.
 
-    Raises:
-        InputError: two files have the same last two parts.
-        DamagedFileError: a file is no text.
-
     >>> list(texts({"stop": ["x"], "n": 1}, "engine"))
     [('engine.stop.0', 'x')]
     """

@@ -15,9 +15,6 @@ Keys = NDArray[np.uint64]
 def key(*parts: object) -> int:
     """A 64-bit number from the parts, the same on every machine (BLAKE2b).
 
-    Raises:
-        InputError: the file cannot be read.
-
     >>> key(0, "P36.Q142") == key(0, "P36.Q142") != key(1, "P36.Q142")
     True
     """

@@ -173,9 +173,6 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
 def written(*overrides: str, **fields: object) -> list[str]:
     """The overrides as on the command line.
 
-    Raises:
-        InputError: it cannot be written or named.
-
     >>> written("sweep=demo", seed=1, run_name=None, **{"benchmark.relations": ["P17", "P36"]})
     ['sweep=demo', 'seed=1', 'run_name=null', 'benchmark.relations=[P17,P36]']
     """

@@ -73,9 +73,6 @@ def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = Non
 def candidates(answer: str) -> list[str]:
     r"""The sentences of an answer: its list's items, or its lines where it has no list.
 
-    Raises:
-        InputError: the facts were read by a version that kept the candidates among the pairs.
-
     >>> candidates("Here they are:\n1. “[X] died in [Y].”\n2) [Y] saw [X] die.\n")
     ['[X] died in [Y].', '[Y] saw [X] die.']
     """

@@ -67,11 +67,7 @@ def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
 
 
 def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
-    """The table of relations; one without a label has its id for one.
-
-    Raises:
-        InputError: there is no such run, or it says nothing of the plan's prompts.
-    """
+    """The table of relations; one without a label has its id for one."""
     rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
     return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
 

@@ -124,10 +124,6 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
     chance, so it is unbiased. Its variance is that of the answers about it by component
     (`within_variance`), and, where not all facts were asked, between facts.
-
-    Raises:
-        InputError: something that was given is wrong, or is damaged again and again.
-        DecodingError: too many prompts have no answer; the results are written all the same.
     """
     share = weights / weights.sum()
     means = sample.mean_by_fact(values)

@@ -29,9 +29,6 @@ def paired(
     `pairs` and the two tables of answers are those of `table.scored`; prompts that only one has
     answered are left out. A mean that has no interval has no row. An interval misses with a chance
     of `error`.
-
-    Raises:
-        InputError: runs of their benchmark cannot be compared.
     """
     both = both_answered(first, second)
     if both[0].is_empty():

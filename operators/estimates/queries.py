@@ -60,11 +60,7 @@ def _width(of: Estimated) -> float | None:
 
 
 def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:
-    """Count the answers to a part; `pairs` says what the full run asks (`Part.pairs`).
-
-    Raises:
-        InputError: the model gives no answer, `kept` holds something else, or another run has it.
-    """
+    """Count the answers to a part; `pairs` says what the full run asks (`Part.pairs`)."""
     n_prompts = pairs.select(
         pl.col("n_names") * pl.col("n_templates") - pl.col("n_failed")
     ).to_series()

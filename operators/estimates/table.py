@@ -158,9 +158,6 @@ def templates(scored: Scored) -> pl.DataFrame:
 
     `n` counts its answers and `accuracy` is their mean. The accuracy in the full run is estimated
     where all templates were compared (`accuracies.py`), and null elsewhere.
-
-    Raises:
-        InputError: there is no such file, or no column of the language.
     """
     ids = ("relation_id", "template_id")
     text = scored.answers.with_columns(pl.col(ids).cast(pl.String))

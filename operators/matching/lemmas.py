@@ -17,9 +17,6 @@ def key(lemmas: pl.Expr) -> pl.Expr:
 
     The column keeps its name.
 
-    Raises:
-        InputError: the file cannot be read.
-
     >>> lemmas = pl.Series("lemmas", [["new", "york"], ["york"], [], None])
     >>> lemmas.to_frame().select(key(pl.col("lemmas"))).to_series().to_list()
     ['\x1fnew\x1fyork\x1f', '\x1fyork\x1f', None, None]

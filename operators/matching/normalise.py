@@ -129,9 +129,6 @@ class Normaliser:
 def language_of(pipeline: str) -> str | None:
     """The language of a blank pipeline; null: it is one that was installed.
 
-    Raises:
-        InputError: there is none, or there are several.
-
     >>> language_of("blank"), language_of("blank-de"), language_of("en_core_web_lg")
     ('en', 'de', None)
     """

@@ -153,11 +153,7 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None, *, by: By)
 
 
 def report(result: method.Result) -> method.Report:
-    """The headline, the papers' tables, the calibration; of decoders and encoders.
-
-    Raises:
-        InputError: no such runs, or one that is not whole.
-    """
+    """The headline, the papers' tables, the calibration; of decoders and encoders."""
     metrics, in_bins = result.tables["metrics"], result.tables["bins"]
     tables = {"headline": headline(metrics), "calibration": in_bins}
     if not (of_parts := parts(metrics)).is_empty():
@@ -283,11 +279,7 @@ def _evidence(tables: method.Tables) -> pl.DataFrame:
 
 
 def comparing(by: By) -> method.Compare:
-    """How runs are compared; two answers of a fact agree `by` containing each other or equality.
-
-    Raises:
-        InputError: they cannot be.
-    """
+    """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
     return method.Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 

@@ -35,9 +35,6 @@ def candidates(labels: pl.DataFrame) -> pl.DataFrame:
 
     Sorted by relation and token. Labels that are the same token, as "Us" and "US" to an uncased
     tokenizer, are one candidate, under the first of them. `labels` comes from `label_tokens`.
-
-    Raises:
-        InputError: the facts were read by a version that kept the candidates among the pairs.
     """
     single = labels.drop_nulls("token_id").group_by("relation_id", "token_id", maintain_order=True)
     tokens = single.agg(pl.col("label").first()).sort("relation_id", "token_id")

@@ -45,9 +45,6 @@ def judge_prompt(cloze: str, labels: Sequence[str], continuation: str) -> str:
 def verdict(answer: str) -> float | None:
     """1 for correct, 0 for incorrect, null for any other answer.
 
-    Raises:
-        InputError: a metric has no better direction.
-
     >>> verdict("Correct."), verdict(" incorrect"), verdict("I cannot say")
     (1.0, 0.0, None)
     """

@@ -201,11 +201,7 @@ def demonstration(
 
 
 def query(setting: Setting, sentence: pl.Expr) -> pl.Expr:
-    """The question that is left open; no trailing space: the answer's first token has one.
-
-    Raises:
-        InputError: one is none of those that are known.
-    """
+    """The question that is left open; no trailing space: the answer's first token has one."""
     if setting.as_ == "turns":
         return turn("user", sentence if setting.shots else setting.asked_first(sentence))
     words = setting.words

@@ -203,11 +203,7 @@ def places(asked: argparse.Namespace) -> dict[str, str]:
 
 
 def others(asked: argparse.Namespace) -> list[str]:
-    """The overrides that do not say where things lie.
-
-    Raises:
-        InputError: there is no such run, or it differs in more than its demonstrations from all.
-    """
+    """The overrides that do not say where things lie."""
     return [each for each in asked.overrides if each.partition("=")[0] not in PLACES]
 
 

@@ -47,11 +47,7 @@ def groups() -> list[str]:
 
 
 def files(group: str) -> dict[str, Path]:
-    """The YAML files of a group by their names; the user's own before what ships.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The YAML files of a group by their names; the user's own before what ships."""
     shipped = CATALOG if group == CATALOG.name else CONF / group
     folder = own()
     places = [shipped] if folder is None else [shipped, folder / group]

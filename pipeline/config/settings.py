@@ -40,7 +40,6 @@ def load(overrides: Sequence[str]) -> Run:
         _in_language(_as_chat(_setting(prompt, benchmark), given.model), benchmark)
         for prompt in _prompts(overrides, given)
     )
-    same = {each.name: getattr(given, each.name, None) for each in fields(Run)}
     made: dict[str, Any] = {
         "benchmark": benchmark,
         "settings": settings,
@@ -48,7 +47,8 @@ def load(overrides: Sequence[str]) -> Run:
         "metrics": _options(given.metrics, benchmark),
         "name": given.run_name or _default_name(given, settings),
     }
-    run = Run(**{**same, **made})
+    same = {each.name for each in fields(Run)} - made.keys()
+    run = Run(**made, **{name: getattr(given, name) for name in same})
     if run.model.source == "endpoint":
         run = replace(run, decoding=_at_endpoint(run.decoding))
     check_run(run)

@@ -69,12 +69,7 @@ def calibrate(run: Run) -> Iterator[str]:
 
 
 def measured(run: Run, limit_s: float) -> pl.DataFrame:
-    """The rates of each setting and stage of a plan, measured in this process.
-
-    Raises:
-        InputError: something that was given is wrong, or is damaged again and again.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
+    """The rates of each setting and stage of a plan, measured in this process."""
     with prepared(run) as plan:
         asked = list(jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)

@@ -34,11 +34,7 @@ _LOG = logging.getLogger("factsweep")
 
 
 def known(plan: Plan) -> pl.DataFrame:
-    """All that was measured, and what this run has measured so far; a row an artifact.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """All that was measured, and what this run has measured so far; a row an artifact."""
     shipped = from_csv((folders.CATALOG / "rates.csv").read_bytes())
     kept = [*_kept(Store(str(home()))), *_kept(_store(plan))]
     rows = pl.concat([spent_so_far(plan), *kept, shipped])
@@ -60,11 +56,7 @@ def _store(plan: Plan) -> Store:
 
 
 def publish(plan: Plan) -> None:
-    """Add what the run measured to what its store knows, unless that is known already.
-
-    Raises:
-        InputError: it cannot be written; nothing is then left of it.
-    """
+    """Add what the run measured to what its store knows, unless that is known already."""
     rows = spent(plan).drop_nulls("hardware")
     if rows.height:
         keep(_store(plan), rows, plan.run.name)

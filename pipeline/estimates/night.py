@@ -52,11 +52,7 @@ def settings(run: Run) -> dict[str, PastBranch]:
 
 
 def marks(run: Run) -> dict[str, str | None]:
-    """The settings that a night's run has measured, and of what part of the prompts; null: all.
-
-    Raises:
-        InputError: there is no such parser, or none that knows marks of this tokenizer.
-    """
+    """The settings that a night's run has measured, and of what part of the prompts; null: all."""
     if run.budget is None:
         return dict.fromkeys(settings(run))
     found = written.read(run.results, run.name)

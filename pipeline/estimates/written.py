@@ -87,9 +87,6 @@ def files(
 
     The text ends with the sentences, if there are any.
     `partial`: more of the budget is being asked, and there is no page yet but that of the run.
-
-    Raises:
-        InputError: there are none.
     """
     content = _content(plan)
     made = {

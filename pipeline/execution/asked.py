@@ -41,11 +41,7 @@ def check(run: Run) -> None:
 
 
 def asked(run: Run) -> Plan:
-    """What a run asks: the part of its budget, or all.
-
-    Raises:
-        InputError: the model gives no answer, `kept` holds something else, or another run has it.
-    """
+    """What a run asks: the part of its budget, or all."""
     plan = planned(run)
     return plan if run.budget is None else sampled(plan)
 

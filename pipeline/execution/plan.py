@@ -189,11 +189,7 @@ class Plan:
 
 
 def settled(run: Run) -> Run:
-    """The run with all that depends on this machine and changes a result: the model's dtype.
-
-    Raises:
-        InputError: the GPU is old, and the model's configuration cannot be read.
-    """
+    """The run with all that depends on this machine and changes a result: the model's dtype."""
     return replace(run, model=models.settled(run.model, run.cluster.device))
 
 

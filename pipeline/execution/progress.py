@@ -63,11 +63,7 @@ class Pace:
 
 
 class Bar:
-    """What a meter shows of the decoding; a first engine may take `start_s` to be ready.
-
-    Raises:
-        InputError: one of them is out of its range.
-    """
+    """What a meter shows of the decoding; a first engine may take `start_s` to be ready."""
 
     def __init__(self, meter: Meter, start_s: float) -> None:
         self._meter = meter

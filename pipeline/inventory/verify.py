@@ -36,9 +36,6 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
     With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
     the answers to its prompts are read, wherever they are, and estimated from anew.
-
-    Raises:
-        InputError: the files here are others, or damaged.
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]

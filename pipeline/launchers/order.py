@@ -48,11 +48,7 @@ def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def decoded(overrides: Sequence[str]) -> list[str]:
-    """The overrides of an encoded command as they were given.
-
-    Raises:
-        InputError: a text that begins as a list and is none; it names the row.
-    """
+    """The overrides of an encoded command as they were given."""
     return [unquote(each, errors="surrogateescape") for each in overrides]
 
 

@@ -14,11 +14,7 @@ from factsweep.operators.redact import is_secret, redactor
 
 
 def known() -> frozenset[str]:
-    """The values of all variables that are secrets by their names, and the tokens in files.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """The values of all variables that are secrets by their names, and the tokens in files."""
     return frozenset(each for each in _given() if each)
 
 

@@ -6,11 +6,7 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """The commit of this checkout; null outside one, in a virtual environment of another say.
-
-    Raises:
-        InputError: there is no such model, or it cannot be seen from here.
-    """
+    """The commit of this checkout; null outside one, in a virtual environment of another say."""
     here = Path(__file__).resolve().parent
     git = ["git", "-C", str(here), "rev-parse", "--show-prefix", "HEAD"]
     try:

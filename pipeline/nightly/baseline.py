@@ -97,12 +97,7 @@ def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch
 
 
 def measured(model: str, benchmark: str) -> str:
-    """What a run measured, by which the runs of two nights are paired.
-
-    Raises:
-        InputError: something that was given is wrong, or is damaged again and again.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
+    """What a run measured, by which the runs of two nights are paired."""
     return f"{model} on {benchmark}"
 
 

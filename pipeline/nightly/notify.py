@@ -33,11 +33,7 @@ def check(url: str) -> None:
 
 
 def verdict(found: Night) -> dict[str, Any]:
-    """What is said of a night that ended with a verdict.
-
-    Raises:
-        InputError: a metric has no better direction.
-    """
+    """What is said of a night that ended with a verdict."""
     reasons = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
     return {
         "text": f"{found.name}: {found.outcome} (exit code {found.exit_code}). {reasons}",

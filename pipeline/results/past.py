@@ -90,11 +90,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
 
 
 def known(results: str, file: str = NAME) -> list[str]:
-    """The names of the runs that there are, or that have another file; not those of nights.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """The names of the runs that there are, or that have another file; not those of nights."""
     store = Store(results)
     return [name for name in store.folders("") if file in store.names(name)]
 
@@ -114,11 +110,7 @@ def runs(results: str, name: str) -> list[str]:
 
 
 def estimated(results: str, name: str) -> list[str]:
-    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts.
-
-    Raises:
-        DecodingError: no prompt has an answer.
-    """
+    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts."""
     store = Store(results)
     below = (f"{name}/{each}" for each in store.folders(name))
     return [each for each in (name, *below) if ESTIMATE in store.names(each)]

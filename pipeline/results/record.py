@@ -59,12 +59,7 @@ _LOG = logging.getLogger("factsweep")
 
 
 def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
-    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
+    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`."""
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,

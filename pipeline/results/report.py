@@ -179,12 +179,7 @@ def _with_cost(report: Report, record: past.Record) -> Report:
 
 
 def measured(branches: Sequence[PastBranch]) -> Result:
-    """What was measured; several seeds of a setting are one row of each table.
-
-    Raises:
-        InputError: something that was given is wrong, or is damaged again and again.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
+    """What was measured; several seeds of a setting are one row of each table."""
     method = METHODS[branches[0].method]
     parameters = [
         {"model": model, "metric": "billions_of_parameters", "value": billions}

@@ -53,12 +53,7 @@ def note(store: Store, use: Use) -> None:
 
 
 def forget(store: Store, use: Use) -> None:
-    """Remove a use from the store.
-
-    Raises:
-        InputError: the store knows no such run, or its results are there.
-        ArtifactHeldError: the store is being written.
-    """
+    """Remove a use from the store."""
     store.drop(use.name)
 
 

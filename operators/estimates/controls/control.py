@@ -108,9 +108,6 @@ def controls(
     `pairs` is what the full run asks, and `answers` are those of the sample; `earlier` gives the
     control's matched answers to all prompts of a relation. Facts are numbered by relation_id and
     pair_id.
-
-    Raises:
-        InputError: there is no such run, or it was asked other prompts or none of a setting.
     """
     parts_of = []
     pairs = pairs.with_columns(pl.col("relation_id", "pair_id").cast(pl.String))

@@ -40,9 +40,6 @@ class Shape(NamedTuple):
 def fitted(n: IntArray, n_right: IntArray) -> Fit | None:
     """Fit the distribution to units with `n` prompts each; null where none has two.
 
-    Raises:
-        InputError: as `check_columns`.
-
     >>> found = fitted(np.array([4, 4, 4, 4]), np.array([0, 4, 0, 4]))
     >>> (1 / (1 + np.exp(-found.logits))).round(2).tolist()
     [0.5, 1.0]

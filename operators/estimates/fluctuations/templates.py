@@ -55,11 +55,7 @@ class Fits:
 
 
 def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
-    """Fit every relation; null where there is nothing to tell the noise by.
-
-    Raises:
-        InputError: as `check_columns`.
-    """
+    """Fit every relation; null where there is nothing to tell the noise by."""
     fits = _fits(sample, values)
     squares = np.array([fit.squares for fit in fits])
     degrees = np.array([fit.degrees for fit in fits])

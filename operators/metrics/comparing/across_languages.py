@@ -23,9 +23,6 @@ def entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     `names` has a row per label or alias of an object, in any language (relation_id, entity_id,
     key); keys are made by the rules of the answers' language. Of several names that an answer
     contains, the longest counts; null: none, or several entities have a name of that length.
-
-    Raises:
-        InputError: a line is no entity; the message has its number.
     """
     asked = answers.select("relation_id", "key").drop_nulls().unique()
     known = names.select("relation_id", "entity_id", name="key").drop_nulls().unique()
@@ -61,11 +58,7 @@ def consist_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
 
 
 def known(answers: pl.DataFrame, known_share: float = 0.5) -> pl.DataFrame:
-    """Each fact, with whether so large a share of its prompts or more is answered right.
-
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-    """
+    """Each fact, with whether so large a share of its prompts or more is answered right."""
     return answers.group_by(FACT, maintain_order=True).agg(
         known=pl.col("correct").mean() >= known_share
     )

@@ -55,9 +55,6 @@ def known(preferred: pl.DataFrame) -> pl.DataFrame:
 
     Columns: those of the table, and `correct`.
 
-    Raises:
-        InputError: there is none, and no reader knows the folder.
-
     >>> row = {"n_distractors": [2, 0], "n_beaten": [[1, 2], []]}
     >>> known(pl.DataFrame(row))["correct"].to_list()
     [True]

@@ -123,12 +123,7 @@ def plain_rows(
 
 
 def table(rows: list[Row]) -> pl.DataFrame:
-    """The rows as a table of the schema ROWS.
-
-    Raises:
-        InputError: no such file, a column that is missing or of another type, or a text that is
-            empty.
-    """
+    """The rows as a table of the schema ROWS."""
     return pl.DataFrame(rows, schema=ROWS, orient="row")
 
 

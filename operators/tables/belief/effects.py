@@ -83,9 +83,6 @@ def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
     - as: raw text, and a chat;
     - instruction tuning: a model `x` and its `x-it`; model: any other two.
 
-    Raises:
-        InputError: there is no such run or setting, nothing to pair, or no relation in common.
-
     >>> runs = [Asking("llama2-7b", "zero-shot", None), Asking("llama2-7b", "4-random", None),
     ...     Asking("llama2-7b-it", "4-random", None)]
     >>> [(effect, str(first), str(second)) for effect, first, second in pairs(runs)]

@@ -19,11 +19,7 @@ _WHOLE = percent(0)
 
 
 def written(estimates: pl.DataFrame, variance: pl.DataFrame) -> str:
-    """The report of estimates: the numbers, then where their variance comes from.
-
-    Raises:
-        InputError: it cannot be written or named.
-    """
+    """The report of estimates: the numbers, then where their variance comes from."""
     parts = [
         f"{mark(estimates)} Intervals are those of 95 %.",
         markdown(estimates_table(estimates)),
@@ -39,9 +35,6 @@ def written(estimates: pl.DataFrame, variance: pl.DataFrame) -> str:
 
 def asked(estimates: pl.DataFrame) -> str:
     """The part of the prompts that was asked.
-
-    Raises:
-        InputError: the model gives no answer, `kept` holds something else, or another run has it.
 
     >>> asked(pl.DataFrame({"share": [0.01, 0.05]})), asked(pl.DataFrame({"share": [0.01]}))
     ('1.00% to 5.00%', '1.00%')

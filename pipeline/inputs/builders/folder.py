@@ -79,9 +79,6 @@ def entry(
     """The catalog entry of a new set (docs/data.md): its data files are those of `data`.
 
     `builder` made it; null: the one that is called as its reader.
-
-    Raises:
-        InputError: there is none of that name, or it does not hold what an entry holds.
     """
     contents = {
         name: content if isinstance(content, bytes) else content.encode()

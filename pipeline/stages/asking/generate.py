@@ -189,11 +189,7 @@ class Generate:
 
 
 def refused(request: Refused) -> Answered:
-    """A request without an answer, with what it cost.
-
-    Raises:
-        InputError: it says what was found and what to do.
-    """
+    """A request without an answer, with what it cost."""
     tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
     error = {
         "prompt_id": request.request_id,

@@ -147,11 +147,7 @@ def _rows_of_chunk(work: Work, name: str) -> int:
 
 
 def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
-    """The error rows of the prompts that were refused an answer, while the shard is open.
-
-    Raises:
-        InputError: it says what was found and what to do.
-    """
+    """The error rows of the prompts that were refused an answer, while the shard is open."""
     read = work.artifact.read_chunk
     names = work.artifact.published(work.refusals) if names is None else names
     found = [read("errors", work.refusals, each)[0] for each in names]

@@ -81,12 +81,7 @@ def drop(artifact: Artifact, name: str) -> None:
 
 
 def forget(artifact: Artifact) -> None:
-    """Forget the trials of an earlier run; that of a published shard stays until it is cleared.
-
-    Raises:
-        InputError: the store knows no such run, or its results are there.
-        ArtifactHeldError: the store is being written.
-    """
+    """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
     for shard in begun(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
         drop(artifact, f"{artifact.stage}/{shard}")
 
