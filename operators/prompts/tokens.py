@@ -13,6 +13,11 @@ from factsweep.operators.prompts.turns import turns
 # What opens a thought, in the templates and answers of models that think first, and what ends it.
 THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
 THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
+# The methods by which transformers read texts with `tokenizers`, and where they are defined.
+_READS = {
+    "__call__": "transformers.tokenization_utils_base",
+    "_encode_plus": "transformers.tokenization_utils_tokenizers",
+}
 
 
 def encode(
@@ -46,8 +51,25 @@ def encode(
         _check_told(tokenizer, told)
         if not may_think:
             _check_thought(tokenizer, texts[0], chats[0][-1]["content"])
-    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=not chat_template).input_ids
+    ids = _ids(tokenizer, list(texts), add_special_tokens=not chat_template)
     _check_bos(tokenizer, ids[0], expected=not chat_template and wants_bos(tokenizer))
+    return ids
+
+
+def _ids(tokenizer: Any, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
+    """The token ids of each text, as transformers read them.
+
+    Where they only ask `tokenizers` beneath them, and the class has no reading of its own, these
+    are asked for the ids alone: that takes a third less time.
+    """
+    own = {name: getattr(type(tokenizer), name, None) for name in _READS}
+    is_plain = {name: getattr(each, "__module__", None) for name, each in own.items()} == _READS
+    asked = texts[:1] if is_plain else texts
+    ids: list[list[int]] = tokenizer(asked, add_special_tokens=add_special_tokens).input_ids
+    if is_plain and len(texts) > 1:  # what transformers set for the first text holds for the others
+        read = tokenizer.backend_tokenizer.encode_batch_fast
+        others = read(texts[1:], add_special_tokens=add_special_tokens)
+        ids += [each.ids for each in others]
     return ids
 
 

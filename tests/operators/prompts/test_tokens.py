@@ -53,6 +53,22 @@ def test_encode_texts_together_equal_each_alone(tokenizer: Any) -> None:
     assert encode(tokenizer, texts) == [encode(tokenizer, [text])[0] for text in texts]
 
 
+@given(texts=st.lists(st.text(max_size=30) | st.just("<|im_start|>a <|im_end|>"), max_size=5))
+def test_encode_any_texts_equal_what_transformers_read(tokenizer: Any, texts: list[str]) -> None:
+    assert encode(tokenizer, texts) == [tokenizer(text).input_ids for text in texts]
+
+
+@pytest.mark.parametrize("method", ["__call__", "_encode_plus"])
+def test_encode_tokenizer_with_a_reading_of_its_own_reads_all_by_it(method: str) -> None:
+    def doubled(self: Any, text: Any, *args: Any, **given: Any) -> Any:
+        twice = [f"{each} {each}" for each in text] if isinstance(text, list) else text
+        return getattr(PreTrainedTokenizerFast, method)(self, twice, *args, **given)
+
+    kind: Any = type("Doubling", (PreTrainedTokenizerFast,), {method: doubled})
+    own = kind(tokenizer_object=tiny("<s>").backend_tokenizer, bos_token="<s>")
+    assert encode(own, ["a", "b"]) == [[1, 2, 2], [1, 3, 3]]
+
+
 def test_encode_chat_template_equals_the_tokenizers_own(tokenizer: Any) -> None:
     turn = [{"role": "user", "content": "Where is Paris?"}]
     own = tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
