@@ -40,7 +40,8 @@ demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or
 	@$(BIN)/factsweep run sweep=demo
 	@echo "the command is $(BIN)/factsweep; to have it on the path: source $(BIN)/activate"
 
-test: setup check doctest  ## Run the checks, the examples in docstrings and the fast tests
+test: setup  ## Run the checks, the examples in docstrings and the fast tests
+	@$(MAKE) --no-print-directory --output-sync --jobs=2 check doctest
 	@$(PYTEST) -m "$(FAST)"
 
 quick: setup  ## Run the checks, and the fast tests of what was changed: [SINCE=HEAD]

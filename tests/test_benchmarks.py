@@ -38,6 +38,7 @@ LONG = {
     "bench_endpoint.py": "it starts a server with a real model, and asks it thousands of prompts",
     "bench_metrics.py": "the formulas, read literally, take minutes at any size",
     "bench_scoring.py": "it scores with a real model in three ways",
+    "bench_together.py": "it starts ten drivers, each with a Ray of its own",
     "bench_trie.py": "it compares with a real model in five ways",
 }
 

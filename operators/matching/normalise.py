@@ -6,11 +6,12 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -111,7 +112,7 @@ class Normaliser:
     @cached_property
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
-        return _installed(self.pipeline) if language is None else _blank(language)
+        return _installed(self.pipeline) if language is None else _blank(language, get_ident())
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:
@@ -193,7 +194,9 @@ def _spacy() -> Any:
             del sys.modules["torch"]
 
 
-def _blank(language: str) -> "Language":
+@lru_cache(maxsize=4)
+def _blank(language: str, _thread: int) -> "Language":
+    """A language's rules and tables, loaded once for each thread: spaCy takes one at a time."""
     spacy = _spacy()
     # By its rules: the segmenters of some languages are programs of their own.
     nlp = spacy.blank("en") if language == "en" else spacy.blank(language, config=_BY_RULES)

@@ -48,12 +48,13 @@ def conform(frame: pl.DataFrame, table: str) -> pa.Table:
 
 def empty(table: str) -> pl.DataFrame:
     """A frame with the columns of a canonical table and no rows."""
-    return _frame(SCHEMAS[table])
+    return pl.DataFrame(schema=pl.Schema(SCHEMAS[table]))
 
 
 def columns(table: str, *without: str) -> pl.Schema:
     """The columns of a canonical table, but for some, as Polars has them."""
-    return pl.Schema({n: kind for n, kind in empty(table).schema.items() if n not in without})
+    found = pl.Schema(SCHEMAS[table])
+    return pl.Schema({name: kind for name, kind in found.items() if name not in without})
 
 
 def schema(columns: str) -> pl.Schema:
@@ -62,10 +63,4 @@ def schema(columns: str) -> pl.Schema:
     >>> schema("metric text, n_pairs int").dtypes()
     [String, Int64]
     """
-    return _frame(declared(columns)).schema
-
-
-def _frame(schema: pa.Schema) -> pl.DataFrame:
-    frame = pl.from_arrow(schema.empty_table())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.Schema(declared(columns))

@@ -1,5 +1,6 @@
 """Models: which weights exactly a name means, and a folder that engines can load them from."""
 
+import json
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -236,14 +237,12 @@ def tokenizer(weights: Weights) -> Any:
 
 
 def _loaded_tokenizer(weights: Weights, folder: str, revision: str | None) -> Any:
-    from transformers import AutoTokenizer
-
     model = weights.model
     with refusing(
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
-        found = AutoTokenizer.from_pretrained(
+        found = _reader(weights, folder).from_pretrained(
             folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
         if model.chat_template_text is not None:
@@ -251,3 +250,20 @@ def _loaded_tokenizer(weights: Weights, folder: str, revision: str | None) -> An
         found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
     verify(weights)  # what was read is what the plan names
     return found
+
+
+def _reader(weights: Weights, folder: str) -> Any:
+    """The class that reads a tokenizer's files.
+
+    AutoTokenizer chooses it, and imports torch and scikit-learn to know them all: five seconds. A
+    copy of our own was saved by what it chose, and says so.
+    """
+    if weights.model.source == "package":
+        saved = json.loads(Path(folder, "tokenizer_config.json").read_text())
+        if saved["tokenizer_class"] == "TokenizersBackend":
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer

@@ -1,6 +1,7 @@
 """What software runs here: the commit of this checkout, and the versions of libraries."""
 
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -21,4 +22,9 @@ def commit() -> str | None:
 
 def versions(*names: str) -> dict[str, str]:
     """The version of each distribution."""
-    return {name: metadata.version(name) for name in names}
+    return {name: _version(name) for name in names}
+
+
+@cache  # a recipe asks each time, and five milliseconds go by
+def _version(name: str) -> str:
+    return metadata.version(name)

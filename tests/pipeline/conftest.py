@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,16 @@ def small(
     ]
 
 
+@cache  # Hydra takes a tenth of a second, and a test asks more than once
+def _loaded(*overrides: str) -> Run:
+    return load(list(overrides))
+
+
 @pytest.fixture
 def small_settings(small: list[str], tmp_path: Path) -> Settings:
     """Loads the small run, with more overrides, in folders of the test's own."""
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    return lambda *overrides: load([*small, *folders, *overrides])
+    return lambda *overrides: _loaded(*small, *folders, *overrides)
 
 
 @pytest.fixture

@@ -158,6 +158,7 @@ def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatc
         (["--version"], {"polars", "hydra", "matplotlib", "scipy", "ray"}),
         (["run", "--help"], {"polars", "matplotlib", "scipy", "ray"}),
         (["run", "seed=x"], {"scipy", "matplotlib", "ray"}),
+        (["plan", "benchmark.relations=[P36]"], {"torch", "sklearn", "pandas"}),
     ],
 )
 def test_main_quick_answers_load_no_library_that_they_do_not_need(

