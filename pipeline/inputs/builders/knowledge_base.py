@@ -26,11 +26,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.construction import wikidata
-from factsweep.operators.construction.wikidata_dump import read
-from factsweep.operators.datasets.entities import from_names, knowledge_base
+from factsweep.operators.datasets.entities import from_names, knowledge_base, of_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.builders.folder import check_new
 from factsweep.pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
@@ -50,11 +48,11 @@ _FACTS = {
 
 
 def build_from_facts(
-    sets: Sequence[str], tables: Sequence[Path], aliases: Path | None, out: Path
+    data: Sequence[str], facts: Sequence[Path], aliases: Path | None, out: Path
 ) -> Iterator[str]:
     """Write the knowledge base of facts into the new folder `out`; yields what was made.
 
-    `sets` are entries of the catalog, each with `=<its folder>` if it does not ship; `tables` have
+    `data` are entries of the catalog, each with `=<its folder>` if it does not ship; `facts` have
     one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
     names by id.
 
@@ -62,7 +60,7 @@ def build_from_facts(
         InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
     check_new(out)
-    parts = [*map(_of_set, sets), *map(_of_table, tables)]
+    parts = [*map(_of_set, data), *map(_of_table, facts)]
     if not parts:
         raise InputError("a knowledge base is made of something; give --dump, --data or --facts.")
     names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
@@ -131,16 +129,11 @@ def _of_table(path: Path) -> KnowledgeBase:
             )
         if given.schema[theirs].is_nested():
             raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
-    named = given.select(
+    facts = given.select(
         pl.col(str(theirs)).cast(pl.String).alias(ours) for ours, theirs in found.items()
     )
-    names = [
-        named.select(entity_id=f"{part}_id", labels=pl.concat_list(f"{part}_label"))
-        for part in ("subject", "object")
-    ]
-    nothing = pl.lit(None, pl.String)
-    triples = named.with_columns(start=nothing, end=nothing).select(empty("triples").columns)
-    return from_names(pl.concat(names), triples.unique(maintain_order=True))
+    labels = {f"{part}s": pl.concat_list(f"{part}_label") for part in ("subject", "object")}
+    return of_triples(facts.with_columns(**labels).rename({"objects": "labels"}))
 
 
 def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
@@ -233,7 +226,7 @@ def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
 
 def _make(aside: Path, some: _Lines, languages: Sequence[str]) -> None:
     """Publish a part; the file of its entities comes last."""
-    part = read(some.lines, languages, some.first)
+    part = wikidata.read_items(some.lines, languages, some.first)
     noted = {_UNLABELLED: str(part.n_unlabelled)}
     for table in TABLES:
         path = aside / table / f"{_name(some.part)}.parquet"

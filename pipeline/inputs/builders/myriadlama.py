@@ -1,6 +1,5 @@
 """A set like MyriadLAMA from facts, names, templates and, where there is one, a paraphraser."""
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +13,15 @@ from factsweep.operators.construction.myriadlama import FACTS, Built
 from factsweep.operators.construction.paraphrase import MANUAL
 from factsweep.operators.construction.review import review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
-from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, reason
 from factsweep.pipeline.inputs.builders.asking import Model, asked
-from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.inputs.builders.folder import (
+    check_new,
+    entry_of_rows,
+    left_out,
+    parquet,
+    publish,
+)
 from factsweep.pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
 
 _SHEET = "review.csv"
@@ -56,15 +60,15 @@ def build_myriadlama(
     *,
     n: int,
     model: Model | None = None,
-    sheet: Path | None = None,
+    paraphrases: Path | None = None,
     fits: Callable[[str], bool] | None = None,
 ) -> Iterator[str]:
     """Write a set like MyriadLAMA into the new folder `out`; yields what was made and is missing.
 
     With a `model`, n paraphrases of each manual template are asked for, and its answers kept in
-    `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
-    main label whether the object may stay. The folder has rows.parquet, the catalog entry
-    <name>.yaml, and the sheet review.csv where there are paraphrases.
+    `<out>.asked.jsonl`. With a sheet of `paraphrases`, those that it keeps are taken. `fits` says
+    of an object's main label whether the object may stay. The folder has rows.parquet, the catalog
+    entry <name>.yaml, and the sheet review.csv where there are paraphrases.
 
     Raises:
         InputError: a file is missing or unfit, the model does not answer, or `out` exists.
@@ -82,11 +86,11 @@ def build_myriadlama(
         relation_labels=_relation_labels(tables),
     )
     bare = make()  # before anything is asked and paid for
-    paraphrases = _paraphrases(tables, bare, out, model, sheet)
-    built = bare if paraphrases.kept is None else make(paraphrases=paraphrases.kept)
-    publish(out, _files(out, built, paraphrases.sheet))
+    found = _paraphrases(tables, bare, out, model, paraphrases)
+    built = bare if found.kept is None else make(paraphrases=found.kept)
+    publish(out, _files(out, built, found.sheet))
     yield from _summary(out, built)
-    yield paraphrases.sentence
+    yield found.sentence
     yield from _missing(built, n)
 
 
@@ -165,19 +169,9 @@ def _paraphrases(
 
 def _files(out: Path, built: Built, sheet: pl.DataFrame | None) -> dict[str, str | bytes]:
     made = built.rows()
-    data = io.BytesIO()
-    made.write_parquet(data)
-    files: dict[str, str | bytes] = {"rows.parquet": data.getvalue()}
-    text = entry(
-        out,
-        files,
-        pattern="rows.parquet",
-        reader="myriadlama",
-        schema=made.schema,
-        counts=READERS["myriadlama"].figures(made.lazy(), built.facts),
-        relations=dict(built.facts.relations.select("relation_id", "label").iter_rows()),
-    )
-    files[f"{out.name}.yaml"] = text
+    data = {"rows.parquet": parquet(made)}
+    files: dict[str, str | bytes] = {**data}
+    files[f"{out.name}.yaml"] = entry_of_rows(out, data, made, built.facts)
     if sheet is not None:
         files[_SHEET] = sheet.write_csv()
     return files

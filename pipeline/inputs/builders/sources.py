@@ -13,6 +13,7 @@ from factsweep.operators.construction import wikidata
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.construction.wikidata import Chunk, Filter
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import fitted, refuse
 from factsweep.pipeline.inputs.files import scan, text, unreadable
 from factsweep.pipeline.machine.meter import Meter
 
@@ -26,22 +27,11 @@ def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
         InputError: no such file, a column that is missing or of another type, or a text that is
             empty.
     """
-    found = rows(path)
-    for column, dtype in schema.items():
-        type_ = found.schema.get(column)
-        if type_ not in (dtype, pl.Null):
-            what = "is missing" if type_ is None else f"is {type_}"
-            raise InputError(
-                f"{path}: column {column} {what}; it must be {dtype}: correct the file."
-            )
-    chosen = found.select(schema.names()).cast(schema)
-    for values in chosen.select(pl.col(pl.String)):
-        if values.has_nulls():
-            place = values.is_null().arg_max()
-            raise InputError(
-                f"{path}, row {place} (counted from 0): {values.name} is empty; "
-                "fill it or drop the row."
-            )
+    chosen = fitted(rows(path), schema, str(path))
+    texts = [column for column, dtype in schema.items() if dtype == pl.String]
+    empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
+    problems = {empty % column: pl.col(column).is_null() for column in texts}
+    refuse(chosen.with_row_index("row"), problems, ["row"], str(path))
     return chosen
 
 
