@@ -200,6 +200,14 @@ def numbered(texts: pl.DataFrame) -> pl.DataFrame:
     ).cast(empty("templates").schema)
 
 
+def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
+    """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
+    columns = dict.fromkeys(("relation_id", "text"), pl.String)
+    found = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
+    group = pl.int_range(pl.len()).over("relation_id")
+    return found.with_columns(origin=pl.lit("manual"), group=group)
+
+
 def style(text: pl.Expr) -> pl.Expr:
     """How a template asks: `question` where it ends in `? [Y].`, else `statement`.
 

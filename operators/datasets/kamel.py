@@ -28,7 +28,7 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Slice, checked, named
+from factsweep.operators.datasets.facts import Facts, Slice, checked, manual, named, numbered
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import answer_forms
@@ -148,21 +148,14 @@ def facts_of(
         InputError: what `checked` refuses: a relation without a question, say.
     """
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
-    asked = [_template(each, questions[each]) for each in ids if each in questions]
-    templates = pl.DataFrame(asked, schema=empty("templates").schema)
-    return checked(Facts(named(ids, relation_labels), templates, pairs))
+    asked = templates({each: questions[each] for each in ids if each in questions})
+    return checked(Facts(named(ids, relation_labels), asked, pairs))
 
 
-def _template(relation_id: str, question: str) -> dict[str, Any]:
-    """The question with its answer after it, as every question template has it."""
-    return {
-        "template_id": f"{relation_id}.000",
-        "relation_id": relation_id,
-        "text": question.replace("[S]", "[X]") + " [Y]",
-        "origin": "manual",
-        "group": 0,
-        "style": "question",
-    }
+def templates(questions: Mapping[str, str]) -> pl.DataFrame:
+    """Each relation's question with its answer after it, as every question template has it."""
+    texts = [(each, f"{text.replace('[S]', '[X]')} [Y]") for each, text in questions.items()]
+    return numbered(manual(texts)).with_columns(style=pl.lit("question"))
 
 
 def _pairs(
@@ -367,10 +360,9 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
     questions = asked.str.replace_all("[X]", "[S]", literal=True)
     lines = zip(facts.templates["relation_id"], questions, strict=True)
     files = {QUESTIONS: "".join(f"{relation_id}, {question}\n" for relation_id, question in lines)}
-    for rows in facts.pairs.partition_by("relation_id", "split", maintain_order=True):
-        relation_id, split = rows.row(0, named=True)["relation_id"], rows["split"][0]
-        lines_of_file = (_line(row) for row in rows.iter_rows(named=True))
-        files[f"{relation_id}/{split}.jsonl"] = "".join(lines_of_file)
+    groups = facts.pairs.group_by("relation_id", "split", maintain_order=True)
+    for (relation_id, split), rows in groups:
+        files[f"{relation_id}/{split}.jsonl"] = "".join(map(_line, rows.iter_rows(named=True)))
     return files
 
 
@@ -399,4 +391,4 @@ def _chosen(object_id: str | None, labels: Sequence[str]) -> str:
 
 
 def _names_literal(object_id: str | None) -> bool:
-    return object_id is not None and object_id.startswith(LITERAL)
+    return (object_id or "").startswith(LITERAL)

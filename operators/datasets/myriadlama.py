@@ -23,7 +23,6 @@ import polars as pl
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
-from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
 
@@ -125,12 +124,10 @@ def _check_values(
 
 def _check_one_uri(rows: pl.LazyFrame) -> None:
     """Refuse two URIs that end in the same relation id: their rows would be one relation's."""
-    uris = pl.col("rel_uri").unique().sort().head(2)
-    found = rows.group_by("relation_id").agg(uris).filter(pl.col("rel_uri").list.len() > 1)
-    for relation_id, two in found.collect(engine="streaming").head(1).iter_rows():
-        raise InputError(
-            f"rel_uri {two[0]!r} and {two[1]!r} both name the relation {relation_id}; write one."
-        )
+    uris = pl.col("rel_uri").unique().sort()
+    found = rows.group_by("relation_id").agg(n=uris.len(), one=uris.get(0), other=uris.get(-1))
+    two = "rel_uri {one!r} and {other!r} both name the relation {relation_id}; write one."
+    refuse(found, {two: pl.col("n") > 1}, ["one", "other", "relation_id"])
 
 
 def _blank(text: pl.Expr) -> pl.Expr:

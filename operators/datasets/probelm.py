@@ -34,10 +34,10 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, checked, named
+from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, empty, schema
+from factsweep.operators.schemas import columns, schema
 from factsweep.operators.schemas.checks import refuse
 
 PROMPTS = "prompts.csv"
@@ -308,23 +308,16 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
         is_positive=pl.col("rank") == 1,
     ).select(CANDIDATES.names())
     texts = [
-        text for each in relations.iter_rows() for text in _templates(each[0], prompts[each[1]])
+        (each, style, _in_slots(getattr(prompts[label], style), prompts[label].asked), "manual", 0)
+        for each, label in relations.iter_rows()
+        for style in ("statement", "question")
     ]
-    templates = pl.DataFrame(texts, schema=empty("templates").schema)
+    names = ["relation_id", "style", "text", "origin", "group"]
+    table = pl.DataFrame(texts, names, orient="row")
+    templates = numbered(table).with_columns(table["style"])
     return checked(Facts(relations, templates, pairs, {"candidates": candidates}))
 
 
-def _templates(relation_id: str, prompt: Prompt) -> Iterator[dict[str, Any]]:
-    """The statement and the question, [X] for the known entity and [Y] for the asked one."""
-    for number, (style, text) in enumerate(
-        {"statement": prompt.statement, "question": prompt.question}.items()
-    ):
-        asked = text.replace(f"<{prompt.asked}>", "[Y]")
-        yield {
-            "template_id": f"{relation_id}.{number:03d}",
-            "relation_id": relation_id,
-            "text": asked.replace(f"<{_OTHER[prompt.asked]}>", "[X]"),
-            "origin": "manual",
-            "group": 0,
-            "style": style,
-        }
+def _in_slots(text: str, asked: Slot) -> str:
+    """A text with [X] for the known entity, and [Y] for the asked one."""
+    return text.replace(f"<{asked}>", "[Y]").replace(f"<{_OTHER[asked]}>", "[X]")

@@ -15,8 +15,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
-from factsweep.operators.datasets.triples import manual
+from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import columns, schema

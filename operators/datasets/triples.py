@@ -17,13 +17,13 @@ There are no ids: a subject is its label, and so is an object. Two subjects of o
 here, with the objects of both. In both layouts other fields are ignored, and there are no aliases.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
+from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
 from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, schema
@@ -63,14 +63,6 @@ def facts_from_triples(
     schema = empty("pairs").schema
     pairs = pairs.select(schema.names()).cast(schema)
     return checked(Facts(relations, numbered(ordered), pairs))
-
-
-def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
-    """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
-    columns = dict.fromkeys(("relation_id", "text"), pl.String)
-    found = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
-    group = pl.int_range(pl.len()).over("relation_id")
-    return found.with_columns(origin=pl.lit("manual"), group=group)
 
 
 def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None) -> Facts:

@@ -29,14 +29,14 @@ guesses by the ending of the name: here the ending counts in Spanish, and French
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, manual
 from factsweep.operators.datasets.json_texts import rows, text
-from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples, manual
+from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -189,11 +189,6 @@ def _all(label: str, entity: str, aliases: Names) -> list[str]:
 
 
 def _names(files: Mapping[str, str], name: str) -> dict[str, list[str]]:
-    return dict(_lines(files.get(name, "")))
-
-
-def _lines(content: str) -> Iterator[tuple[str, list[str]]]:
-    for line in content.split("\n"):
-        entity, *names = line.rstrip("\r").split("\t")
-        if entity:
-            yield entity, [each for each in names if each]
+    """The names of each id, tab by tab."""
+    lines = (line.rstrip("\r").split("\t") for line in files.get(name, "").split("\n"))
+    return {entity: [each for each in names if each] for entity, *names in lines if entity}

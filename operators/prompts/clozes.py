@@ -31,6 +31,7 @@ from factsweep.operators.knowledge_base.retrieval import retrieved
 from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
 from factsweep.operators.prompts.turns import departures, variant_of
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import refuse
 
 Ending = Literal["eos", "sentence"]
 
@@ -145,12 +146,10 @@ def answers(facts: Facts) -> pl.DataFrame:
     Raises:
         InputError: a pair has several.
     """
-    several = facts.pairs.filter(pl.col("objects").list.len() != 1).head(1)
-    if not several.is_empty():
-        raise InputError(
-            f"pair {several['pair_id'][0]} has several objects; "
-            "make a fact of each (operators.datasets.entities)."
-        )
+    several = (
+        "pair {pair_id} has several objects; make a fact of each (operators.datasets.entities)."
+    )
+    refuse(facts.pairs, {several: pl.col("objects").list.len() != 1}, ["pair_id"])
     rows = facts.pairs.explode("objects").unnest("objects")
     return rows.select("pair_id", "subject_id", "relation_id", "labels", answer_id="object_id")
 

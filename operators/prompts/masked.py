@@ -28,6 +28,7 @@ from factsweep.operators.prompts.setting import (
     filled,
     with_forms,
 )
+from factsweep.operators.schemas.checks import refuse
 
 CONTENT_FREE = ("N/A", "", "?")
 
@@ -130,13 +131,11 @@ def _as_decoder(setting: Masked) -> Setting:
 def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
     templates = eligible(facts.templates, _as_decoder(setting))
     slots = pl.col("text").str.count_matches("[Y]", literal=True)
-    wrong = templates.filter(slots != 1)
-    if not wrong.is_empty():
-        template_id, text = wrong.select("template_id", "text").row(0)
-        raise InputError(
-            f"template {template_id} ({text!r}) has {text.count('[Y]')} [Y]; "
-            "a masked model fills one: leave one."
-        )
+    several = (
+        "template {template_id} ({text!r}) has {slots} [Y]; a masked model fills one: leave one."
+    )
+    shown = ["template_id", "text", "slots"]
+    refuse(templates.with_columns(slots=slots), {several: slots != 1}, shown)
     return templates
 
 

@@ -12,7 +12,6 @@ The same command, given again, skips the lines of finished parts without parsing
 
 import json
 import shutil
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -31,8 +30,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.builders.folder import check_new
-from factsweep.pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
-from factsweep.pipeline.inputs.files import unreadable
+from factsweep.pipeline.inputs.builders.sources import check_file, labels, opened, rows
 from factsweep.pipeline.machine.meter import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
@@ -69,7 +67,9 @@ def build_from_facts(
         names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
     base = checked(from_names(names, triples))
     whole = out.with_name(f".{out.name}.new")
-    _write(whole, base)
+    whole.mkdir(exist_ok=True)
+    for table in TABLES:
+        getattr(base, table).write_parquet(whole / f"{table}.parquet")
     whole.rename(out)
     sizes = counts(base)
     yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
@@ -89,12 +89,7 @@ def build_from_dump(
     check_file(dump)
     aside = out.with_name(f".{out.name}.parts")
     _settle(aside, dump, languages, lines_per_part)
-    try:
-        _make_parts(dump, aside, languages, lines_per_part, workers)
-    except InputError as error:
-        raise InputError(f"{dump}: {error}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(dump, error) from error
+    _make_parts(dump, aside, languages, lines_per_part, workers)
     if not _files(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
@@ -180,8 +175,7 @@ def _make_parts(
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
     with (
         _pool(workers) as submit,
-        dump.open("rb") as raw,
-        unpacked(raw, dump) as stream,
+        opened(dump) as (raw, stream),
         Meter("knowledge base") as meter,
     ):
         for some in _chunks(stream, lines_per_part):
@@ -249,9 +243,3 @@ def _merge(aside: Path, table: str, whole: Path) -> int:
     pl.scan_parquet(_files(aside, table)).sink_parquet(path)
     n_rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
     return n_rows
-
-
-def _write(folder: Path, base: KnowledgeBase) -> None:
-    folder.mkdir(exist_ok=True)
-    base.entities.write_parquet(folder / "entities.parquet")
-    base.triples.write_parquet(folder / "triples.parquet")

@@ -10,10 +10,11 @@ import polars as pl
 
 from factsweep.operators.construction import myriadlama
 from factsweep.operators.construction.myriadlama import FACTS, Built
-from factsweep.operators.construction.paraphrase import MANUAL
+from factsweep.operators.construction.paraphrase import MANUAL, SLOTS
 from factsweep.operators.construction.review import review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
 from factsweep.operators.errors import InputError, reason
+from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.inputs.builders.asking import Model, asked
 from factsweep.pipeline.inputs.builders.folder import (
     check_new,
@@ -120,14 +121,11 @@ def _read(sources: Sources) -> _Tables:
 
 
 def _manual(path: Path) -> pl.DataFrame:
-    found = texts_by_relation(path, "template")
-    for relation_id, template in found:
-        for slot in ("[X]", "[Y]"):
-            if slot not in template:
-                raise InputError(
-                    f"{path}: template {template!r} of {relation_id} has no {slot}; put it in."
-                )
-    return pl.DataFrame(found, schema=MANUAL, orient="row")
+    found = pl.DataFrame(texts_by_relation(path, "template"), MANUAL, orient="row")
+    lacks = ": template {template!r} of {relation_id} has no %s; put it in."
+    slots = {lacks % slot: ~pl.col("template").str.contains(slot, literal=True) for slot in SLOTS}
+    refuse(found, slots, found.columns, str(path))
+    return found
 
 
 def _relation_labels(tables: _Tables) -> Mapping[str, str]:
