@@ -9,11 +9,11 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.construction.columns import fitted, left_out
-from factsweep.operators.datasets.facts import Facts, checked, named
-from factsweep.operators.datasets.kamel import DATE, LITERAL, NUMBER, SPLITS, template
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.kamel import DATE, NUMBER, SPLITS, facts_of, is_literal
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import fitted
 
 # An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
 # is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.
@@ -82,7 +82,7 @@ def build(
             "give more triples or ask for smaller splits."
         )
     return Built(
-        _facts(pairs, questions, relation_labels or {}),
+        facts_of(pairs.select(empty("pairs").columns), questions, relation_labels),
         left_out({"triple": named, "query": queries}),
     )
 
@@ -166,6 +166,35 @@ def united(labels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
+    """The rows with `reason`: the first by which a row is left out; null: it is used.
+
+    >>> with_reasons(pl.DataFrame({"n": [1, 5]}), too_many=pl.col("n") > 2)["reason"].to_list()
+    [None, 'too_many']
+    """
+    named = (pl.when(is_so).then(pl.lit(name)) for name, is_so in reasons.items())
+    return rows.with_columns(reason=pl.coalesce(*named))
+
+
+def left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Count the rows with a reason: relation_id, unit (the key of their table), reason, count.
+
+    Tables have relation_id and reason, which is null where a row was used.
+
+    >>> triples = pl.DataFrame({"relation_id": ["P36", "P36"], "reason": ["no_label", None]})
+    >>> left_out({"triple": triples}).rows()
+    [('P36', 'triple', 'no_label', 1)]
+    """
+    found = [
+        table.drop_nulls("reason")
+        .group_by("relation_id", "reason")
+        .agg(count=pl.len().cast(pl.Int64))
+        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
+        for unit, table in rows.items()
+    ]
+    return pl.concat(found).sort("relation_id", "unit", "reason")
+
+
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
     names = united(labels).filter(pl.col("labels").list.len() > 0)
@@ -185,17 +214,14 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_reasons(triples: pl.DataFrame) -> pl.DataFrame:
-    literal = pl.col("object_id").str.starts_with(LITERAL)
     inside = named_in(pl.col("labels").list.first(), pl.col("subjects").list.first())
-    return triples.with_columns(
-        reason=pl.when(pl.col("subjects").is_null())
-        .then(pl.lit("subject_without_label"))
-        .when(pl.col("labels").is_null() & literal)
-        .then(pl.lit("no_date_and_no_integer"))
-        .when(pl.col("labels").is_null())
-        .then(pl.lit("object_without_label"))
-        .when(inside)
-        .then(pl.lit("named_in_subject"))
+    unlabelled = pl.col("labels").is_null()
+    return with_reasons(
+        triples,
+        subject_without_label=pl.col("subjects").is_null(),
+        no_date_and_no_integer=unlabelled & is_literal(pl.col("object_id")),
+        object_without_label=unlabelled,
+        named_in_subject=inside,
     )
 
 
@@ -219,25 +245,11 @@ def _queries(triples: pl.DataFrame) -> pl.DataFrame:
 def _with_query_reasons(
     queries: pl.DataFrame, sizes: Sizes, max_answers: int, seed: int
 ) -> pl.DataFrame:
-    many = pl.col("objects").list.len() > max_answers
-    reason = pl.when(many).then(pl.lit("too_many_answers"))
-    marked = queries.with_columns(reason=reason)
+    marked = with_reasons(queries, too_many_answers=pl.col("objects").list.len() > max_answers)
     kept = marked.filter(pl.col("reason").is_null())
-    enough = pl.len().over("relation_id") >= sum(sizes)
-    drawn = split_by_seed(kept, sizes, seed).with_columns(
-        reason=pl.when(~enough)
-        .then(pl.lit("relation_too_small"))
-        .when(pl.col("split").is_null())
-        .then(pl.lit("not_drawn"))
+    drawn = with_reasons(
+        split_by_seed(kept, sizes, seed),
+        relation_too_small=pl.len().over("relation_id") < sum(sizes),
+        not_drawn=pl.col("split").is_null(),
     )
     return pl.concat([drawn, marked.drop_nulls("reason")], how="diagonal")
-
-
-def _facts(
-    queries: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str]
-) -> Facts:
-    ids = queries["relation_id"].unique(maintain_order=True).to_list()
-    asked = [template(each, questions[each]) for each in ids]
-    templates = pl.DataFrame(asked, schema=empty("templates").schema)
-    pairs = queries.select(empty("pairs").columns)
-    return checked(Facts(named(ids, relation_labels), templates, pairs))

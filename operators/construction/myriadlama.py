@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.construction.columns import check_columns, left_out
-from factsweep.operators.construction.kamel import LABELS
+from factsweep.operators.construction.kamel import LABELS, left_out, with_reasons
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
 from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import fitted, refuse
 
 # Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id"), pl.String()))
@@ -62,14 +62,9 @@ def build(
     """
     knowledge = facts.clear() if knowledge is None else knowledge
     paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases
-    for name, table, schema in (
-        ("facts", facts, FACTS),
-        ("knowledge", knowledge, FACTS),
-        ("labels", labels, LABELS),
-        ("manual templates", manual, MANUAL),
-        ("paraphrases", paraphrases, PARAPHRASES),
-    ):
-        check_columns(table, schema, name)
+    facts, knowledge = fitted(facts, FACTS, "facts"), fitted(knowledge, FACTS, "knowledge")
+    labels, manual = fitted(labels, LABELS, "labels"), fitted(manual, MANUAL, "manual templates")
+    paraphrases = fitted(paraphrases, PARAPHRASES, "paraphrases")
     templates = _templates(manual, paraphrases)
     named = _named(_extended(facts, knowledge), labels)
     triples = _with_reasons(named, templates["relation_id"].unique(), fits)
@@ -105,15 +100,14 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
 def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
     """The canonical templates: each manual one, then its paraphrases; each text once a relation."""
     key = ["relation_id", "template"]
-    heads = manual.select(key).unique(maintain_order=True).with_row_index("place")
+    heads = manual.unique(maintain_order=True).with_row_index("place")
     heads = heads.with_columns(group=pl.int_range(pl.len()).over("relation_id"))
-    strays = paraphrases.join(heads, on=key, how="anti")
-    if not strays.is_empty():
-        raise InputError(
-            "paraphrases: relation {relation_id} has no manual template {template!r}; "
-            "add it or drop its paraphrases.".format(**strays.row(0, named=True))
-        )
     tails = paraphrases.join(heads, on=key, how="left", maintain_order="left")
+    stray = (
+        "paraphrases: relation {relation_id} has no manual template {template!r}; add it or drop "
+        "its paraphrases."
+    )
+    refuse(tails, {stray: pl.col("place").is_null()}, key)
     texts = pl.concat(
         rows.select("relation_id", "place", "group", text=text, origin=pl.lit(origin))
         for rows, text, origin in (
@@ -127,9 +121,8 @@ def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
 
 def _extended(facts: pl.DataFrame, knowledge: pl.DataFrame) -> pl.DataFrame:
     """The facts, then what else the knowledge base has of their pairs; each triple once."""
-    names = list(FACTS)
-    known = knowledge.select(names).join(facts, on=names[:2], how="semi").sort(names)
-    return pl.concat([facts.select(names), known]).unique(maintain_order=True)
+    known = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
+    return pl.concat([facts, known]).unique(maintain_order=True)
 
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
@@ -152,17 +145,13 @@ def _with_reasons(
     first = pl.col("labels").list.first()
     distinct = triples.select(first.unique()).to_series().drop_nulls()
     refused = [] if fits is None else [label for label in distinct if not fits(label)]
-    return triples.with_columns(
-        reason=pl.when(~pl.col("relation_id").is_in(relations.implode()))
-        .then(pl.lit(_NO_TEMPLATE))
-        .when(pl.col("subjects").is_null())
-        .then(pl.lit("subject_without_label"))
-        .when(is_literal(pl.col("object_id")))
-        .then(pl.lit("literal"))
-        .when(pl.col("labels").is_null())
-        .then(pl.lit("object_without_label"))
-        .when(first.is_in(refused))
-        .then(pl.lit("object_does_not_fit"))
+    return with_reasons(
+        triples,
+        relation_without_template=~pl.col("relation_id").is_in(relations.implode()),
+        subject_without_label=pl.col("subjects").is_null(),
+        literal=is_literal(pl.col("object_id")),
+        object_without_label=pl.col("labels").is_null(),
+        object_does_not_fit=first.is_in(refused),
     )
 
 

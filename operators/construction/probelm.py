@@ -11,10 +11,10 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from factsweep.operators import seeds
-from factsweep.operators.construction.columns import check_columns, left_out
-from factsweep.operators.construction.kamel import LABELS, united
+from factsweep.operators.construction.kamel import LABELS, left_out, united, with_reasons
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import fitted
 
 TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
 SUBCLASS_OF = "P279"
@@ -69,13 +69,8 @@ def build(
     Raises:
         InputError: a missing column, or no triple is left.
     """
-    for name, table, schema in (
-        ("before", before, TRIPLES),
-        ("after", after, TRIPLES),
-        ("labels", labels, LABELS),
-    ):
-        check_columns(table, schema, name)
-    before, after = (each.select(_TRIPLE).unique() for each in (before, after))
+    before = fitted(before, TRIPLES, "before").unique()
+    after, labels = fitted(after, TRIPLES, "after").unique(), fitted(labels, LABELS, "labels")
     known = pl.concat([before, after]).unique()
     names = united(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
     new = _new_triples(before, after, known, names, relations)
@@ -167,14 +162,9 @@ def _new_triples(
         .then(pl.col("answers_of_subject"))
         .otherwise(pl.col("answers_of_object"))
     )
-    return rows.select(
-        *_TRIPLE,
-        *_SLOTS,
-        reason=pl.when(pl.col("subject").is_null() | pl.col("object").is_null())
-        .then(pl.lit("entity_without_label"))
-        .when(n_answers > limit)
-        .then(pl.lit("general_query")),
-    )
+    nameless = pl.any_horizontal(pl.col(_SLOTS).is_null())
+    rows = with_reasons(rows, entity_without_label=nameless, general_query=n_answers > limit)
+    return rows.select(*_TRIPLE, *_SLOTS, "reason")
 
 
 def _alternatives(
@@ -243,8 +233,8 @@ def _drawn(
     whole = groups.filter(pl.col("reason").is_null())
     ids = (".".join(key) for key in whole.select(_TRIPLE).iter_rows())
     random = pl.Series(seeds.keys(seed, "group", ids), dtype=pl.UInt64)
-    taken = pl.lit(True) if max_groups is None else random.rank("ordinal") <= max_groups
-    marked = whole.with_columns(reason=pl.when(~taken).then(pl.lit("not_drawn")))
+    taken = pl.lit(True) if max_groups is None else pl.lit(random.rank("ordinal") <= max_groups)
+    marked = with_reasons(whole, not_drawn=~taken)
     kept = marked.filter(pl.col("reason").is_null())
     return kept, pl.concat([groups.drop_nulls("reason"), marked])
 

@@ -10,12 +10,12 @@ from factsweep.operators.construction.paraphrase import (
     MANUAL,
     PARAPHRASES,
     SLOTS,
-    has_slots,
     wording,
 )
 from factsweep.operators.datasets.facts import style
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import words
+from factsweep.operators.schemas.checks import refuse
 
 SHEET = pl.Schema(
     dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())
@@ -65,21 +65,17 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
     rows = sheet.select(
         pl.col(*PARAPHRASES, "keep").cast(pl.String).fill_null("").str.strip_chars()
     )
-    kept = []
-    for number, (*texts, keep) in enumerate(rows.iter_rows(), start=2):
-        answer = _ANSWERS.get(keep.casefold())
-        if answer is None:
-            raise InputError(
-                f"review sheet, row {number}: keep is {keep!r}; write yes or no for {texts[2]!r}."
-            )
-        if answer and not has_slots(texts[2]):
-            raise InputError(
-                f"review sheet, row {number}: {texts[2]!r} must have [X] once and [Y] once; "
-                "correct it or write no."
-            )
-        if answer:
-            kept.append(texts)
-    return pl.DataFrame(kept, schema=PARAPHRASES, orient="row")
+    keep, text = pl.col("keep").str.to_lowercase(), pl.col("paraphrase")
+    rows = rows.with_columns(answer=keep.replace_strict(_ANSWERS, default=None))
+    answer, row = pl.col("answer"), ", row {row}: "
+    fits = pl.all_horizontal(text.str.count_matches(slot, literal=True) == 1 for slot in SLOTS)
+    fix = "must have [X] once and [Y] once; correct it or write no."
+    problems = {
+        f"{row}keep is {{keep!r}}; write yes or no for {{paraphrase!r}}.": answer.is_null(),
+        f"{row}{{paraphrase!r}} {fix}": answer & ~fits,
+    }
+    refuse(rows.with_row_index("row", 2), problems, ["row", "keep", "paraphrase"], "review sheet")
+    return rows.filter("answer").select(list(PARAPHRASES))
 
 
 def _first_look(

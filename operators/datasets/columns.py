@@ -101,17 +101,17 @@ def check_fields(
     free = [name for name in row if name not in expected]
     likely = _best((_ratio(name, found), name, found) for name in missing for found in free)
     renamed = "".join(f", {found} to {name}" for name, found in likely.items())
-    width = max(map(len, ["expected", *expected])) + 3
     raise InputError(
-        "\n".join(
-            [
-                f"{where}: field {', '.join(missing)} is missing; rename the fields of the file to "
-                f"those of {layout}{renamed}.",
-                f"  {'expected':{width}}found",
-                *(f"  {a:{width}}{b}" for a, b in zip_longest(expected, row, fillvalue="")),
-            ]
-        )
+        f"{where}: field {', '.join(missing)} is missing; rename the fields of the file to "
+        f"those of {layout}{renamed}.\n" + "\n".join(_beside(expected, [*row]))
     )
+
+
+def _beside(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+    """Both in columns, under their headings."""
+    width = max(map(len, ["expected", *expected])) + 3
+    for one, other in zip_longest(["expected", *expected], ["found", *found], fillvalue=""):
+        yield f"  {one:{width}}{other}"
 
 
 def _ratio(one: str, other: str) -> float:
@@ -183,10 +183,7 @@ def _side_by_side(
     right = [_found(schema, column, guesses) for column in expected]
     named = {column.name for column in expected} | set(guesses.values())
     right += [f"{name}: {type_name(schema[name])}" for name in schema if name not in named]
-    width = max(map(len, left)) + 3
-    yield f"  {'expected':{width}}found"
-    for one, other in zip_longest(left, right, fillvalue=""):
-        yield f"  {one:{width}}{other}"
+    return _beside(left, right)
 
 
 def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.kamel import is_literal
-from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import refuse
 
 # What is done where rows contradict each other.
 DONE: Mapping[str, str] = {
@@ -99,7 +99,11 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     if how == "keep" or found.is_empty():
         return facts, found.height
     if how == "refuse":
-        raise InputError(_refusal(*found.row(0)))
+        fix = "take it out, or let it be removed: benchmark.unseen=remove."
+        hidden = (
+            f"{{where}}: {{text!a}} holds a character that nobody sees, and no answer has; {fix}"
+        )
+        refuse(found, {hidden: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
     names = pl.col("subjects").list.eval(_filled(seen(pl.element())))
     labels = pl.element().struct.field("labels").list.eval(_filled(seen(pl.element())))
@@ -131,10 +135,3 @@ def _texts(facts: Facts) -> pl.DataFrame:
         objects.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
     )
     return pl.concat(texts).filter(pl.col("text").str.contains(_CHARACTER))
-
-
-def _refusal(where: str, text: str) -> str:
-    return (
-        f"{where}: {text!a} holds a character that nobody sees, and no answer has; take it out, or "
-        "let it be removed: benchmark.unseen=remove."
-    )

@@ -11,17 +11,20 @@ a template are known and not asked.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked, named
+from factsweep.operators.datasets.entities import of_triples
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.facts import counts as counts_of_facts
+from factsweep.operators.datasets.triples import facts_from_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base import knowledge_base as bases
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.schemas import empty, schema
+from factsweep.operators.schemas import columns, schema
+from factsweep.operators.schemas.checks import fitted
 from factsweep.operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
@@ -30,6 +33,7 @@ FACTS = schema("""
     object text, object_label text, object_description text, start text, end text, popularity float
 """)
 TEMPLATES = schema("relation_id text, text text")
+_FACT = ("relation_id", "subject_id", "object_id")
 _COLUMNS = {
     "facts": [Column(name, (dtype,), name in _NEEDED) for name, dtype in FACTS.items()],
     "templates": [Column(name, (dtype,), required=True) for name, dtype in TEMPLATES.items()],
@@ -46,16 +50,22 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
     Raises:
         InputError: a table or column is missing or unfit, or no fact has a template.
     """
-    rows, templates = _table(tables, "facts", FACTS), _table(tables, "templates", TEMPLATES)
+    rows, templates = _triples(tables), _table(tables, "templates", TEMPLATES)
     base = _knowledge_base(tables, rows)
-    asked = rows.join(templates, left_on="relation", right_on="relation_id", how="semi")
     if relation_labels is not None:
-        asked = asked.filter(pl.col("relation").is_in(list(relation_labels)))
-    asked = asked.unique(["relation", "subject", "object"], keep="first", maintain_order=True)
-    relations = asked["relation"].unique(maintain_order=True).to_list()
-    own, pairs = _templates(templates, relations), _pairs(asked, base)
-    details = {"details": _details(asked)}
-    return checked(Facts(named(relations, relation_labels), own, pairs, details, base))
+        rows = rows.filter(pl.col("relation_id").is_in(list(relation_labels)))
+    asked = rows.join(templates, on="relation_id", how="semi", maintain_order="left")
+    asked = asked.unique(_FACT, keep="first", maintain_order=True)
+    texts = templates.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
+    facts = facts_from_triples(_named(asked, base), texts, relation_labels)
+    asks = pl.col("text").str.contains("?", literal=True)
+    styles = pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
+    return replace(
+        facts,
+        templates=facts.templates.with_columns(style=styles),
+        further={"details": _details(asked)},
+        knowledge_base=base,
+    )
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -68,7 +78,7 @@ def counts(facts: Facts) -> dict[str, int]:
 
 def figures(tables: Tables, facts: Facts) -> dict[str, int]:
     """The size of the set, and the facts that are not asked, for want of a template."""
-    rows = _table(tables, "facts", FACTS).unique(["relation", "subject", "object"])
+    rows = _triples(tables).unique(_FACT)
     found = counts(facts)
     return {**found, "without_template": rows.height - found["unique_triples"]}
 
@@ -78,9 +88,7 @@ def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
         raise InputError(f"the file {name}.* is missing; there are {listed(sorted(tables))}.")
     found = tables[name]
     check_columns(found.lazy(), _COLUMNS[name], f"{name}.* of the layout distractors")
-    absent = [column for column in schema if column not in found.columns]
-    found = found.with_columns(pl.lit(None, schema[column]).alias(column) for column in absent)
-    return found.select(schema.names())
+    return fitted(found, schema, name, optional=schema)
 
 
 def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
@@ -90,76 +98,38 @@ def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
         raise InputError(f"there is {given[0]}.parquet alone; entities and triples go together.")
     if given:
         return bases.checked(KnowledgeBase(tables["entities"], tables["triples"]))
-    names = [
-        rows.select(entity_id=part, labels=pl.concat_list(f"{part}_label"))
-        for part in ("subject", "object")
-    ]
+    further = []
     if "aliases" in tables:
-        known = pl.concat(names).select("entity_id").unique()
-        names.append(tables["aliases"].join(known, on="entity_id", how="semi"))
-    triples = rows.select(
-        "start", "end", subject_id="subject", relation_id="relation", object_id="object"
-    )
+        ids = pl.concat([rows["subject_id"], rows["object_id"]]).unique().implode()
+        further.append(tables["aliases"].filter(pl.col("entity_id").is_in(ids)))
     # A fact of the set is right whatever its end: that it has one says when it was.
-    base = from_names(pl.concat(names), triples.with_columns(end=None).unique(maintain_order=True))
-    return bases.checked(base)
+    return bases.checked(of_triples(rows.drop("end"), *further))
 
 
-def _pairs(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
-    labels = base.entities.select("entity_id", "labels")
-    for part in ("subject", "object"):
-        named = labels.select(
-            pl.col("entity_id").alias(part), pl.col("labels").alias(f"{part}_names")
-        )
-        own = pl.concat_list(f"{part}_label")
-        asked = asked.join(named, on=part, how="left", maintain_order="left")
-        asked = asked.with_columns(pl.coalesce(f"{part}_names", own).alias(f"{part}_names"))
-    objects = pl.struct(object_id="object", labels="object_names")
-    return (
-        asked.group_by("relation", "subject", maintain_order=True)
-        .agg(pl.col("subject_names").first(), objects=objects)
-        .select(
-            pair_id=_pair_id(),
-            relation_id="relation",
-            subject_id="subject",
-            subjects="subject_names",
-            objects="objects",
-            split=pl.lit(None, pl.String),
-        )
-    )
-
-
-def _pair_id() -> pl.Expr:
-    return pl.format("{}.{}", "relation", "subject")
-
-
-def _details(asked: pl.DataFrame) -> pl.DataFrame:
-    return asked.select(
+def _triples(tables: Tables) -> pl.DataFrame:
+    """The facts of the files, as of TRIPLES and `details`."""
+    return _table(tables, "facts", FACTS).select(
         "start",
         "end",
         "popularity",
         "sample",
-        pair_id=_pair_id(),
+        subject_id="subject",
+        subjects=pl.concat_list("subject_label"),
         relation_id="relation",
         object_id="object",
-        human_score=pl.lit(None, pl.Float64),
-    ).select(empty("details").columns)
-
-
-def _templates(rows: pl.DataFrame, relations: list[str]) -> pl.DataFrame:
-    number = pl.int_range(pl.len()).over("relation_id").cast(pl.String).str.zfill(3)
-    order = pl.DataFrame({"relation_id": relations})
-    return (
-        order.join(rows, on="relation_id", maintain_order="left_right")
-        .select(
-            "relation_id",
-            "text",
-            template_id=pl.format("{}.{}", "relation_id", number),
-            origin=pl.lit("manual"),
-            group=pl.lit(0, pl.UInt16),
-            style=pl.when(pl.col("text").str.contains("?", literal=True))
-            .then(pl.lit("question"))
-            .otherwise(pl.lit("statement")),
-        )
-        .select(empty("templates").columns)
+        labels=pl.concat_list("object_label"),
     )
+
+
+def _named(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
+    """The facts with all names that the knowledge base has of their entities."""
+    for entity, names in (("subject_id", "subjects"), ("object_id", "labels")):
+        known = base.entities.select(pl.col("entity_id").alias(entity), known="labels")
+        asked = asked.join(known, on=entity, how="left", maintain_order="left")
+        asked = asked.with_columns(pl.coalesce("known", names).alias(names)).drop("known")
+    return asked
+
+
+def _details(asked: pl.DataFrame) -> pl.DataFrame:
+    named = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
+    return fitted(named, columns("details"), "details", optional=("human_score",))

@@ -7,7 +7,8 @@ import polars as pl
 from factsweep.operators.datasets import facts as facts_of
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.knowledge_base.knowledge_base import TYPE_RELATIONS, KnowledgeBase
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns, empty
+from factsweep.operators.schemas.checks import fitted
 
 
 def knowledge_base(facts: Facts) -> KnowledgeBase:
@@ -16,21 +17,22 @@ def knowledge_base(facts: Facts) -> KnowledgeBase:
     A name's entity is its id; an object without an id is known by its first label. The types of an
     entity are the relations that it is an object of, and the objects of its own P31 and P279.
     """
-    rows = facts.pairs.explode("objects").unnest("objects").with_columns(object_id=object_id())
-    triples = rows.select(
-        "subject_id",
-        "relation_id",
-        "object_id",
-        start=pl.lit(None, pl.String),
-        end=pl.lit(None, pl.String),
-    ).unique(maintain_order=True)
-    names = pl.concat(
-        [
-            rows.select(entity_id="subject_id", labels="subjects"),
-            rows.select("labels", entity_id="object_id").select("entity_id", "labels"),
-        ]
+    return of_triples(
+        facts.pairs.explode("objects").unnest("objects").with_columns(object_id=object_id())
     )
-    return from_names(names, triples)
+
+
+def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
+    """The knowledge base of triples with names (the columns of TRIPLES), and of further names.
+
+    The rows may say when a triple is true, in `start` and `end`.
+    """
+    named = [
+        rows.select(entity_id="subject_id", labels="subjects"),
+        rows.select("labels", entity_id="object_id").select("entity_id", "labels"),
+    ]
+    triples = fitted(rows, columns("triples"), "triples", ("start", "end"))
+    return from_names(pl.concat([*named, *names]), triples.unique(maintain_order=True))
 
 
 def object_id() -> pl.Expr:

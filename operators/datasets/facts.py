@@ -9,6 +9,7 @@ from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import refuse
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,8 @@ def counts(facts: Facts) -> dict[str, int]:
 
 def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
     """The facts with these labels of relations, by id; those of other relations stay."""
-    known = pl.DataFrame(list(labels.items()), schema=["relation_id", "known"], orient="row")
-    known = known.cast(pl.String)
-    rows = facts.relations.join(known, on="relation_id", how="left", maintain_order="left")
-    return replace(facts, relations=rows.select("relation_id", label=pl.coalesce("known", "label")))
+    label = pl.col("relation_id").replace_strict(labels, default=pl.col("label"))
+    return replace(facts, relations=facts.relations.with_columns(label=label))
 
 
 def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
@@ -83,36 +82,34 @@ def checked(facts: Facts) -> Facts:
     if facts.pairs.is_empty():
         raise InputError("the data set has no subject-relation pairs; give one that has rows.")
     _check_names(facts)
-    for template in facts.templates.iter_rows(named=True):
-        for slot in ("[X]", "[Y]"):
-            if slot not in template["text"]:
-                raise InputError(
-                    f"template {template['template_id']} ({template['text']!r}) has no {slot}; "
-                    f"put {slot} where the {'subject' if slot == '[X]' else 'object'} belongs."
-                )
-    relations, templates, pairs = facts.relations, facts.templates, facts.pairs
-    unfit = {
-        "template {template_id} names the unknown relation {relation_id}; "
-        "add the relation or correct the template.": templates.join(
-            relations, on="relation_id", how="anti", maintain_order="left"
-        ),
-        "pair {pair_id} has no subject name; add one or drop the pair.": pairs.filter(
-            pl.col("subjects").list.len() == 0
-        ),
-        "pair {pair_id} has no objects; add one or drop the pair.": pairs.filter(
-            pl.col("objects").list.len() == 0
-        ),
-        "relation {relation_id} has pairs but no templates; add one or drop its pairs.": pairs.join(
-            templates, on="relation_id", how="anti"
-        ),
-        "relation {relation_id} has no pairs; add one or drop the relation.": relations.join(
-            pairs, on="relation_id", how="anti"
-        ),
+    relation = pl.col("relation_id")
+    relations, asked, named = (
+        relation.is_in(table["relation_id"].unique().implode())
+        for table in (facts.relations, facts.templates, facts.pairs)
+    )
+    slotless = "template {template_id} ({text!r}) has no %s; put %s where the %s belongs."
+    of_templates = {
+        slotless % (slot, slot, what): ~pl.col("text").str.contains(slot, literal=True)
+        for slot, what in (("[X]", "subject"), ("[Y]", "object"))
     }
-    for sentence, rows in unfit.items():
-        if not rows.is_empty():
-            raise InputError(sentence.format(**rows.row(0, named=True)))
+    of_templates[
+        "template {template_id} names the unknown relation {relation_id}; add the relation or "
+        "correct the template."
+    ] = ~relations
+    of_pairs = {
+        "pair {pair_id} has no subject name; add one or drop the pair.": _is_bare("subjects"),
+        "pair {pair_id} has no objects; add one or drop the pair.": _is_bare("objects"),
+        "relation {relation_id} has pairs but no templates; add one or drop its pairs.": ~asked,
+    }
+    lonely = "relation {relation_id} has no pairs; add one or drop the relation."
+    refuse(facts.templates, of_templates, ["template_id", "text", "relation_id"])
+    refuse(facts.pairs, of_pairs, ["pair_id", "relation_id"])
+    refuse(facts.relations, {lonely: ~named}, ["relation_id"])
     return facts
+
+
+def _is_bare(column: str) -> pl.Expr:
+    return pl.col(column).list.len() == 0
 
 
 def _check_names(facts: Facts) -> None:
@@ -201,6 +198,14 @@ def numbered(texts: pl.DataFrame) -> pl.DataFrame:
         group=pl.col("group").cast(pl.UInt16),
         style=style(pl.col("text")),
     ).cast(empty("templates").schema)
+
+
+def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
+    """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
+    columns = dict.fromkeys(("relation_id", "text"), pl.String)
+    found = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
+    group = pl.int_range(pl.len()).over("relation_id")
+    return found.with_columns(origin=pl.lit("manual"), group=group)
 
 
 def style(text: pl.Expr) -> pl.Expr:

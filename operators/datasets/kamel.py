@@ -28,9 +28,10 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Slice, checked, named
+from factsweep.operators.datasets.facts import Facts, Slice, checked, manual, named, numbered
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.answer_set import answer_forms
 from factsweep.operators.schemas import empty
 
 QUESTIONS = "question-templates.csv"
@@ -135,22 +136,26 @@ def _facts(
     rows: Iterable[_Row], questions: Mapping[str, str], relation_labels: Mapping[str, str] | None
 ) -> Facts:
     pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
+    return facts_of(pairs, questions, relation_labels)
+
+
+def facts_of(
+    pairs: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str] | None
+) -> Facts:
+    """The facts of pairs, each relation with its question and the answer after it.
+
+    Raises:
+        InputError: what `checked` refuses: a relation without a question, say.
+    """
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
-    asked = [template(each, questions[each]) for each in ids if each in questions]
-    templates = pl.DataFrame(asked, schema=empty("templates").schema)
-    return checked(Facts(named(ids, relation_labels), templates, pairs))
+    asked = templates({each: questions[each] for each in ids if each in questions})
+    return checked(Facts(named(ids, relation_labels), asked, pairs))
 
 
-def template(relation_id: str, question: str) -> dict[str, Any]:
-    """The question with its answer after it, as every question template has it."""
-    return {
-        "template_id": f"{relation_id}.000",
-        "relation_id": relation_id,
-        "text": question.replace("[S]", "[X]") + " [Y]",
-        "origin": "manual",
-        "group": 0,
-        "style": "question",
-    }
+def templates(questions: Mapping[str, str]) -> pl.DataFrame:
+    """Each relation's question with its answer after it, as every question template has it."""
+    texts = [(each, f"{text.replace('[S]', '[X]')} [Y]") for each, text in questions.items()]
+    return numbered(manual(texts)).with_columns(style=pl.lit("question"))
 
 
 def _pairs(
@@ -286,6 +291,65 @@ def shown(answers: pl.DataFrame) -> pl.Series:
     )["shown"]
 
 
+def told_apart(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The labels that keep their special characters: relation_id, bare, full (`answer_forms`).
+
+    A label keeps them if it would be equal, without them, to another label of another object of its
+    relation, or if nothing would be left of it. Two answers without an id, and two literals, are
+    one object if their first labels are equal.
+
+    Source: KAMEL, section 3.2, which removes all special characters; kept here, or "C" would be
+    right for C++ and C#.
+
+    >>> objects = [[{"object_id": q, "labels": [name]}] for q, name in (("Q1", "C"), ("Q2", "C++"))]
+    >>> told_apart(pl.DataFrame({"relation_id": ["P277"] * 2, "objects": objects})).rows()
+    [('P277', 'c', 'c'), ('P277', 'c', 'c++')]
+    """
+    objects = pairs.select("relation_id", "objects").explode("objects").unnest("objects")
+    first = pl.col("labels").list.first().str.to_lowercase()
+    object_id = pl.col("object_id").cast(pl.String)
+    named = object_id.is_not_null() & ~is_literal(object_id)
+    labels = objects.select(
+        "relation_id", "labels", object=pl.when(named).then("object_id").otherwise(first)
+    ).explode("labels")
+    parts = labels.select("relation_id", "object", part=answer_forms(pl.col("labels")))
+    forms = parts.explode("part").unnest("part").filter(pl.col("full") != "")
+    same = ["relation_id", "bare"]
+    several = (pl.n_unique("object") > 1) & (pl.n_unique("full") > 1)
+    shared = forms.group_by(same).agg(several=several)
+    kept = shared.filter(pl.col("several") | (pl.col("bare") == ""))
+    found = forms.join(kept, on=same, how="semi").select("relation_id", "bare", "full")
+    return found.unique().sort(found.columns)
+
+
+def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """The strictly read answers of texts (relation_id, text, others): a row each, in `answer`.
+
+    An answer has no special characters, unless `apart` (`told_apart`) has its bare form in its
+    relation. What has nothing but special characters, and is none of those labels, is no answer.
+    A final stop ends a sentence, unless one of these labels has it: "C#." is C#.
+    """
+    forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
+    forms = _without_final_stops(forms.explode("part").unnest("part").drop_nulls("full"), apart)
+    same = ["relation_id", "bare"]
+    marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
+    known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
+    forms = forms.join(marked, on=same, how="left").join(known, on=[*same, "full"], how="left")
+    keeps = pl.when(pl.col("bare") == "").then("known").otherwise("apart").fill_null(value=False)
+    answers = forms.with_columns(answer=pl.when(keeps).then("full").otherwise("bare"))
+    return answers.filter(pl.col("answer") != "").drop("full", "bare", "apart", "known").unique()
+
+
+def _without_final_stops(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """The forms, in `full` without a final stop where that makes one of the labels of it."""
+    labels = apart.select("relation_id", "bare", full="full", label="full")
+    same = ["relation_id", "bare", "full"]
+    stopped = forms.with_columns(pl.col("full").str.replace(r"\s*\.$", ""))
+    unstopped = stopped.join(labels, on=same, how="left", maintain_order="left")["label"]
+    as_given = forms.join(labels, on=same, how="left", maintain_order="left")["label"]
+    return forms.with_columns(full=pl.coalesce(as_given, unstopped, "full"))
+
+
 def files_from_facts(facts: Facts) -> dict[str, str]:
     """The authors' files of canonical tables: the inverse of `facts_from_files`.
 
@@ -296,10 +360,9 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
     questions = asked.str.replace_all("[X]", "[S]", literal=True)
     lines = zip(facts.templates["relation_id"], questions, strict=True)
     files = {QUESTIONS: "".join(f"{relation_id}, {question}\n" for relation_id, question in lines)}
-    for rows in facts.pairs.partition_by("relation_id", "split", maintain_order=True):
-        relation_id, split = rows.row(0, named=True)["relation_id"], rows["split"][0]
-        lines_of_file = (_line(row) for row in rows.iter_rows(named=True))
-        files[f"{relation_id}/{split}.jsonl"] = "".join(lines_of_file)
+    groups = facts.pairs.group_by("relation_id", "split", maintain_order=True)
+    for (relation_id, split), rows in groups:
+        files[f"{relation_id}/{split}.jsonl"] = "".join(map(_line, rows.iter_rows(named=True)))
     return files
 
 
@@ -328,4 +391,4 @@ def _chosen(object_id: str | None, labels: Sequence[str]) -> str:
 
 
 def _names_literal(object_id: str | None) -> bool:
-    return object_id is not None and object_id.startswith(LITERAL)
+    return (object_id or "").startswith(LITERAL)

@@ -170,15 +170,11 @@ def as_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _templates_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     if "template" not in schema and "manual_templates" in schema:
-        manual = pl.col("manual_templates").fill_null([])
-        other = pl.col("paraphrases").fill_null([]) if "paraphrases" in schema else None
-        marks = manual.list.eval(pl.lit(value=True))
-        if other is not None:
-            marks = pl.concat_list(marks, other.list.eval(pl.lit(value=False)))
-        texts = manual if other is None else pl.concat_list(manual, other)
-        rows = rows.with_columns(template=texts, is_manual=marks).drop(
-            *(name for name in _TEMPLATE_LISTS if name in schema)
-        )
+        there = [name for name in _TEMPLATE_LISTS if name in schema]
+        texts = [pl.col(name).fill_null([]) for name in there]
+        marks = [each.list.eval(pl.lit(value=n == 0)) for n, each in enumerate(texts)]
+        joined = rows.with_columns(template=pl.concat_list(texts), is_manual=pl.concat_list(marks))
+        rows = joined.drop(there)
         schema = rows.collect_schema()
     if not isinstance(schema["template"], pl.List):
         return rows
@@ -309,14 +305,14 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
     rows = rows.drop(column, strict=False)
     names = labels.lazy().unique("entity_id", keep="first", maintain_order=True)
     names = names.select(id="entity_id", names="labels")
-    if schema[ids] == pl.String:
-        found = rows.with_columns(id=_last_part(pl.col(ids)))
-        found = found.join(names, on="id", how="left", maintain_order="left").drop("id")
-        return found.rename({"names": column})
+    single = schema[ids] == pl.String
     numbered = rows.with_row_index("at")
-    each = numbered.select("at", id=ids).explode("id").with_columns(_last_part(pl.col("id")))
-    lists = each.join(names, on="id", how="left", maintain_order="left")
-    lists = lists.group_by("at", maintain_order=True).agg(pl.col("names").alias(column))
+    each = numbered.select("at", id=ids) if single else numbered.select("at", id=ids).explode("id")
+    lists = each.with_columns(_last_part(pl.col("id")))
+    lists = lists.join(names, on="id", how="left", maintain_order="left")
+    lists = lists.group_by("at", maintain_order=True).agg(
+        (pl.col("names").first() if single else pl.col("names")).alias(column)
+    )
     return numbered.join(lists, on="at", how="left", maintain_order="left").drop("at")
 
 

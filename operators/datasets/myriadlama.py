@@ -21,10 +21,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, checked, numbered
+from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
-from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import refuse
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
 _MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))
@@ -63,16 +63,9 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | Non
     subject = _subject_column(rows)
     _check_values(rows, subject, relation_labels)
     templates = _templates(rows)
-    relations = templates.select(pl.col("relation_id").unique(maintain_order=True))
-    labels = pl.DataFrame(
-        list((relation_labels or {}).items()),
-        schema={"relation_id": pl.String, "label": pl.String},
-        orient="row",
-    )
-    relations = relations.join(labels, on="relation_id", how="left", maintain_order="left")
-    relations = relations.with_columns(pl.col("label").fill_null(pl.col("relation_id")))
-    pairs = _pairs(rows, subject)
-    return checked(Facts(relations, templates, pairs, _details(rows, subject, pairs)))
+    relations = named(templates["relation_id"].unique(maintain_order=True), relation_labels)
+    pairs, details = _pairs(rows, subject)
+    return checked(Facts(relations, templates, pairs, details))
 
 
 def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
@@ -125,22 +118,16 @@ def _check_values(
     if relation_labels is not None:
         unknown = ~pl.col("relation_id").is_in(list(relation_labels))
         problems["the catalog entry does not name its relation"] = unknown
-    found = rows.select(
-        pl.col("row").filter(wrong).first().alias(name) for name, wrong in problems.items()
-    ).collect(engine="streaming")
-    for name, row in found.row(0, named=True).items():
-        if row is not None:
-            raise InputError(f"row {row} (counted from 0): {name}; correct or drop the row.")
+    row = "row {row} (counted from 0): %s; correct or drop the row."
+    refuse(rows, {row % problem: wrong for problem, wrong in problems.items()}, ["row"])
 
 
 def _check_one_uri(rows: pl.LazyFrame) -> None:
     """Refuse two URIs that end in the same relation id: their rows would be one relation's."""
-    uris = pl.col("rel_uri").unique().sort().head(2)
-    found = rows.group_by("relation_id").agg(uris).filter(pl.col("rel_uri").list.len() > 1)
-    for relation_id, two in found.collect(engine="streaming").head(1).iter_rows():
-        raise InputError(
-            f"rel_uri {two[0]!r} and {two[1]!r} both name the relation {relation_id}; write one."
-        )
+    uris = pl.col("rel_uri").unique().sort()
+    found = rows.group_by("relation_id").agg(n=uris.len(), one=uris.get(0), other=uris.get(-1))
+    two = "rel_uri {one!r} and {other!r} both name the relation {relation_id}; write one."
+    refuse(found, {two: pl.col("n") > 1}, ["one", "other", "relation_id"])
 
 
 def _blank(text: pl.Expr) -> pl.Expr:
@@ -173,50 +160,38 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     return numbered(texts)
 
 
-def _pairs(rows: pl.LazyFrame, subject: str) -> pl.DataFrame:
-    """One row per subject-relation pair, in the order of first appearance."""
+def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """One row per subject-relation pair, in the order of first appearance, and its `details`.
+
+    A plain table has these where it says how popular its facts are, or which sample they are in. Of
+    a pair the first row counts.
+    """
     schema = rows.collect_schema()
     columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents")]
     aliases = [
         pl.col(name).first() if name in schema else pl.lit(None, _NAMES).alias(name)
         for name in ("sub_aliases", "obj_aliases")
     ]
-    pairs = (
+    said = {"popularity": _popularity(), "sample": pl.col("fact_sample")}
+    said = {name: each.first() for name, each in said.items() if f"fact_{name}" in schema}
+    read = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
-        .agg(pl.col("place").min(), *columns, *aliases)
+        .agg(pl.col("place").min(), *columns, *aliases, **said)
         .collect(engine="streaming")
         .sort("place")
+        .with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
     )
-    return pairs.select(
-        pair_id=pl.format("{}.{}", "relation_id", "subject_id"),
-        relation_id="relation_id",
-        subject_id="subject_id",
+    pairs = read.select(
+        "pair_id",
+        "relation_id",
+        "subject_id",
         subjects=_names(pl.col("sub_ent"), pl.col("sub_aliases").cast(pl.List(pl.String))),
-        objects=_objects(pairs),
+        objects=_objects(read),
         split=pl.lit(None, pl.String),
     )
-
-
-def _details(rows: pl.LazyFrame, subject: str, pairs: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """`details` of a plain table that says how popular its facts are, or which sample they are in.
-
-    Of a pair the first row counts.
-    """
-    given = {"fact_popularity": _popularity(), "fact_sample": pl.col("fact_sample")}
-    given = {name: each for name, each in given.items() if name in rows.collect_schema()}
-    if not given:
-        return {}
-    said = rows.group_by("relation_id", pl.col(subject).alias("subject_id")).agg(
-        each.first().alias(name.removeprefix("fact_")) for name, each in given.items()
-    )
-    ids = pl.col("objects").list.eval(pl.element().struct.field("object_id"))
-    found = (
-        pairs.select("pair_id", "relation_id", "subject_id", object_id=ids)
-        .explode("object_id")
-        .join(said.collect(), on=["relation_id", "subject_id"], maintain_order="left")
-        .drop("subject_id")
-    )
-    return {"details": pl.concat([empty("details"), found], how="diagonal")}
+    given = read.select("pair_id", "relation_id", *said, object_id="obj_uris").explode("object_id")
+    details = {"details": pl.concat([empty("details"), given], how="diagonal")} if said else {}
+    return pairs, details
 
 
 def _popularity() -> pl.Expr:

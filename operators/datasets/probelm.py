@@ -27,19 +27,18 @@ frame by its first month: 2023-11.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, empty, schema
+from factsweep.operators.schemas import columns, schema
+from factsweep.operators.schemas.checks import refuse
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
@@ -47,7 +46,8 @@ _OTHER: Mapping[str, Slot] = {"subject": "object", "object": "subject"}
 
 # A row of a file, and the group that it stands in.
 ROWS = schema("id int, subject text, relation text, object text, label int, rank int")
-_TYPES = {name: int if dtype == pl.Int64 else str for name, dtype in ROWS.items()}
+# As it is read: where its group is, the time frame, and its place in the group.
+_READ = schema("where text, frame text, place int") | ROWS
 CANDIDATES = columns("candidates")
 DROPPED = schema("pair_id text, reason text, count int")
 COPY, DUPLICATE = "copy_of_positive", "duplicate_alternative"
@@ -69,14 +69,6 @@ class Groups(NamedTuple):
     dropped: pl.DataFrame
 
 
-class _Group(NamedTuple):
-    """A group as it was read, and where it stands."""
-
-    where: str
-    frame: str
-    rows: Sequence[Mapping[str, Any]]
-
-
 def groups_from_files(
     files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
 ) -> Groups:
@@ -91,24 +83,23 @@ def groups_from_files(
     Raises:
         InputError: an unfit file, line or row, or what `checked` refuses.
     """
-    named = {PurePosixPath(path).name: path for path in files}
-    if PROMPTS not in named:
+    by_name = {PurePosixPath(path).name: path for path in files}
+    if PROMPTS not in by_name:
         raise InputError(f"{PROMPTS} is missing; put it next to the files of the time frames.")
-    prompts = _prompts(named[PROMPTS], files[named[PROMPTS]])
-    ids = _ids(prompts, relation_labels)
-    groups = (
-        group
+    prompts = _prompts(by_name[PROMPTS], files[by_name[PROMPTS]])
+    ids = {label: relation_id for relation_id, label in (relation_labels or {}).items()}
+    ids = ids if relation_labels is not None else {relation: relation for relation in prompts}
+    read = [
+        row
         for path, content in sorted(files.items())
         if path.endswith(".json")
-        for group in _groups(PurePosixPath(path), content)
-    )
-    pairs, dropped = [], []
-    for group in groups:
-        pair, counts = _pair(group, prompts, ids)
-        pairs.append(pair)
-        dropped += [(pair["pair_id"], reason, count) for reason, count in counts.items() if count]
-    table = pl.DataFrame(pairs, schema=empty("pairs").schema)
-    return Groups(_facts(table, prompts, ids), pl.DataFrame(dropped, schema=DROPPED, orient="row"))
+        for row in _rows(PurePosixPath(path), content)
+    ]
+    rows = pl.DataFrame(read, schema=_READ, orient="row")
+    _check_rows(rows, prompts, ids)
+    side, others, kept = _ranked(rows, prompts, ids)
+    dropped = [_less(side, others, COPY), _less(others, kept, DUPLICATE)]
+    return Groups(_facts(kept, prompts, ids), pl.concat(dropped))
 
 
 def facts_from_files(
@@ -116,31 +107,6 @@ def facts_from_files(
 ) -> Facts:
     """The facts of `groups_from_files`."""
     return groups_from_files(files, relation_labels).facts
-
-
-def with_candidates(facts: Facts) -> Facts:
-    """The facts with their candidates in a table of their own; the plausible one stays in `pairs`.
-
-    Until then the objects of a pair are its candidates, each with its rank in the file as its id;
-    the plausible one comes first. Gaps between ranks are where rows were dropped.
-    """
-    rows = facts.pairs.select("pair_id", "relation_id", "objects", frame="split")
-    rank = pl.col("object_id").cast(pl.Int64)
-    named = (
-        rows.explode("objects")
-        .unnest("objects")
-        .with_columns(
-            candidate_id=pl.format("{}.{}", "pair_id", "object_id"),
-            label=pl.col("labels").list.first(),
-            rank=rank,
-            is_positive=rank == 1,
-        )
-    )
-    return replace(
-        facts,
-        pairs=facts.pairs.with_columns(pl.col("objects").list.head(1)),
-        further={"candidates": named.select(CANDIDATES.names())},
-    )
 
 
 def candidates(facts: Facts) -> pl.DataFrame:
@@ -219,29 +185,27 @@ def _prompts(path: str, content: str) -> dict[str, Prompt]:
     return prompts
 
 
-def _ids(
-    prompts: Mapping[str, Prompt], relation_labels: Mapping[str, str] | None
-) -> dict[str, str]:
-    """The id of each relation's label."""
-    if relation_labels is None:
-        return {relation: relation for relation in prompts}
-    return {label: relation_id for relation_id, label in relation_labels.items()}
-
-
-def _groups(path: PurePosixPath, content: str) -> Iterator[_Group]:
-    frame = _frame(path)
-    groups = parsed(content, str(path), "correct the file")
+def _rows(path: PurePosixPath, content: str) -> Iterator[tuple[object, ...]]:
+    """The rows of a time frame (_READ)."""
+    frame, groups = _frame(path), parsed(content, str(path), "correct the file")
     if not isinstance(groups, list):
         raise InputError(f"{path}: no list of groups; give a list of lists of rows.")
-    ids: set[int] = set()
     for number, rows in enumerate(groups):
         where = f"{path}, group {number} (counted from 0)"
-        _check(where, isinstance(rows, list) and rows, "no list of rows", rows)
+        check(where, isinstance(rows, list) and rows, "no list of rows", rows, what="it")
         for place, row in enumerate(rows):
-            _check_row(f"{where}, row {place}", row, rows[0], first=place == 0)
-        _check(where, rows[0]["id"] not in ids, "its id stands in an earlier group", rows[0]["id"])
-        ids.add(rows[0]["id"])
-        yield _Group(where, frame, rows)
+            yield where, frame, place, *_fields(f"{where}, row {place}", row)
+
+
+def _fields(where: str, row: Any) -> Iterator[object]:
+    check(where, isinstance(row, dict), "no JSON object", row, what="it")
+    check_fields(where, row, ROWS.names(), "PRobELM's files")
+    for name, dtype in ROWS.items():
+        value, is_number = row[name], dtype == pl.Int64
+        # Not isinstance: a truth value is an int, too.
+        fits = type(value) is (int if is_number else str) and str(value).strip()
+        check(where, fits, f"{name} must be a {'number' if is_number else 'text'}", row, what="it")
+        yield value
 
 
 def _frame(path: PurePosixPath) -> str:
@@ -254,98 +218,106 @@ def _frame(path: PurePosixPath) -> str:
     return f"{found[2]}-{found[1]}"
 
 
-def _check_row(where: str, row: Any, positive: Any, *, first: bool) -> None:
-    _check(where, isinstance(row, dict), "no JSON object", row)
-    check_fields(where, row, ROWS.names(), "PRobELM's files")
-    for name, kind in _TYPES.items():
-        value = row.get(name)
-        # Not isinstance: a truth value is an int, too.
-        fits = type(value) is kind and bool(str(value).strip())
-        _check(where, fits, f"{name} must be {'a number' if kind is int else 'a text'}", row)
-    same = all(row[name] == positive[name] for name in ("relation", "id"))
-    _check(where, same, "relation or id differs from the group's first row", row)
-    expected = row["label"] == 1 and row["rank"] == 1 if first else row["label"] == 0
-    problem = "the first row must have label 1 and rank 1" if first else "label must be 0"
-    _check(where, expected, problem, row)
-    _check(where, first or row["rank"] > 1, "rank must be 2 or more", row)
-
-
-_check = partial(check, what="it")
-
-
-def _pair(
-    group: _Group, prompts: Mapping[str, Prompt], ids: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """The group as a row of `pairs`, and how many of its candidates were dropped, by reason."""
-    positive = group.rows[0]
-    relation = positive["relation"]
-    if relation not in prompts:
-        raise InputError(
-            f"{group.where}: {PROMPTS} has no line for its relation {relation}; "
-            "add one or drop the group."
-        )
-    if relation not in ids:
-        raise InputError(
-            f"{group.where}: the catalog entry does not name its relation {relation}; "
-            "add it to the entry or drop the group."
-        )
-    asked = prompts[relation].asked
-    known = _OTHER[asked]
-    side = [row for row in group.rows[1:] if row[known] == positive[known]]
-    others = [row for row in side if row[asked] != positive[asked]]
-    first: dict[str, Mapping[str, Any]] = {}
-    for row in others:
-        first.setdefault(row[asked], row)
-    _check(group.where, first, f"no alternative differs in the {asked} alone", positive)
-    ranked = _by_rank(group.where, [positive, *first.values()])
-    subject_id = f"{group.frame}.{positive['id']}"
-    pair = {
-        "pair_id": f"{ids[relation]}.{subject_id}",
-        "relation_id": ids[relation],
-        "subject_id": subject_id,
-        "subjects": [positive[known]],
-        "objects": [
-            {"object_id": str(rank), "labels": [row[asked]]} for rank, row in ranked.items()
-        ],
-        "split": group.frame,
+def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> None:
+    """Refuse the first row that does not fit its group, or that the set does not know."""
+    first, relation = pl.col("place") == 0, pl.col("relation")
+    known = pl.col("label") == 1, pl.col("rank") == 1
+    problems = {
+        "relation or id differs from the group's first row": ~_as_first("relation", "id"),
+        "the first row must have label 1 and rank 1": first & ~pl.all_horizontal(known),
+        "label must be 0": ~first & (pl.col("label") != 0),
+        "rank must be 2 or more": ~first & (pl.col("rank") < 2),
+        "its id stands in an earlier group": first & ~_is_first("frame", "id", "place"),
+        f"{PROMPTS} has no line for its relation {{relation}}": ~relation.is_in(list(prompts)),
+        "the catalog entry does not name its relation {relation}": ~relation.is_in(list(ids)),
     }
-    dropped = {COPY: len(side) - len(others), DUPLICATE: len(others) - len(first)}
-    return pair, dropped
+    row = "{where}, row {place}: %s; correct or drop it."
+    refuse(rows, {row % each: unfit for each, unfit in problems.items()}, rows.columns)
 
 
-def _by_rank(where: str, rows: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    ranked: dict[int, Mapping[str, Any]] = {}
-    for row in rows:
-        _check(where, row["rank"] not in ranked, "two alternatives of one rank", row)
-        ranked[row["rank"]] = row
-    return ranked
+def _as_first(*columns: str) -> pl.Expr:
+    """Whether a row has there what the first row of its group has."""
+    return pl.all_horizontal(pl.col(each) == pl.col(each).first().over("where") for each in columns)
 
 
-def _facts(pairs: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> Facts:
-    """The facts, with the relations that have groups, in the order of their first one."""
+def _is_first(*columns: str) -> pl.Expr:
+    return pl.struct(columns).is_first_distinct()
+
+
+def _ranked(
+    rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The rows that differ in the asked slot alone; without copies of the first; each entity once.
+
+    Columns: those read, relation_id, slot, pair_id, known (an entity), name (what is asked).
+    """
+    asked = [(each, ids[each], prompts[each].asked) for each in prompts if each in ids]
+    table = pl.DataFrame(asked, ["relation", "relation_id", "slot"], orient="row")
+    rows = rows.join(table.cast(pl.String), on="relation", maintain_order="left")
+    asks_subject, first = pl.col("slot") == "subject", pl.col("place") == 0
+    side = rows.with_columns(
+        pair_id=pl.format("{}.{}.{}", "relation_id", "frame", "id"),
+        known=pl.when(asks_subject).then("object").otherwise("subject"),
+        name=pl.when(asks_subject).then("subject").otherwise("object"),
+    ).filter(_as_first("known"))
+    others = side.filter(first | ~_as_first("name"))
+    kept = others.filter(_is_first("where", "name"))
+    alone = "{where}: no alternative differs in the {slot} alone; correct or drop it."
+    twice = "{where}: two alternatives of one rank ({rank}); correct or drop one."
+    problems = {
+        alone: pl.len().over("where") == 1,
+        twice: ~_is_first("where", "rank"),
+    }
+    refuse(kept, problems, ["where", "slot", "rank"])
+    return side, others, kept
+
+
+def _less(before: pl.DataFrame, after: pl.DataFrame, reason: str) -> pl.DataFrame:
+    """How many rows of each pair were dropped (DROPPED)."""
+    gone = before.join(after, on=["where", "place"], how="anti", maintain_order="left")
+    counts = gone.group_by("pair_id", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
+    return counts.select("pair_id", pl.lit(reason).alias("reason"), "count")
+
+
+def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> Facts:
+    """The facts of ranked rows, with the relations that have groups, in the order of their first.
+
+    The candidates stand in a table of their own, and the plausible one in `pairs`, too. Gaps
+    between ranks are where rows were dropped.
+    """
     labels = {relation_id: label for label, relation_id in ids.items()}
-    used = pairs["relation_id"].unique(maintain_order=True).to_list()
-    relations = [{"relation_id": each, "label": labels[each]} for each in used]
-    templates = [row for each in used for row in _templates(each, prompts[labels[each]])]
-    facts = Facts(
-        pl.DataFrame(relations, schema=empty("relations").schema),
-        pl.DataFrame(templates, schema=empty("templates").schema),
-        pairs,
+    relations = named(rows["relation_id"].unique(maintain_order=True), labels)
+    first = rows.filter(place=0)
+    pairs = first.select(
+        "pair_id",
+        "relation_id",
+        subject_id=pl.format("{}.{}", "frame", "id"),
+        subjects=pl.concat_list("known"),
+        objects=pl.concat_list(
+            pl.struct(object_id=pl.col("rank").cast(pl.String), labels=pl.concat_list("name"))
+        ),
+        split="frame",
     )
-    return checked(with_candidates(facts))
+    candidates = rows.select(
+        "pair_id",
+        "relation_id",
+        "frame",
+        "rank",
+        candidate_id=pl.format("{}.{}", "pair_id", "rank"),
+        label="name",
+        is_positive=pl.col("rank") == 1,
+    ).select(CANDIDATES.names())
+    texts = [
+        (each, style, _in_slots(getattr(prompts[label], style), prompts[label].asked), "manual", 0)
+        for each, label in relations.iter_rows()
+        for style in ("statement", "question")
+    ]
+    names = ["relation_id", "style", "text", "origin", "group"]
+    table = pl.DataFrame(texts, names, orient="row")
+    templates = numbered(table).with_columns(table["style"])
+    return checked(Facts(relations, templates, pairs, {"candidates": candidates}))
 
 
-def _templates(relation_id: str, prompt: Prompt) -> Iterator[dict[str, Any]]:
-    """The statement and the question, [X] for the known entity and [Y] for the asked one."""
-    for number, (style, text) in enumerate(
-        {"statement": prompt.statement, "question": prompt.question}.items()
-    ):
-        asked = text.replace(f"<{prompt.asked}>", "[Y]")
-        yield {
-            "template_id": f"{relation_id}.{number:03d}",
-            "relation_id": relation_id,
-            "text": asked.replace(f"<{_OTHER[prompt.asked]}>", "[X]"),
-            "origin": "manual",
-            "group": 0,
-            "style": style,
-        }
+def _in_slots(text: str, asked: Slot) -> str:
+    """A text with [X] for the known entity, and [Y] for the asked one."""
+    return text.replace(f"<{asked}>", "[Y]").replace(f"<{_OTHER[asked]}>", "[X]")

@@ -13,7 +13,6 @@ from factsweep.operators.datasets import (
     kamel,
     layouts,
     myriadlama,
-    pararel,
     probelm,
     sentences,
     triples,
@@ -21,7 +20,6 @@ from factsweep.operators.datasets import (
 )
 from factsweep.operators.datasets import facts as facts_of
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.told_apart import told_apart
 
 Relations = Mapping[str, str] | None
 
@@ -52,7 +50,7 @@ class Reader:
     content: Literal["rows", "texts", "tables"]
     facts: Callable[[Any, Relations], Facts]
     columns: Callable[[Any], Sequence[str]]
-    figures: Callable[[Any, Facts], Mapping[str, float]]
+    figures: Callable[[Any, Facts], Mapping[str, float]] = lambda _, facts: facts_of.counts(facts)
     names_ids: bool = True
     version: int = 1
     stands_in: str | None = None
@@ -69,7 +67,7 @@ def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
 
 
 def _kamel_figures(facts: Facts) -> Mapping[str, float]:
-    apart = told_apart(facts.pairs.filter(split="test"))
+    apart = kamel.told_apart(facts.pairs.filter(split="test"))
     return {**kamel.counts(facts), "test_labels_told_apart": apart.height}
 
 
@@ -106,9 +104,8 @@ READERS: Mapping[str, Reader] = {
     ),
     "pararel": Reader(
         content="texts",
-        facts=pararel.facts_from_files,
+        facts=triples.pararel,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
-        figures=lambda _, facts: facts_of.counts(facts),
         contradictions=lambda _, facts: contradictions.merged_subjects(facts),
     ),
     "xfactr": Reader(
@@ -116,14 +113,12 @@ READERS: Mapping[str, Reader] = {
         facts=xfactr.facts_from_files,
         by_language=True,
         columns=lambda _: ("sub_uri", "sub_label", "obj_uri", "obj_label"),  # others are refused
-        figures=lambda _, facts: facts_of.counts(facts),
     ),
     "mlama": Reader(
         content="texts",
-        facts=triples.facts_from_files,
+        facts=triples.mlama,
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
-        figures=lambda _, facts: facts_of.counts(facts),
     ),
     "probelm": Reader(
         content="texts",

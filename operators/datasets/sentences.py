@@ -9,17 +9,17 @@ the flawed and 1 the corrected one. Entities without an id go by their label.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked, named
+from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns, schema
+from factsweep.operators.schemas.checks import fitted, refuse
 from factsweep.operators.wording import listed
 
 TEMPLATE = "[X] [Y]"
@@ -33,17 +33,11 @@ Tables = Mapping[str, pl.DataFrame]
 Relations = Mapping[str, str] | None
 
 
-class _Fact(NamedTuple):
-    """A fact and its sentences; the ends of a triple are (id, label)."""
-
-    name: str
-    subject: tuple[str, str]
-    relation_id: str
-    object: tuple[str, str]
-    sentences: Sequence[str]
-    human_score: float | None = None
-    popularity: float | None = None
-    sample: str | None = None
+# A fact and its sentences; `subject` and `object` are the labels of its ends.
+_FACTS = schema("""
+    name text, subject_id text, subject text, relation_id text, object_id text, object text,
+    sentences text[], human_score float, popularity float, sample text
+""")
 
 
 def probed(tables: Tables, relations: Relations = None) -> Facts:
@@ -56,21 +50,29 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
         InputError: there is not one table, or it lacks a column.
     """
     rows = _only(tables, PROBING, floats=("human_score",))
-    facts = []
-    for fact_id, mine in rows.group_by("fact_id", maintain_order=True):
-        asked, known = mine.filter(element="object"), mine.filter(element="subject")
-        if asked.is_empty() or known.is_empty():
-            raise InputError(
-                f"fact {fact_id[0]} has no sentence that leaves its object or subject open; "
-                "add one or drop the fact."
-            )
-        first = asked.row(0, named=True)
-        sentences = asked["sentence"].str.strip_chars().unique(maintain_order=True).to_list()
-        ends = (_entity(each.row(0, named=True)) for each in (known, asked))
-        subject, object_ = ends
-        score = first["human_score"]
-        facts.append(_Fact(str(fact_id[0]), subject, first["relation"], object_, sentences, score))
-    return _as_facts(facts, relations)
+    label = pl.coalesce(pl.col("gold_corrected", "gold").replace("", None))
+    is_id = pl.col("disambiguation").str.contains(r"^Q\d+$").fill_null(value=False)
+    rows = rows.with_columns(label=label, id=pl.when(is_id).then("disambiguation").otherwise(label))
+    ends = {f"{part}_id": _first("id", part) for part in ("subject", "object")}
+    ends |= {part: _first("label", part) for part in ("subject", "object")}
+    asked = pl.col("element") == "object"
+    facts = rows.group_by(name="fact_id", maintain_order=True).agg(
+        **ends,
+        relation_id=_first("relation", "object"),
+        sentences=pl.col("sentence").filter(asked).str.strip_chars().unique(maintain_order=True),
+        human_score=_first("human_score", "object"),
+    )
+    half = (
+        "fact {name} has no sentence that leaves its object or subject open; add one or drop the "
+        "fact."
+    )
+    refuse(facts, {half: pl.any_horizontal(pl.col("subject", "object").is_null())}, ["name"])
+    return _as_facts(fitted(facts, _FACTS, "facts", ("popularity", "sample")), relations)
+
+
+def _first(column: str, element: str) -> pl.Expr:
+    """What the first sentence that leaves an end of its fact open has there."""
+    return pl.col(column).filter(element=element).first()
 
 
 def verbalised(tables: Tables, relations: Relations = None) -> Facts:
@@ -82,7 +84,7 @@ def verbalised(tables: Tables, relations: Relations = None) -> Facts:
     Raises:
         InputError: there is not one table, or it lacks a column.
     """
-    return _as_facts(list(_verbalised(tables)), relations)
+    return _as_facts(_verbalised(tables), relations)
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -98,29 +100,23 @@ def counts(facts: Facts) -> dict[str, int]:
 def n_verbalised(tables: Tables) -> dict[str, int]:
     """How many sentences are corrected, and how many of them are left out."""
     rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
-    return {"corrected": rows.height, "left_out": rows.height - len(list(_verbalised(tables)))}
+    return {"corrected": rows.height, "left_out": rows.height - _verbalised(tables).height}
 
 
-def _verbalised(tables: Tables) -> Iterator[_Fact]:
+def _verbalised(tables: Tables) -> pl.DataFrame:
+    facts = []
     rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
     for number, row in enumerate(rows.iter_rows(named=True)):
         subject, relation, object_ = re.findall(r"'([^']*)'", row["triples_raw"])
         texts = (row["verbalization"], row["correction"])
         label = _object(row["triples"], texts)
-        if label is None:
-            continue
-        sentences = [_cut(text, label) for text in texts]
-        name = row["triples"].removeprefix("(").partition(", ")[0]
-        popularity = float(row["popularity"]) if row.get("popularity") else None
-        yield _Fact(
-            f"{subject}.{number}",
-            (subject, name),
-            relation,
-            (object_, label),
-            sentences,
-            popularity=popularity,
-            sample=VERBALISED,
-        )
+        if label is not None:
+            name = row["triples"].removeprefix("(").partition(", ")[0]
+            sentences = [_cut(text, label) for text in texts]
+            popularity = float(row["popularity"]) if row.get("popularity") else None
+            fact = (f"{subject}.{number}", subject, name, relation, object_, label, sentences)
+            facts.append((*fact, None, popularity, VERBALISED))
+    return pl.DataFrame(facts, _FACTS, orient="row")
 
 
 def _object(triple: str, texts: Sequence[str]) -> str | None:
@@ -138,12 +134,6 @@ def _cut(text: str, label: str) -> str:
     return re.sub(rf"\s+{re.escape(label)}\s*\.?$", "", text)
 
 
-def _entity(row: Mapping[str, Any]) -> tuple[str, str]:
-    label = str(row["gold_corrected"] or row["gold"])
-    found = str(row["disambiguation"] or "")
-    return (found if re.fullmatch(r"Q\d+", found) else label), label
-
-
 def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) -> pl.DataFrame:
     if len(tables) != 1:
         raise InputError(f"there must be one table; there are {listed(tables)}.")
@@ -154,57 +144,30 @@ def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) ->
     return rows
 
 
-def _as_facts(facts: Sequence[_Fact], relations: Relations) -> Facts:
-    ids = list(dict.fromkeys(fact.relation_id for fact in facts))
-    return checked(
-        Facts(
-            named(ids, relations),
-            _frame("templates", map(_template, ids)),
-            _frame("pairs", map(_pair, facts)),
-            {"details": _frame("details", map(_detail, facts))},
-            _knowledge_base(facts),
-        )
+def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
+    ids = facts["relation_id"].unique(maintain_order=True).to_list()
+    facts = facts.with_columns(pair_id=pl.format("{}.{}", "relation_id", "name"))
+    right = pl.struct("object_id", labels=pl.concat_list("object"))
+    pairs = facts.select(
+        "pair_id",
+        "relation_id",
+        "subject_id",
+        subjects="sentences",
+        objects=pl.concat_list(right),
+        split=pl.lit(None, pl.String),
     )
+    templates = numbered(manual((each, TEMPLATE) for each in ids))
+    details = fitted(facts, columns("details"), "details", ("start", "end"))
+    base = _knowledge_base(facts)
+    return checked(Facts(named(ids, relations), templates, pairs, {"details": details}, base))
 
 
-def _frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema=empty(table).schema)
-
-
-def _template(relation_id: str) -> Mapping[str, Any]:
-    name = {"template_id": f"{relation_id}.000", "relation_id": relation_id, "text": TEMPLATE}
-    return {**name, "origin": "manual", "group": 0, "style": "statement"}
-
-
-def _pair(fact: _Fact) -> Mapping[str, Any]:
-    object_id, label = fact.object
-    return {
-        "pair_id": f"{fact.relation_id}.{fact.name}",
-        "relation_id": fact.relation_id,
-        "subject_id": fact.subject[0],
-        "subjects": list(fact.sentences),
-        "objects": [{"object_id": object_id, "labels": [label]}],
-    }
-
-
-def _detail(fact: _Fact) -> Mapping[str, Any]:
-    return {
-        "pair_id": f"{fact.relation_id}.{fact.name}",
-        "relation_id": fact.relation_id,
-        "object_id": fact.object[0],
-        "popularity": fact.popularity,
-        "sample": fact.sample,
-        "human_score": fact.human_score,
-    }
-
-
-def _knowledge_base(facts: Sequence[_Fact]) -> KnowledgeBase:
+def _knowledge_base(facts: pl.DataFrame) -> KnowledgeBase:
     """What the facts themselves say; their sentences are no names of an entity."""
-    ends = [end for fact in facts for end in (fact.subject, fact.object)]
-    names = pl.DataFrame(
-        [{"entity_id": entity, "labels": [label]} for entity, label in ends],
-        schema={"entity_id": pl.String, "labels": pl.List(pl.String)},
+    ends = facts.select(
+        entity_id=pl.concat_list("subject_id", "object_id"),
+        labels=pl.concat_list("subject", "object"),
     )
-    triples = [(fact.subject[0], fact.relation_id, fact.object[0], None, None) for fact in facts]
-    table = pl.DataFrame(triples, schema=empty("triples").schema, orient="row")
-    return from_names(names, table.unique(maintain_order=True))
+    names = ends.explode("entity_id", "labels").with_columns(pl.concat_list("labels"))
+    triples = fitted(facts, columns("triples"), "triples", ("start", "end"))
+    return from_names(names, triples.unique(maintain_order=True))

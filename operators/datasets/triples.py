@@ -1,24 +1,35 @@
-"""Triples with ids and names → the canonical tables; mLAMA's files of one language.
+"""Triples with ids and names → the canonical tables; mLAMA's and ParaRel's files.
 
 mLAMA's layout (Kassner, Dufter and Schütze 2021), one folder per language:
 
     de/templates.jsonl  {"relation": "P19", "template": "[X] wurde in [Y] geboren."}
     de/P19.jsonl        {"sub_uri": "Q42", "sub_label": "…", "obj_uri": "Q84", "obj_label": "…"}
 
-Other fields are ignored. There are no aliases. A row without ids, as those of Google-RE, is known
-by its labels: such facts are found again in another language only where the labels are the same.
+A row without ids, as those of Google-RE, is known by its labels: such facts are found again in
+another language only where the labels are the same.
+
+ParaRel's layout (TACL 2021; the facts are those of LAMA's T-REx):
+
+    patterns/P19.jsonl  {"pattern": "[X] was born in [Y].", "tense": "past"}   one template per line
+    facts/P19.jsonl     {"sub_label": "Henry Heras", "obj_label": "Barcelona"} one triple per line
+
+There are no ids: a subject is its label, and so is an object. Two subjects of one label are one
+here, with the objects of both. In both layouts other fields are ignored, and there are no aliases.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
+from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
 from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, schema
+
+_TEMPLATES = "templates.jsonl"
+
 
 TRIPLES = schema(
     "relation_id text, subject_id text, subjects text[], object_id text, labels text[]"
@@ -35,7 +46,7 @@ def facts_from_triples(
 
     >>> row = {"relation_id": "P36", "subject_id": "Q183", "subjects": ["Deutschland"],
     ...     "object_id": "Q64", "labels": ["Berlin"]}
-    >>> texts = one_each({"P36": "[X] : [Y]"})
+    >>> texts = manual([("P36", "[X] : [Y]")])
     >>> facts = facts_from_triples(pl.DataFrame([row]), texts, {"P36": "capital"})
     >>> facts.pairs.select("pair_id", "subjects").row(0), facts.relations.row(0)
     (('P36.Q183', ['Deutschland']), ('P36', 'capital'))
@@ -54,19 +65,7 @@ def facts_from_triples(
     return checked(Facts(relations, numbered(ordered), pairs))
 
 
-def one_each(templates: Mapping[str, str]) -> pl.DataFrame:
-    """One manual template per relation: relation_id, text, origin, group."""
-    texts = {"relation_id": list(templates), "text": list(templates.values())}
-    named = pl.DataFrame(texts, schema=dict.fromkeys(texts, pl.String))
-    return named.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
-
-
-_TEMPLATES = "templates.jsonl"
-
-
-def facts_from_files(
-    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
-) -> Facts:
+def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None) -> Facts:
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
@@ -79,20 +78,46 @@ def facts_from_files(
             "benchmark.language or benchmark.path."
         )
     templates: dict[str, str] = {}
-    triples: list[tuple[object, ...]] = []
-    for name, content in sorted(files.items()):
-        path = PurePosixPath(name)
-        for where, row in rows(name, content):
-            if path.name == _TEMPLATES:
-                relation, template = (text(row, key, where) for key in ("relation", "template"))
-                templates.setdefault(relation, template)
-            else:
-                triples.append(_triple(path.stem, row, where))
+    for _, row, where in _rows(files, lambda path: path.name == _TEMPLATES):
+        templates.setdefault(text(row, "relation", where), text(row, "template", where))
+    triples = [_triple(*each) for each in _rows(files, lambda path: path.name != _TEMPLATES)]
     table = pl.DataFrame(triples, TRIPLES, orient="row")
-    return facts_from_triples(table, one_each(templates), relation_labels)
+    return facts_from_triples(table, manual(templates.items()), relation_labels)
 
 
-def _triple(relation: str, row: Mapping[str, Any], where: str) -> tuple[object, ...]:
-    subject, obj = (text(row, key, where) for key in ("sub_label", "obj_label"))
-    ids = row.get("sub_uri") or subject, row.get("obj_uri") or obj
-    return relation, ids[0], [subject], ids[1], [obj]
+def pararel(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None) -> Facts:
+    """The canonical tables of ParaRel's files: their path in the set → their content.
+
+    Every pattern is a manual template, with a group of its own. Relations that have no patterns,
+    or no facts, are left out. A relation that `relation_labels` does not name has its id for one.
+
+    Raises:
+        InputError: an unfit line, or what `checked` refuses.
+    """
+    patterns = _rows(files, lambda path: path.match("patterns/*.jsonl"))
+    texts = [(relation, text(row, "pattern", where)) for relation, row, where in patterns]
+    facts = _rows(files, lambda path: path.match("facts/*.jsonl"))
+    triples = [_triple(*each, ids=()) for each in facts]
+    table = pl.DataFrame(triples, TRIPLES, orient="row")
+    return facts_from_triples(table, manual(texts), relation_labels)
+
+
+def _rows(
+    files: Mapping[str, str], holds: Callable[[PurePosixPath], bool]
+) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The rows of some files, in the order of their paths: their relation, they, and where."""
+    for path, content in sorted((PurePosixPath(name), each) for name, each in files.items()):
+        if holds(path):
+            yield from ((path.stem, row, where) for where, row in rows(str(path), content))
+
+
+def _triple(
+    relation: str,
+    row: Mapping[str, Any],
+    where: str,
+    ids: Collection[str] = ("sub_uri", "obj_uri"),
+) -> tuple[object, ...]:
+    """A row as one of TRIPLES, known by its labels where it has no ids."""
+    labels = [text(row, key, where) for key in ("sub_label", "obj_label")]
+    subject, obj = [*map(row.get, ids)] or labels
+    return relation, subject or labels[0], labels[:1], obj or labels[1], labels[1:]

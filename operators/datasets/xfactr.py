@@ -29,14 +29,14 @@ guesses by the ending of the name: here the ending counts in Spanish, and French
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, manual
 from factsweep.operators.datasets.json_texts import rows, text
-from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples, one_each
+from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -85,7 +85,7 @@ def facts_from_files(
     triples = pl.DataFrame(found, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
-    texts = one_each(templates(by_name, language))
+    texts = manual(templates(by_name, language).items())
     facts = facts_from_triples(triples, texts, relation_labels)
     return Facts(facts.relations, facts.templates, facts.pairs, _forms(facts, gender, language))
 
@@ -189,11 +189,6 @@ def _all(label: str, entity: str, aliases: Names) -> list[str]:
 
 
 def _names(files: Mapping[str, str], name: str) -> dict[str, list[str]]:
-    return dict(_lines(files.get(name, "")))
-
-
-def _lines(content: str) -> Iterator[tuple[str, list[str]]]:
-    for line in content.split("\n"):
-        entity, *names = line.rstrip("\r").split("\t")
-        if entity:
-            yield entity, [each for each in names if each]
+    """The names of each id, tab by tab."""
+    lines = (line.rstrip("\r").split("\t") for line in files.get(name, "").split("\n"))
+    return {entity: [each for each in names if each] for entity, *names in lines if entity}

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns
+from factsweep.operators.schemas.checks import fitted, refuse
 
 # What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
 TYPE_RELATIONS = ("P31", "P279")
+_OPTIONAL = ("description", "popularity", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -41,47 +43,24 @@ def checked(base: KnowledgeBase) -> KnowledgeBase:
         InputError: no entities; an entity twice, or without an id or a label; a triple without a
             subject, relation or object. The message names the row.
     """
-    entities, triples = _conform(base.entities, "entities"), _conform(base.triples, "triples")
+    entities = fitted(base.entities, columns("entities"), "table entities", _OPTIONAL)
+    triples = fitted(base.triples, columns("triples"), "table triples", _OPTIONAL)
     if entities.is_empty():
         raise InputError("table entities has no rows; give one that has.")
     ids, labels = pl.col("entity_id"), pl.col("labels")
-    _refuse_first(entities, "entities", ids.is_null() | (ids == ""), "has no entity_id; give one")
-    twice = ~ids.is_first_distinct()
-    _refuse_first(entities, "entities", twice, "has the entity_id of an earlier row; drop one")
-    unlabelled = labels.is_null() | (labels.list.len() == 0) | labels.list.contains("")
-    _refuse_first(entities, "entities", unlabelled, "has no label, or an empty one; drop the row")
-    for column in ("subject_id", "relation_id", "object_id"):
-        missing = pl.col(column).is_null() | (pl.col(column) == "")
-        _refuse_first(triples, "triples", missing, f"has no {column}; give one or drop the row")
-    return KnowledgeBase(
-        entities.with_columns(pl.col("types").fill_null([]).list.unique(maintain_order=True)),
-        triples,
-    )
+    nothing, row = labels.list.len().fill_null(0) == 0, ", row {row} (counted from 0) has "
+    problems = {
+        f"{row}no entity_id; give one.": _lacks("entity_id"),
+        f"{row}the entity_id of an earlier row; drop one.": ~ids.is_first_distinct(),
+        f"{row}no label, or an empty one; drop the row.": nothing | labels.list.contains(""),
+    }
+    refuse(entities.with_row_index("row"), problems, ["row"], "table entities")
+    needed = ("subject_id", "relation_id", "object_id")
+    problems = {f"{row}no {each}; give one or drop the row.": _lacks(each) for each in needed}
+    refuse(triples.with_row_index("row"), problems, ["row"], "table triples")
+    types = pl.col("types").fill_null([]).list.unique(maintain_order=True)
+    return KnowledgeBase(entities.with_columns(types), triples)
 
 
-def _conform(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """The frame's canonical columns; those that may be null may be missing."""
-    schema = empty(table).schema
-    optional = {"entities": ("description", "popularity"), "triples": ("start", "end")}[table]
-    needed = [name for name in schema if name not in optional]
-    for name in needed:
-        if name not in frame.columns:
-            raise InputError(
-                f"table {table}: column {name} is missing; it has {', '.join(frame.columns)}. "
-                f"Rename or add it."
-            )
-    whole = frame.with_columns(
-        pl.lit(None, schema[name]).alias(name) for name in optional if name not in frame.columns
-    )
-    for name, dtype in schema.items():
-        if whole.schema[name] not in (dtype, pl.Null()) and not whole.is_empty():
-            raise InputError(
-                f"table {table}: column {name} is {whole.schema[name]}, not {dtype}; convert it."
-            )
-    return whole.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
-
-
-def _refuse_first(rows: pl.DataFrame, table: str, unfit: pl.Expr, problem: str) -> None:
-    found = rows.with_row_index("row").filter(unfit).head(1)
-    if not found.is_empty():
-        raise InputError(f"table {table}, row {found['row'][0]} (counted from 0) {problem}.")
+def _lacks(column: str) -> pl.Expr:
+    return pl.col(column).fill_null("") == ""

@@ -22,7 +22,7 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
     r"""Say which predictions are right: those whose token is a label of an object of the pair.
 
     `predictions` has one row per prompt: prompt_id, token_id, token, probability. `prompts` is the
-    canonical table. `labels` comes from `operators.prompts.candidates.label_tokens`: relation_id,
+    canonical table. `labels` comes from `operators.prompts.masked.label_tokens`: relation_id,
     pair_id, token_id. An answer's key is its token as it stands in the vocabulary; its n_lemmas
     is 1. Confidence is the token's probability, and every answer has one.
 

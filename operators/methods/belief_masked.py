@@ -13,8 +13,13 @@ from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
-from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
-from factsweep.operators.prompts.masked import Masked, expand
+from factsweep.operators.prompts.masked import (
+    Masked,
+    candidates,
+    count_left_out,
+    expand,
+    label_tokens,
+)
 from factsweep.operators.tables.belief.belief import SHOWN, card
 
 

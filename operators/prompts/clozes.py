@@ -28,9 +28,10 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
-from factsweep.operators.prompts.expansion import Expansion, names
+from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
 from factsweep.operators.prompts.turns import departures, variant_of
 from factsweep.operators.schemas import empty
+from factsweep.operators.schemas.checks import refuse
 
 Ending = Literal["eos", "sentence"]
 
@@ -122,13 +123,13 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     if facts.knowledge_base is None:
         raise InputError("distractors need a knowledge base, and these facts have none; run again.")
     asked = resolved(answers(facts), facts.knowledge_base)
-    turn = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
-    turns = asked.select("pair_id", "answer_id", turn=turn.rank("ordinal") - 1)
+    turn = places(seed, "calibration", asked["pair_id"]).alias("turn")
+    turn_of = asked.select("pair_id", "answer_id", turn)
     candidates = _candidates(facts.knowledge_base, asked, setting, seed)
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
         rows = _chosen(clozes(mine), setting.n_clozes, seed)
-        rows = rows.join(turns, on="pair_id", maintain_order="left")
+        rows = rows.join(turn_of, on="pair_id", maintain_order="left")
         rows = rows.join(candidates.of_facts, on="pair_id", maintain_order="left")
         rows = rows.with_columns(
             context_id=pl.lit(CONTEXT),
@@ -136,7 +137,7 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
         ).drop("place", "turn")
         rows = rows.sort("candidates_id", "template_id", "pair_id", "subject_index")
         sets = candidates.sets.join(rows, on="candidates_id", how="semi", maintain_order="left")
-        yield Expansion(relation_id, rows, _contexts(), candidate_sets=sets)
+        yield Expansion(relation_id, rows, bare(CONTEXT), candidate_sets=sets)
 
 
 def answers(facts: Facts) -> pl.DataFrame:
@@ -145,12 +146,10 @@ def answers(facts: Facts) -> pl.DataFrame:
     Raises:
         InputError: a pair has several.
     """
-    several = facts.pairs.filter(pl.col("objects").list.len() != 1).head(1)
-    if not several.is_empty():
-        raise InputError(
-            f"pair {several['pair_id'][0]} has several objects; "
-            "make a fact of each (operators.datasets.entities)."
-        )
+    several = (
+        "pair {pair_id} has several objects; make a fact of each (operators.datasets.entities)."
+    )
+    refuse(facts.pairs, {several: pl.col("objects").list.len() != 1}, ["pair_id"])
     rows = facts.pairs.explode("objects").unnest("objects")
     return rows.select("pair_id", "subject_id", "relation_id", "labels", answer_id="object_id")
 
@@ -169,14 +168,8 @@ def clozes(facts: Facts) -> pl.DataFrame:
             f"relation {facts.relations['relation_id'][0]} has no template that ends in [Y] and "
             "holds it once; add one or leave the relation out."
         )
-    number = pl.col("template_id").str.split(".").list.last()
-    return templates.join(names(facts.pairs), how="cross").select(
-        "pair_id",
-        "template_id",
-        "subject_index",
-        prompt_id=pl.format("{}.{}.{}", "pair_id", number, "subject_index"),
-        query=pl.col("cut").str.replace_all("[X]", pl.col("name"), literal=True),
-    )
+    text = pl.col("cut").str.replace_all("[X]", pl.col("name"), literal=True)
+    return crossed(templates, names(facts.pairs), text)
 
 
 def openings(templates: pl.DataFrame) -> pl.DataFrame:
@@ -195,11 +188,6 @@ def _chosen(rows: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
     rows = rows.with_columns(drawn)
     rows = rows.with_columns(place=pl.col("drawn").rank("ordinal").over("pair_id")).drop("drawn")
     return rows if n is None else rows.filter(pl.col("place") <= n)
-
-
-def _contexts() -> pl.DataFrame:
-    row = {"context_id": CONTEXT, "setting": CONTEXT, "text": "", "demonstrations": []}
-    return pl.DataFrame([row], schema=empty("contexts").schema)
 
 
 def _candidates(

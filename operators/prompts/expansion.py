@@ -162,14 +162,42 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
             f"prompt.templates={setting.templates}; add one or leave the relation out."
         )
     named, forms = with_forms(names(facts.pairs), facts)
-    number = pl.col("template_id").str.slice(len(relation_id) + 1)
+    asked = query(setting, filled(pl.col("asked"), pl.col("name"), forms))
+    return crossed(templates, named, asked)
+
+
+def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
+    """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
     return templates.join(named, how="cross").select(
-        pl.format("{}.{}.{}", "pair_id", number, "subject_index").alias("prompt_id"),
+        pl.format("{}.{}.{}", "pair_id", number(), "subject_index").alias("prompt_id"),
         "pair_id",
         "template_id",
         "subject_index",
-        query(setting, filled(pl.col("asked"), pl.col("name"), forms)).alias("query"),
+        text.alias("query"),
     )
+
+
+def number() -> pl.Expr:
+    """The template's number in its relation: `000` of `P36.000`."""
+    return pl.col("template_id").str.split(".").list.last()
+
+
+def bare(context_id: str) -> pl.DataFrame:
+    """The one context of prompts that nothing stands before."""
+    row = {"context_id": context_id, "setting": context_id, "text": "", "demonstrations": []}
+    return pl.DataFrame([row], schema=empty("contexts").schema)
+
+
+def same_as(*text: str) -> pl.Expr:
+    """The first prompt of the same text (columns), null for the first itself."""
+    first = pl.col("prompt_id").first().over(text)
+    return pl.when(first != pl.col("prompt_id")).then(first).alias("same_as")
+
+
+def places(seed: int, purpose: str, ids: pl.Series) -> pl.Series:
+    """Each id's place in a seeded order, from 0: a larger sample contains a smaller one."""
+    random = pl.Series(seeds.keys(seed, purpose, ids), dtype=pl.UInt64)
+    return random.rank("ordinal").cast(pl.UInt32) - 1
 
 
 def names(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.operators.prompts.demonstrations import Indices
-from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.prompts.expansion import Expansion, number, places, same_as
 from factsweep.operators.prompts.setting import MOST_SHOTS
 from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
 
@@ -75,7 +75,8 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     Raises:
         InputError: a relation has fewer training queries than are to be shown.
     """
-    ranks = _calibration_ranks(facts, setting, seed)
+    ids = facts.pairs.filter(split=setting.split)["pair_id"]
+    ranks = ids.to_frame().with_columns(calibration_rank=places(seed, "calibration", ids))
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
         asked = _questions(mine, setting.split, setting)
@@ -97,11 +98,10 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     questions = facts.templates.sort("template_id").head(1)
     asked = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
     queries = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
-    number = pl.col("template_id").str.split(".").list.last()
     return queries.join(questions, on="relation_id", maintain_order="left").select(
         "pair_id",
         "template_id",
-        prompt_id=pl.format("{}.{}.0", "pair_id", number),
+        prompt_id=pl.format("{}.{}.0", "pair_id", number()),
         query=asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True),
         answers=labels.list.join(f"{SEPARATOR} "),
     )
@@ -164,19 +164,11 @@ def _contexts(
     )
 
 
-def _calibration_ranks(facts: Facts, setting: FewShot, seed: int) -> pl.DataFrame:
-    """Each query's place in a seeded order: a larger sample contains a smaller one."""
-    asked = facts.pairs.filter(pl.col("split") == setting.split).select("pair_id")
-    random = pl.Series(seeds.keys(seed, "calibration", asked["pair_id"]), dtype=pl.UInt64)
-    return asked.with_columns(calibration_rank=random.rank("ordinal").cast(pl.UInt32) - 1)
-
-
 def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """The table `prompts`, in prefix order; `same_as` is the first prompt of the same text."""
     rows = rows.sort("template_id", "context_id", "pair_id")
     for each, key in ((contexts.select("context_id", "text"), "context_id"), (ranks, "pair_id")):
         rows = rows.join(each, on=key, maintain_order="left")
-    first = pl.col("prompt_id").first().over("text", "query")
     return rows.select(
         "prompt_id",
         "pair_id",
@@ -184,6 +176,6 @@ def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) ->
         pl.lit(0, pl.UInt16).alias("subject_index"),
         "context_id",
         "query",
-        same_as=pl.when(first != pl.col("prompt_id")).then(first),
-        calibration_rank="calibration_rank",
+        same_as("text", "query"),
+        "calibration_rank",
     )

@@ -1,4 +1,7 @@
-"""How masked (encoder) models are asked: the bare sentence with one mask, nothing before it."""
+"""How masked (encoder) models are asked: the bare sentence with one mask, nothing before it.
+
+Of the right answers they can give the object labels that are one token of their own.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +11,15 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.expansion import Expansion, calibration_ranks, names
+from factsweep.operators.prompts.expansion import (
+    Expansion,
+    bare,
+    calibration_ranks,
+    crossed,
+    names,
+    number,
+    same_as,
+)
 from factsweep.operators.prompts.setting import (
     MASK,
     Setting,
@@ -17,6 +28,7 @@ from factsweep.operators.prompts.setting import (
     filled,
     with_forms,
 )
+from factsweep.operators.schemas.checks import refuse
 
 CONTENT_FREE = ("N/A", "", "?")
 
@@ -61,7 +73,7 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
                 "add one or leave the relation out."
             )
         prompts = _prompts(mine, facts.of(relation_id), ranks)
-        yield Expansion(relation_id, prompts, _context(), _as_prompts(content_free(mine)))
+        yield Expansion(relation_id, prompts, bare("masked"), _as_prompts(content_free(mine)))
 
 
 def content_free(templates: pl.DataFrame) -> pl.DataFrame:
@@ -78,22 +90,14 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
         "relation_id",
         "subject",
         query=filled(asked, pl.col("subject"), pl.lit(None, pl.String)),
-        prompt_id=pl.format("{}.content-free.{}.{}", "relation_id", _number(), "index"),
+        prompt_id=pl.format("{}.content-free.{}.{}", "relation_id", number(), "index"),
     )
 
 
 def _as_prompts(rows: pl.DataFrame) -> pl.DataFrame:
     """Content-free prompts as the table of that name."""
-    return rows.select(
-        "prompt_id",
-        "template_id",
-        "query",
-        pair_id=pl.lit(None, pl.String),
-        subject_index=pl.lit(0),
-        context_id=pl.lit("masked"),
-        same_as=pl.lit(None, pl.String),
-        calibration_rank=pl.lit(None, pl.UInt32),
-    )
+    rows = rows.select("prompt_id", "template_id", "query", subject_index=pl.lit(0))
+    return rows.with_columns(context_id=pl.lit("masked"))
 
 
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
@@ -127,41 +131,83 @@ def _as_decoder(setting: Masked) -> Setting:
 def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
     templates = eligible(facts.templates, _as_decoder(setting))
     slots = pl.col("text").str.count_matches("[Y]", literal=True)
-    wrong = templates.filter(slots != 1)
-    if not wrong.is_empty():
-        template_id, text = wrong.select("template_id", "text").row(0)
-        raise InputError(
-            f"template {template_id} ({text!r}) has {text.count('[Y]')} [Y]; "
-            "a masked model fills one: leave one."
-        )
+    several = (
+        "template {template_id} ({text!r}) has {slots} [Y]; a masked model fills one: leave one."
+    )
+    shown = ["template_id", "text", "slots"]
+    refuse(templates.with_columns(slots=slots), {several: slots != 1}, shown)
     return templates
 
 
 def _prompts(templates: pl.DataFrame, facts: Facts, ranks: pl.DataFrame) -> pl.DataFrame:
     """The table `prompts` of one relation."""
     named, forms = with_forms(names(facts.pairs), facts)
-    rows = templates.join(named, how="cross").select(
-        pl.format("{}.{}.{}", "pair_id", _number(), "subject_index").alias("prompt_id"),
-        "pair_id",
-        "template_id",
-        "subject_index",
-        context_id=pl.lit("masked"),
-        query=filled(pl.col("asked"), pl.col("name"), forms),
-    )
+    rows = crossed(templates, named, filled(pl.col("asked"), pl.col("name"), forms))
     rows = rows.sort("template_id", "pair_id", "subject_index")
-    first = pl.col("prompt_id").first().over("query")
-    rows = rows.with_columns(same_as=pl.when(first != pl.col("prompt_id")).then(first))
+    rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
     rank = ["pair_id", "template_id", "subject_index"]
     return rows.join(ranks, on=rank, how="left", maintain_order="left")
 
 
-def _number() -> pl.Expr:
-    """The template's number in its relation: `000` of `P36.000`."""
-    return pl.col("template_id").str.strip_prefix(pl.format("{}.", "relation_id"))
+def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
+    """Every label of every right object, with its token where it is a single one.
 
+    Columns: relation_id, pair_id, object_id, label_index (0 is the object's own label, the others
+    are its aliases), label, token_id (null where the label is several tokens, or unknown).
 
-def _context() -> pl.DataFrame:
-    return pl.DataFrame(
-        {"context_id": ["masked"], "setting": ["masked"], "text": [""], "demonstrations": [[]]},
-        schema_overrides={"demonstrations": pl.List(pl.String)},
+    A label is encoded as it stands in a sentence, after a space: to some tokenizers a word at the
+    start of a text is another token.
+    """
+    labels = (
+        facts.pairs.select("relation_id", "pair_id", object="objects")
+        .explode("object")
+        .unnest("object")
+        .with_columns(label_index=pl.int_ranges(pl.col("labels").list.len(), dtype=pl.UInt16))
+        .explode("label_index", "labels")
+        .rename({"labels": "label"})
     )
+    tokens = _single_tokens(labels["label"].unique(maintain_order=True), tokenizer)
+    return labels.join(tokens, on="label", how="left", maintain_order="left").select(
+        "relation_id", "pair_id", "object_id", "label_index", "label", "token_id"
+    )
+
+
+def candidates(labels: pl.DataFrame) -> pl.DataFrame:
+    """The distinct tokens among a relation's right answers: relation_id, label, token_id.
+
+    Sorted by relation and token. Labels that are the same token, as "Us" and "US" to an uncased
+    tokenizer, are one candidate, under the first of them. `labels` comes from `label_tokens`.
+    """
+    single = labels.drop_nulls("token_id").group_by("relation_id", "token_id", maintain_order=True)
+    tokens = single.agg(pl.col("label").first()).sort("relation_id", "token_id")
+    return tokens.select("relation_id", "label", "token_id")
+
+
+def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
+    """What a masked model cannot say, one row per relation.
+
+    Columns: relation_id; n_labels and n_labels_left_out (distinct labels; those that are not one
+    token); n_objects and n_objects_left_out (of pairs; those without such a label); n_pairs and
+    n_pairs_left_out (those without such an object). `labels` comes from `label_tokens`.
+    """
+    units = {"labels": ["label"], "objects": ["pair_id", "object_id"], "pairs": ["pair_id"]}
+    table = labels.select(pl.col("relation_id").unique().sort())
+    for unit, columns in units.items():
+        said = labels.group_by("relation_id", *columns).agg(pl.col("token_id").count())
+        counts = said.group_by("relation_id").agg(
+            pl.len().cast(pl.Int64).alias(f"n_{unit}"),
+            (pl.col("token_id") == 0).sum().cast(pl.Int64).alias(f"n_{unit}_left_out"),
+        )
+        table = table.join(counts, on="relation_id", maintain_order="left")
+    return table
+
+
+def _single_tokens(labels: pl.Series, tokenizer: Any) -> pl.DataFrame:
+    """The labels that are one known token: label, token_id."""
+    texts = [f" {label}" for label in labels]
+    encoded = tokenizer(texts, add_special_tokens=False).input_ids if texts else []
+    token_ids = [
+        ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None for ids in encoded
+    ]
+    tokens = pl.DataFrame({"label": labels, "token_id": pl.Series(token_ids, dtype=pl.Int64)})
+    return tokens.drop_nulls("token_id")

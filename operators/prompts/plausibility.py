@@ -28,11 +28,10 @@ from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
-from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.prompts.expansion import Expansion, places
 
 PromptType = Literal["statement", "completion", "question"]
 PROMPT_TYPES: tuple[PromptType, ...] = get_args(PromptType)
@@ -117,7 +116,6 @@ def _prompts(rows: pl.DataFrame, relation_id: str) -> pl.DataFrame:
         template_id=pl.format("{}.{}", pl.lit(relation_id), number),
         subject_index=pl.lit(0, pl.UInt16),
         query="continuation",
-        same_as=pl.lit(None, pl.String),
         calibration_rank="permutation_rank",
     )
 
@@ -136,9 +134,9 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
     Raises:
         InputError: a relation has no template of the style that the type needs.
     """
-    known = facts.pairs.select("pair_id", known=pl.col("subjects").list.first())
+    rank = places(seed, "permutation", facts.pairs["pair_id"]).alias("permutation_rank")
+    known = facts.pairs.select("pair_id", rank, known=pl.col("subjects").list.first())
     rows = candidates(facts).join(known, on="pair_id", maintain_order="left")
-    rows = rows.join(_permutation_ranks(facts.pairs, seed), on="pair_id", maintain_order="left")
     found = [
         _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
         for relation_id in facts.relations["relation_id"]
@@ -208,8 +206,3 @@ def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
 
 def _joined(parts: Sequence[pl.Expr]) -> pl.Expr:
     return pl.concat_str(pl.lit(""), *parts)
-
-
-def _permutation_ranks(pairs: pl.DataFrame, seed: int) -> pl.DataFrame:
-    random = pl.Series(seeds.keys(seed, "permutation", pairs["pair_id"]), dtype=pl.UInt64)
-    return pairs.select("pair_id", permutation_rank=random.rank("ordinal") - 1)

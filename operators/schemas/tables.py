@@ -109,7 +109,7 @@ _GENERATION = declared("""
 _SCORE = "n_tokens uint32, logprob float, entity_n_tokens uint32, entity_logprob float"
 _SCORES = declared(f"prompt_id text, {_SCORE}")
 # `candidate_probabilities` are those of the single tokens among the relation's right answers
-# (operators.prompts.candidates).
+# (operators.prompts.masked).
 _PREDICTION = declared("""
     prompt_id text, token_id int, token text, probability float, candidate_probabilities float32[]
 """)

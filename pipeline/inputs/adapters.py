@@ -32,7 +32,11 @@ def folder(adapter: str) -> Path:
     Raises:
         InputError: there is no such adapter, or it lacks a file.
     """
-    place = Path(adapter) if Path(adapter).is_dir() else _fetched(adapter)
+    place, (name, _, revision) = Path(adapter), adapter.partition("@")
+    if not place.is_dir():
+        fix = "and it is not in the local cache; check model.adapter, the network, and HF_TOKEN"
+        field, wanted = "model.adapter", [_CONFIG, _WEIGHTS]
+        place = hub.snapshot(name, revision or "main", wanted, field, fix)
     for name in (_CONFIG, _WEIGHTS):
         if not (place / name).is_file():
             raise InputError(
@@ -40,24 +44,6 @@ def folder(adapter: str) -> Path:
                 "wrote, or a model of the hub that has both files."
             )
     return place
-
-
-def _fetched(adapter: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    name, _, revision = adapter.partition("@")
-    try:
-        return Path(
-            snapshot_download(name, revision=revision or "main", allow_patterns=[_CONFIG, _WEIGHTS])
-        )
-    except HFValidationError as error:
-        raise InputError(
-            f"model.adapter={adapter} is neither a folder nor an id of the hub: {error}"
-        ) from error
-    except hub.errors() as error:
-        fix = "and it is not in the local cache; check model.adapter, the network, and HF_TOKEN"
-        raise InputError(hub.refusal(error, name, revision or "main", fix)) from error
 
 
 def _check_kind(adapter: str, place: Path) -> None:

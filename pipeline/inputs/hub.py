@@ -4,7 +4,6 @@ A connection that breaks is resumed where it broke, and complete files are not f
 twice; where the hub limits requests, the client waits.
 """
 
-import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -93,6 +92,25 @@ def fetch(
     return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
 
 
+def snapshot(name: str, revision: str, files: Sequence[str], field: str, fix: str) -> Path:
+    """The folder in the hub's cache with some files of a model, fetched where they are not there.
+
+    Raises:
+        InputError: the hub does not give it; the message names the field, and what to do.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+    except HFValidationError as error:
+        raise InputError(
+            f"{field}={name} is neither a folder nor an id of the hub: {error}"
+        ) from error
+    except errors() as error:
+        raise InputError(refusal(error, name, revision, fix)) from error
+
+
 def _download(
     asked: Repository, say: Say, before: Callable[[Missing], None] | None = None
 ) -> tuple[str, Path]:
@@ -101,15 +119,14 @@ def _download(
 
     api = HfApi()
     given: dict[str, Any] = {"repo_type": asked.kind, "revision": asked.revision}
-    commit = str(_asked(lambda: api.repo_info(asked.id, **given), say).sha)
-    names = _asked(lambda: api.list_repo_files(asked.id, **given | {"revision": commit}), say)
-    safe = any(name.endswith(".safetensors") for name in names)
+    info: Any = _asked(lambda: api.repo_info(asked.id, **given), say)
+    safe = any(each.rfilename.endswith(".safetensors") for each in info.siblings or ())
     given |= {"local_dir": asked.folder, "ignore_patterns": _OTHER_WEIGHTS if safe else None}
     if before is not None:
         found = _asked(lambda: snapshot_download(asked.id, **given, dry_run=True), say)
         before([(Path(e.local_path), e.file_size or 0) for e in found if e.will_download])
     local = Path(_asked(lambda: snapshot_download(asked.id, **given), say))
-    return commit if asked.folder else local.name, local
+    return str(info.sha) if asked.folder else local.name, local
 
 
 def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
@@ -206,11 +223,14 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
     Raises:
         InputError: a file is not what its name says.
     """
+    from huggingface_hub.utils.sha import git_hash
+
     found = _snapshot(model_id, commit)
     blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}
     large = {name: path for name, path in blobs.items() if _SHA256.fullmatch(path.name)}
     small = {name: path for name, path in blobs.items() if _GIT.fullmatch(path.name)}
-    told = {**digests.of_each(large), **{name: _git_sha1(path) for name, path in small.items()}}
+    told = digests.of_each(large)
+    told |= {name: git_hash(path.read_bytes()) for name, path in small.items()}
     for name, digest in told.items():
         if digest != blobs[name].name:
             raise InputError(
@@ -227,9 +247,3 @@ def _snapshot(model_id: str, commit: str) -> dict[str, Path]:
     repository = repo_folder_name(repo_id=model_id, repo_type="model")
     folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
     return digests.below(folder) if folder.is_dir() else {}
-
-
-def _git_sha1(path: Path) -> str:
-    content = path.read_bytes()
-    header = b"blob %d\0" % len(content)
-    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()

@@ -14,8 +14,10 @@ from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.inputs import adapters, converted, digests, hub, remote_code
+from factsweep.pipeline.inputs import adapters, converted, digests, hub
 from factsweep.pipeline.machine import dtype, processor
+
+_CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processor_config.json, …
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,34 @@ def verify(weights: Weights) -> None:
 
 def _on_hub(model: Model) -> Weights:
     commit, offline = _hub_commit(model.id, model.revision)
-    remote_code.check_own(model, commit)
+    _check_code(model, commit)
     return Weights(model, commit, _own(hub.own_files(model.id, commit)), offline)
+
+
+def _check_code(model: Model, commit: str | None) -> None:
+    """Refuse code of another repository; `commit` is that of a model of the hub.
+
+    In a configuration `auto_map` may name such code, `other/repo--modeling.Class`. It decides
+    numbers, is loaded as it is there on the day, and no fingerprint knows it.
+    """
+    if not model.trust_remote_code or model.source == "package":
+        return
+    folder = Path(model.id)
+    if commit is not None:
+        fix = "check the network, and HF_TOKEN"
+        folder = hub.snapshot(model.id, commit, [_CONFIGURATIONS], "model.id", fix)
+    for path in sorted(folder.glob(_CONFIGURATIONS)):
+        with refusing(f"{path}", "repair it, or fetch it again"):
+            said = texts(json.loads(path.read_text()))
+            named = [code for name, code in said if "auto_map" in name.split(".")]
+        for code in named:
+            owner, found, _ = code.partition("--")
+            if found and owner != model.id:
+                raise InputError(
+                    f"{path} takes code from {owner} ({code}), which may change unseen; copy that "
+                    f"code into a folder with the model, name it there without '{owner}--', and "
+                    "pass model.id=<that folder>."
+                )
 
 
 def _own(files: Mapping[str, Path]) -> dict[str, Any]:
@@ -151,7 +179,7 @@ def _at_path(model: Model) -> Weights:
     folder = Path(model.id)
     if not (folder / "config.json").is_file():
         raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
-    remote_code.check_own(model, None)
+    _check_code(model, None)
     return Weights(model, digests.of_files(digests.below(folder)))
 
 

@@ -6,6 +6,7 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty
+from factsweep.operators.schemas.checks import fitted, refuse
 from tests.messages import naming
 
 ERRORS = pl.DataFrame(
@@ -62,3 +63,38 @@ def test_conform_text_in_place_of_a_list_is_refused() -> None:
     frame = pl.DataFrame({"prompt_id": ["p"], "block": [1], "texts": ["a"]})
     with pytest.raises(InputError, match=naming("table samples", "prompt_id")):
         conform(frame, "samples")
+
+
+GIVEN = pl.Schema({"name": pl.String, "n": pl.Int64})
+
+
+def test_fitted_has_the_columns_of_the_schema_and_nulls_for_optional_ones() -> None:
+    found = fitted(pl.DataFrame({"more": [1], "name": [None]}), GIVEN, "facts", optional=("n",))
+    assert (found.schema, found.rows()) == (GIVEN, [(None, None)])
+    assert fitted(pl.DataFrame({"n": [], "name": []}), GIVEN, "facts").schema == GIVEN
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        (pl.DataFrame({"title": ["a"], "n": [1]}), ("column name", "missing", "title, n", "add")),
+        (pl.DataFrame({"name": ["a"], "n": ["1"]}), ("column n", "String", "Int64", "convert")),
+    ],
+)
+def test_fitted_column_that_is_missing_or_of_another_type_is_named(
+    table: pl.DataFrame, named: tuple[str, ...]
+) -> None:
+    with pytest.raises(InputError, match=naming("facts", *named)):
+        fitted(table, GIVEN, "facts")
+
+
+def test_refuse_names_the_first_row_of_the_first_problem_that_there_is() -> None:
+    rows = pl.DataFrame({"row": [0, 1, 2, 3], "n": [5, 1, 2, None]})
+    problems = {
+        ", row {row} is negative": pl.col("n") < 0,
+        ", row {row}: {n} is small": pl.col("n") < 3,
+        ", row {row} has none": pl.col("n").is_null(),
+    }
+    with pytest.raises(InputError, match=r"^facts, row 1: 1 is small$"):
+        refuse(rows.lazy(), problems, ["row", "n"], "facts")
+    refuse(rows, {"none": pl.col("n") > 5}, ["row"])

@@ -16,7 +16,7 @@ from transformers import FillMaskPipeline
 
 from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.candidates import candidates, label_tokens
+from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Branch, Plan, planned

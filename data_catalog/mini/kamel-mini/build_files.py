@@ -14,7 +14,7 @@ import yaml
 
 from factsweep.operators.construction.kamel import Sizes, split_by_seed
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.kamel import DATE, NUMBER, files_from_facts, template
+from factsweep.operators.datasets.kamel import DATE, NUMBER, files_from_facts, templates
 from factsweep.pipeline.inputs import catalog
 
 HERE = Path(__file__).parent
@@ -27,8 +27,7 @@ def files() -> dict[str, str]:
     questions = {**texts["shared"], **texts["own"]}
     pairs = pl.DataFrame([*_shared(texts["shared"]), *_own(texts["own"])])
     drawn = split_by_seed(pairs, SIZES, seed=0).drop_nulls("split").sort("place")
-    templates = pl.DataFrame([template(each, text) for each, text in questions.items()])
-    return files_from_facts(Facts(pl.DataFrame(), templates, drawn))
+    return files_from_facts(Facts(pl.DataFrame(), templates(questions), drawn))
 
 
 def _shared(relations: dict[str, str]) -> Iterator[dict[str, Any]]:

@@ -166,7 +166,7 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
     `labels_left_out`: of the distinct labels of right objects, those that are not one token of the
     model; `objects_left_out`: of the right objects of pairs, those without such a label;
     `pairs_left_out`: of the pairs, those without such an object, which are not asked. `n` counts
-    labels, objects or pairs. `counts` comes from `operators.prompts.candidates.count_left_out`.
+    labels, objects or pairs. `counts` comes from `operators.prompts.masked.count_left_out`.
 
     Source: BELIEF, footnote 6.
 

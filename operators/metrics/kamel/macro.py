@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.datasets.told_apart import answers_told_apart, told_apart
+from factsweep.operators.datasets.kamel import answers_told_apart, told_apart
 from factsweep.operators.matching.answer_set import Matching, answer_set
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
@@ -130,7 +130,7 @@ def precision_recall(
 
     `labels="rdf"` compares with the first label of a right answer alone; that of a literal is its
     first alternative, as in the authors' scorer. Strict matching drops special characters, except
-    where they tell labels of `pairs` in one relation apart (module `told_apart`).
+    where they tell labels of `pairs` in one relation apart (`told_apart`).
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 

@@ -6,8 +6,7 @@ import polars as pl
 
 from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice, counts
-from factsweep.operators.datasets.kamel import split_sizes
-from factsweep.operators.datasets.told_apart import told_apart
+from factsweep.operators.datasets.kamel import split_sizes, told_apart
 from factsweep.operators.knowledge_base.omega import counted
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers

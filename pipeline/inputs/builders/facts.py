@@ -1,6 +1,5 @@
 """Data sets of a table of facts, one per language, in the user's own folder."""
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -204,20 +203,10 @@ def _publish(
 ) -> str:
     """Write one set, its catalog entry and its benchmark; says what is in it."""
     twins, out = f"{name}-twins", own / "data_catalog" / name
-    data = io.BytesIO()
-    made.write_parquet(data)
-    rows_file = f"rows.{digests.of_contents({'rows': data.getvalue()})[:12]}.parquet"
-    text = folder.entry(
-        out,
-        {rows_file: data.getvalue()},
-        pattern=rows_file,
-        reader="myriadlama",
-        schema=made.schema,
-        counts=_READER.figures(made.lazy(), facts),
-        relations=dict(facts.relations.select("relation_id", "label").iter_rows()),
-        builder="facts",
-        licence=licence,
-    )
+    data = folder.parquet(made)
+    rows_file = f"rows.{digests.of_contents({'rows': data})[:12]}.parquet"
+    more = {"builder": "facts", "licence": licence}
+    text = folder.entry_of_rows(out, {rows_file: data}, made, facts, **more)
     size = (
         f"{facts.relations.height} relations, {facts.templates.height} templates, "
         f"{facts.pairs.height:,} facts"
@@ -232,7 +221,7 @@ def _publish(
     for place, content in (
         (f"data_catalog/{name}/{_FINDINGS}", found.write_csv()),
         (f"data_catalog/{name}/README.md", card),
-        (f"data_catalog/{name}/{rows_file}", data.getvalue()),
+        (f"data_catalog/{name}/{rows_file}", data),
         (f"data_catalog/{name}.yaml", text),
         (f"benchmark/{name}.yaml", _benchmark("facts", name, data=name, **of)),
         (f"benchmark/{twins}.yaml", _benchmark("twins", twins, data=name)),

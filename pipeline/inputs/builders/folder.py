@@ -1,5 +1,6 @@
 """The folder of a new set: there whole or not at all."""
 
+import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -9,17 +10,13 @@ from typing import Any
 import polars as pl
 import yaml
 
+from factsweep.operators.datasets.columns import type_name
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import count
 from factsweep.pipeline.inputs import digests
 
-_TYPES = {
-    pl.String(): "str",
-    pl.Boolean(): "bool",
-    pl.Int64(): "int",
-    pl.List(pl.String): "list[str]",
-    pl.List(pl.List(pl.String)): "list[list[str]]",
-}
-_PLURALS = {"query": "queries"}
 _HEAD = """\
 # An entry of the catalog: copy this file to data_catalog/, and the set is known as {name}.
 # Where it is moved, change source.id, or give the new place with benchmark.path or --path.
@@ -38,9 +35,8 @@ def check_new(out: Path) -> None:
 
 def left_out(dropped: pl.DataFrame) -> Iterator[str]:
     """Say what a builder left out and why: one line per row of relation_id, unit, reason, count."""
-    for relation_id, unit, reason, count in dropped.iter_rows():
-        what = unit if count == 1 else _PLURALS.get(unit, f"{unit}s")
-        yield f"  {relation_id}: {count:,} {what} left out, {reason.replace('_', ' ')}"
+    for relation_id, unit, reason, n in dropped.iter_rows():
+        yield f"  {relation_id}: {count(n, unit)} left out, {reason.replace('_', ' ')}"
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
@@ -91,11 +87,35 @@ def entry(
         "revision": "1",
         "licence": licence,
         "reader": reader,
-        "columns": {name: _TYPES[dtype] for name, dtype in schema.items()},
+        "columns": {name: type_name(dtype) for name, dtype in schema.items()},
         "counts": dict(counts),
         "checksum": digests.of_contents(contents),
         "relations": dict(relations),
     }
     return _HEAD.format(name=out.name) + yaml.safe_dump(
         fields, sort_keys=False, allow_unicode=True, width=1000
+    )
+
+
+def parquet(rows: pl.DataFrame) -> bytes:
+    """The rows as a Parquet file."""
+    data = io.BytesIO()
+    rows.write_parquet(data)
+    return data.getvalue()
+
+
+def entry_of_rows(
+    out: Path, data: Mapping[str, bytes], rows: pl.DataFrame, facts: Facts, **more: Any
+) -> str:
+    """The catalog entry of a set that is one file of rows of MyriadLAMA's format."""
+    reader = READERS["myriadlama"]
+    return entry(
+        out,
+        data,
+        pattern=next(iter(data)),
+        reader="myriadlama",
+        schema=rows.schema,
+        counts=reader.figures(rows.lazy(), facts),
+        relations=dict(facts.relations.select("relation_id", "label").iter_rows()),
+        **more,
     )

@@ -1,6 +1,6 @@
 """A set like KAMEL from triples, labels and questions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from factsweep.operators.construction import kamel
@@ -17,7 +17,7 @@ def build_kamel(
     out: Path,
     *,
     seed: int,
-    sizes: Sizes,
+    sizes: Sequence[int],
     max_answers: int,
 ) -> Iterator[str]:
     """Write a set like KAMEL into the new folder `out`; yields what was made and left out.
@@ -34,7 +34,7 @@ def build_kamel(
         rows(labels),
         questions_of(str(questions), content(questions)),
         seed=seed,
-        sizes=sizes,
+        sizes=Sizes(*sizes),
         max_answers=max_answers,
     )
     publish(out, files_from_facts(built.facts))

@@ -12,7 +12,6 @@ The same command, given again, skips the lines of finished parts without parsing
 
 import json
 import shutil
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -26,15 +25,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.construction import wikidata
-from factsweep.operators.construction.wikidata_dump import read
-from factsweep.operators.datasets.entities import from_names, knowledge_base
+from factsweep.operators.datasets.entities import from_names, knowledge_base, of_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
-from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.builders.folder import check_new
-from factsweep.pipeline.inputs.builders.sources import check_file, labels, rows, unpacked
-from factsweep.pipeline.inputs.files import unreadable
+from factsweep.pipeline.inputs.builders.sources import check_file, labels, opened, rows
 from factsweep.pipeline.machine.meter import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
@@ -50,11 +46,11 @@ _FACTS = {
 
 
 def build_from_facts(
-    sets: Sequence[str], tables: Sequence[Path], aliases: Path | None, out: Path
+    data: Sequence[str], facts: Sequence[Path], aliases: Path | None, out: Path
 ) -> Iterator[str]:
     """Write the knowledge base of facts into the new folder `out`; yields what was made.
 
-    `sets` are entries of the catalog, each with `=<its folder>` if it does not ship; `tables` have
+    `data` are entries of the catalog, each with `=<its folder>` if it does not ship; `facts` have
     one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
     names by id.
 
@@ -62,7 +58,7 @@ def build_from_facts(
         InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
     check_new(out)
-    parts = [*map(_of_set, sets), *map(_of_table, tables)]
+    parts = [*map(_of_set, data), *map(_of_table, facts)]
     if not parts:
         raise InputError("a knowledge base is made of something; give --dump, --data or --facts.")
     names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
@@ -71,7 +67,9 @@ def build_from_facts(
         names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
     base = checked(from_names(names, triples))
     whole = out.with_name(f".{out.name}.new")
-    _write(whole, base)
+    whole.mkdir(exist_ok=True)
+    for table in TABLES:
+        getattr(base, table).write_parquet(whole / f"{table}.parquet")
     whole.rename(out)
     sizes = counts(base)
     yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
@@ -91,12 +89,7 @@ def build_from_dump(
     check_file(dump)
     aside = out.with_name(f".{out.name}.parts")
     _settle(aside, dump, languages, lines_per_part)
-    try:
-        _make_parts(dump, aside, languages, lines_per_part, workers)
-    except InputError as error:
-        raise InputError(f"{dump}: {error}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(dump, error) from error
+    _make_parts(dump, aside, languages, lines_per_part, workers)
     if not _files(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
@@ -131,16 +124,11 @@ def _of_table(path: Path) -> KnowledgeBase:
             )
         if given.schema[theirs].is_nested():
             raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
-    named = given.select(
+    facts = given.select(
         pl.col(str(theirs)).cast(pl.String).alias(ours) for ours, theirs in found.items()
     )
-    names = [
-        named.select(entity_id=f"{part}_id", labels=pl.concat_list(f"{part}_label"))
-        for part in ("subject", "object")
-    ]
-    nothing = pl.lit(None, pl.String)
-    triples = named.with_columns(start=nothing, end=nothing).select(empty("triples").columns)
-    return from_names(pl.concat(names), triples.unique(maintain_order=True))
+    labels = {f"{part}s": pl.concat_list(f"{part}_label") for part in ("subject", "object")}
+    return of_triples(facts.with_columns(**labels).rename({"objects": "labels"}))
 
 
 def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
@@ -187,8 +175,7 @@ def _make_parts(
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
     with (
         _pool(workers) as submit,
-        dump.open("rb") as raw,
-        unpacked(raw, dump) as stream,
+        opened(dump) as (raw, stream),
         Meter("knowledge base") as meter,
     ):
         for some in _chunks(stream, lines_per_part):
@@ -233,7 +220,7 @@ def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
 
 def _make(aside: Path, some: _Lines, languages: Sequence[str]) -> None:
     """Publish a part; the file of its entities comes last."""
-    part = read(some.lines, languages, some.first)
+    part = wikidata.read_items(some.lines, languages, some.first)
     noted = {_UNLABELLED: str(part.n_unlabelled)}
     for table in TABLES:
         path = aside / table / f"{_name(some.part)}.parquet"
@@ -256,9 +243,3 @@ def _merge(aside: Path, table: str, whole: Path) -> int:
     pl.scan_parquet(_files(aside, table)).sink_parquet(path)
     n_rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
     return n_rows
-
-
-def _write(folder: Path, base: KnowledgeBase) -> None:
-    folder.mkdir(exist_ok=True)
-    base.entities.write_parquet(folder / "entities.parquet")
-    base.triples.write_parquet(folder / "triples.parquet")

@@ -1,6 +1,5 @@
 """A set like MyriadLAMA from facts, names, templates and, where there is one, a paraphraser."""
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +10,19 @@ import polars as pl
 
 from factsweep.operators.construction import myriadlama
 from factsweep.operators.construction.myriadlama import FACTS, Built
-from factsweep.operators.construction.paraphrase import MANUAL
+from factsweep.operators.construction.paraphrase import MANUAL, SLOTS
 from factsweep.operators.construction.review import review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
-from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, reason
+from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.inputs.builders.asking import Model, asked
-from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.inputs.builders.folder import (
+    check_new,
+    entry_of_rows,
+    left_out,
+    parquet,
+    publish,
+)
 from factsweep.pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
 
 _SHEET = "review.csv"
@@ -56,15 +61,15 @@ def build_myriadlama(
     *,
     n: int,
     model: Model | None = None,
-    sheet: Path | None = None,
+    paraphrases: Path | None = None,
     fits: Callable[[str], bool] | None = None,
 ) -> Iterator[str]:
     """Write a set like MyriadLAMA into the new folder `out`; yields what was made and is missing.
 
     With a `model`, n paraphrases of each manual template are asked for, and its answers kept in
-    `<out>.asked.jsonl`. With a `sheet`, those that it keeps are taken. `fits` says of an object's
-    main label whether the object may stay. The folder has rows.parquet, the catalog entry
-    <name>.yaml, and the sheet review.csv where there are paraphrases.
+    `<out>.asked.jsonl`. With a sheet of `paraphrases`, those that it keeps are taken. `fits` says
+    of an object's main label whether the object may stay. The folder has rows.parquet, the catalog
+    entry <name>.yaml, and the sheet review.csv where there are paraphrases.
 
     Raises:
         InputError: a file is missing or unfit, the model does not answer, or `out` exists.
@@ -82,11 +87,11 @@ def build_myriadlama(
         relation_labels=_relation_labels(tables),
     )
     bare = make()  # before anything is asked and paid for
-    paraphrases = _paraphrases(tables, bare, out, model, sheet)
-    built = bare if paraphrases.kept is None else make(paraphrases=paraphrases.kept)
-    publish(out, _files(out, built, paraphrases.sheet))
+    found = _paraphrases(tables, bare, out, model, paraphrases)
+    built = bare if found.kept is None else make(paraphrases=found.kept)
+    publish(out, _files(out, built, found.sheet))
     yield from _summary(out, built)
-    yield paraphrases.sentence
+    yield found.sentence
     yield from _missing(built, n)
 
 
@@ -116,14 +121,11 @@ def _read(sources: Sources) -> _Tables:
 
 
 def _manual(path: Path) -> pl.DataFrame:
-    found = texts_by_relation(path, "template")
-    for relation_id, template in found:
-        for slot in ("[X]", "[Y]"):
-            if slot not in template:
-                raise InputError(
-                    f"{path}: template {template!r} of {relation_id} has no {slot}; put it in."
-                )
-    return pl.DataFrame(found, schema=MANUAL, orient="row")
+    found = pl.DataFrame(texts_by_relation(path, "template"), MANUAL, orient="row")
+    lacks = ": template {template!r} of {relation_id} has no %s; put it in."
+    slots = {lacks % slot: ~pl.col("template").str.contains(slot, literal=True) for slot in SLOTS}
+    refuse(found, slots, found.columns, str(path))
+    return found
 
 
 def _relation_labels(tables: _Tables) -> Mapping[str, str]:
@@ -165,19 +167,9 @@ def _paraphrases(
 
 def _files(out: Path, built: Built, sheet: pl.DataFrame | None) -> dict[str, str | bytes]:
     made = built.rows()
-    data = io.BytesIO()
-    made.write_parquet(data)
-    files: dict[str, str | bytes] = {"rows.parquet": data.getvalue()}
-    text = entry(
-        out,
-        files,
-        pattern="rows.parquet",
-        reader="myriadlama",
-        schema=made.schema,
-        counts=READERS["myriadlama"].figures(made.lazy(), built.facts),
-        relations=dict(built.facts.relations.select("relation_id", "label").iter_rows()),
-    )
-    files[f"{out.name}.yaml"] = text
+    data = {"rows.parquet": parquet(made)}
+    files: dict[str, str | bytes] = {**data}
+    files[f"{out.name}.yaml"] = entry_of_rows(out, data, made, built.facts)
     if sheet is not None:
         files[_SHEET] = sheet.write_csv()
     return files

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import polars as pl
@@ -18,8 +19,10 @@ from factsweep.operators.datasets.probelm import (
     groups_from_files,
 )
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import refuse
+from factsweep.pipeline.inputs.builders import sources
 from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
-from factsweep.pipeline.inputs.builders.sources import labels, rows, table
+from factsweep.pipeline.inputs.builders.sources import rows, table
 
 _RELATIONS = pl.Schema(
     dict.fromkeys(("relation_id", "relation", "statement", "question", "asked"), pl.String())
@@ -30,20 +33,20 @@ _SLOTS = ("<subject>", "<object>")
 def build_probelm(
     before: Path,
     after: Path,
-    names: Path,
-    whitelist: Path,
+    labels: Path,
+    relations: Path,
     out: Path,
     *,
     frame: str,
     max_similarity: float,
     seed: int,
     max_groups: int | None,
-    n_alternatives: int,
-    parents_by: Sequence[str],
+    alternatives: int,
+    parents: Sequence[str],
 ) -> Iterator[str]:
     """Write a set like PRobELM into the new folder `out`; yields what was made and left out.
 
-    `before` and `after` are tables of triples (TRIPLES), `whitelist` one of relations: relation_id,
+    `before` and `after` are tables of triples (TRIPLES), `relations` one of relations: relation_id,
     relation (its name), statement and question with <subject> and <object>, asked (subject or
     object) and, if wanted, max_answers. The folder has <frame>.json, prompts.csv and the catalog
     entry <name>.yaml.
@@ -53,23 +56,23 @@ def build_probelm(
     """
     check_new(out)
     _check(frame, max_similarity)
-    relations = _relations(whitelist)
+    whitelist = _relations(relations)
     built = probelm.build(
         table(before, TRIPLES),
         table(after, TRIPLES),
-        labels(names),
-        relations,
+        sources.labels(labels),
+        whitelist,
         max_similarity=max_similarity,
         seed=seed,
         max_groups=max_groups,
-        n_alternatives=n_alternatives,
-        parents_by=parents_by,
+        n_alternatives=alternatives,
+        parents_by=parents,
     )
     data = {
         f"{frame}.json": file_of_rows(built.rows),
-        PROMPTS: file_of_prompts(each.prompt for each in relations.values()),
+        PROMPTS: file_of_prompts(each.prompt for each in whitelist.values()),
     }
-    labelled = {relation_id: each.prompt.relation for relation_id, each in relations.items()}
+    labelled = {relation_id: each.prompt.relation for relation_id, each in whitelist.items()}
     figures = counts(groups_from_files(data, labelled))
     text = entry(
         out,
@@ -96,49 +99,35 @@ def _check(frame: str, max_similarity: float) -> None:
 
 
 def _relations(path: Path) -> Mapping[str, Relation]:
-    found: dict[str, Relation] = {}
-    limits = _limits(path)
-    for number, (row, limit) in enumerate(
-        zip(table(path, _RELATIONS).iter_rows(named=True), limits, strict=True)
-    ):
-        asked = row["asked"].strip("<>")
-        problem = _problem(row, asked, found)
-        if problem:
-            raise InputError(f"{path}, row {number} (counted from 0): {problem}")
-        prompt = Prompt(row["relation"], row["statement"], row["question"], asked)
-        found[row["relation_id"]] = Relation(prompt, limit)
-    if not found:
-        raise InputError(f"{path} has no row; write one for each relation of the set.")
-    return found
-
-
-def _limits(path: Path) -> list[int | None]:
-    """The most answers of each relation's queries; null: any number."""
     given = rows(path)
-    if "max_answers" not in given.columns:
-        return [None] * given.height
-    numbers = given["max_answers"].cast(pl.Int64, strict=False)
-    unfit = given["max_answers"].is_not_null() & numbers.is_null()
-    if unfit.any():
-        row = unfit.arg_max()
-        raise InputError(
-            f"{path}, row {row} (counted from 0): max_answers is no number; write one or nothing."
-        )
-    return numbers.to_list()
+    limits = given["max_answers"] if "max_answers" in given.columns else pl.lit(None)
+    found = (
+        table(path, _RELATIONS)
+        .with_row_index("row")
+        .with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
+    )
+    found = found.with_columns(limit=pl.col("given").cast(pl.Int64, strict=False))
+    refuse(found, dict(_problems()), found.columns, str(path))
+    if found.is_empty():
+        raise InputError(f"{path} has no row; write one for each relation of the set.")
+    return {
+        row["relation_id"]: Relation(Prompt(*(row[each] for each in Prompt._fields)), row["limit"])
+        for row in found.iter_rows(named=True)
+    }
 
 
-def _problem(row: Mapping[str, str], asked: str, found: Mapping[str, Relation]) -> str | None:
-    if asked not in ("subject", "object"):
-        return f"asked is {row['asked']!r}; write subject or object."
-    if row["relation_id"] in found or row["relation"] in (
-        r.prompt.relation for r in found.values()
-    ):
-        return f"{row['relation_id']} or its name {row['relation']!r} stands twice; leave one out."
+def _problems() -> Iterator[tuple[str, pl.Expr]]:
+    """What may be wrong with a relation."""
+    row = ", row {row} (counted from 0): "
+    is_number = pl.col("given").is_null() | pl.col("limit").is_not_null()
+    yield f"{row}max_answers is no number; write one or nothing.", ~is_number
+    is_slot = pl.col("asked").is_in(["subject", "object"])
+    yield f"{row}asked is {{asked!r}}; write subject or object.", ~is_slot
+    once = pl.col("relation_id").is_first_distinct() & pl.col("relation").is_first_distinct()
+    yield f"{row}{{relation_id}} or its name {{relation!r}} stands twice; leave one out.", ~once
     for name in ("relation", "statement", "question"):
-        if ", " in row[name]:
-            return f"{name} has a comma and a blank, which part the fields of {PROMPTS}; reword it."
-    for name in ("statement", "question"):
-        for slot in _SLOTS:
-            if slot not in row[name]:
-                return f"{name} has no {slot}; put it in."
-    return None
+        part = f"{name} has a comma and a blank, which part the fields of {PROMPTS}; reword it."
+        yield f"{row}{part}", pl.col(name).str.contains(", ", literal=True)
+    for name, slot in product(("statement", "question"), _SLOTS):
+        lacks = ~pl.col(name).str.contains(slot, literal=True)
+        yield f"{row}{name} has no {slot}; put it in.", lacks

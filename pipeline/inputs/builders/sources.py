@@ -3,7 +3,8 @@
 import bz2
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,10 +14,15 @@ from factsweep.operators.construction import wikidata
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.construction.wikidata import Chunk, Filter
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import fitted, refuse
 from factsweep.pipeline.inputs.files import scan, text, unreadable
 from factsweep.pipeline.machine.meter import Meter
 
 _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
+_UNPACKED: Mapping[str, Callable[[BinaryIO], Iterable[bytes]]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+}
 
 
 def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
@@ -26,22 +32,11 @@ def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
         InputError: no such file, a column that is missing or of another type, or a text that is
             empty.
     """
-    found = rows(path)
-    for column, dtype in schema.items():
-        type_ = found.schema.get(column)
-        if type_ not in (dtype, pl.Null):
-            what = "is missing" if type_ is None else f"is {type_}"
-            raise InputError(
-                f"{path}: column {column} {what}; it must be {dtype}: correct the file."
-            )
-    chosen = found.select(schema.names()).cast(schema)
-    for values in chosen.select(pl.col(pl.String)):
-        if values.has_nulls():
-            place = values.is_null().arg_max()
-            raise InputError(
-                f"{path}, row {place} (counted from 0): {values.name} is empty; "
-                "fill it or drop the row."
-            )
+    chosen = fitted(rows(path), schema, str(path))
+    texts = [column for column, dtype in schema.items() if dtype == pl.String]
+    empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
+    problems = {empty % column: pl.col(column).is_null() for column in texts}
+    refuse(chosen.with_row_index("row"), problems, ["row"], str(path))
     return chosen
 
 
@@ -114,36 +109,37 @@ def dump(path: Path, take: Filter, title: str) -> Chunk:
     Raises:
         InputError: no such file, or one that is no dump.
     """
-    check_file(path)
-    size = max(1, path.stat().st_size)
     found = [Chunk(TRIPLES.to_frame(), LABELS.to_frame())]
     n_names = n_triples = 0
+    with opened(path) as (raw, stream), Meter(title) as meter:
+        size = max(1, path.stat().st_size)
+        for chunk in wikidata.read(stream, take, lines_per_chunk=_LINES_PER_CHUNK):
+            found.append(chunk)
+            n_triples += chunk.triples.height
+            n_names += chunk.labels.height
+            meter.show(
+                f"{raw.tell() / size:.1%} of {path.name} · "
+                f"{n_triples:,} triples, {n_names:,} named entities"
+            )
+    return Chunk(*(pl.concat(parts) for parts in zip(*found, strict=True)))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, Iterable[bytes]]]:
+    """A file, and its lines, by its suffix unpacked by gzip or bzip2.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or what is made of its lines fails.
+    """
+    check_file(path)
+    unpack = _UNPACKED.get(path.suffix, iter)
     try:
-        with path.open("rb") as raw, unpacked(raw, path) as stream, Meter(title) as meter:
-            for chunk in wikidata.read(stream, take, lines_per_chunk=_LINES_PER_CHUNK):
-                found.append(chunk)
-                n_triples += chunk.triples.height
-                n_names += chunk.labels.height
-                meter.show(
-                    f"{raw.tell() / size:.1%} of {path.name} · "
-                    f"{n_triples:,} triples, {n_names:,} named entities"
-                )
+        with path.open("rb") as raw:
+            yield raw, unpack(raw)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
-    return Chunk(*(pl.concat(parts) for parts in zip(*found, strict=True)))
-
-
-def unpacked(raw: BinaryIO, path: Path) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
-    """The content of a file as a stream, by its suffix gzip, bzip2 or as it is."""
-    match path.suffix:
-        case ".gz":
-            return gzip.GzipFile(fileobj=raw)
-        case ".bz2":
-            return bz2.BZ2File(raw)
-        case _:
-            return raw
 
 
 def check_file(path: Path) -> None:

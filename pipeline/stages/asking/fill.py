@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
-from factsweep.operators.prompts.candidates import candidates, label_tokens
-from factsweep.operators.prompts.masked import encode
+from factsweep.operators.prompts.masked import candidates, encode, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions

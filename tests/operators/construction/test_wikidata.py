@@ -132,8 +132,8 @@ def test_read_holds_no_more_lines_than_a_chunk() -> None:
         (b'{"id": "Q\xff"}', r"line 3 of the dump is no JSON"),
         ('["Q1"]', r"line 3 of the dump is no entity"),
         ('{"labels": {}}', r"line 3 of the dump is no entity"),
-        ('{"id": "Q1", "claims": [1]}', r"line 3 of the dump has labels, .* drop the line"),
-        ('{"id": "Q1", "labels": {"en": "one"}}', r"line 3 of the dump has labels, "),
+        ('{"id": "Q1", "claims": [1]}', r"line 3 of the dump has another .* drop the line"),
+        ('{"id": "Q1", "labels": {"en": "one"}}', r"line 3 of the dump has another layout"),
     ],
 )
 def test_read_bad_line_is_named_by_its_number(line: str | bytes, message: str) -> None:

@@ -16,8 +16,8 @@ from factsweep.operators.datasets.kamel import (
     is_literal,
     sliced,
     split_sizes,
+    told_apart,
 )
-from factsweep.operators.datasets.told_apart import told_apart
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.triples import facts_from_files
+from factsweep.operators.datasets.triples import mlama
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs import catalog
 from tests.messages import naming
@@ -64,7 +64,7 @@ def test_unfit_lines_are_named(subtests: pytest.Subtests) -> None:
         ({"de/P1.jsonl": "", "fr/P1.jsonl": ""}, ["de, fr", "benchmark.language"]),
     ):
         with subtests.test(str(named)), pytest.raises(InputError, match=naming(*named)):
-            facts_from_files(files)
+            mlama(files)
 
 
 def test_rows_without_ids_are_known_by_their_labels() -> None:
@@ -72,4 +72,4 @@ def test_rows_without_ids_are_known_by_their_labels() -> None:
         "de/templates.jsonl": lines({"relation": "born", "template": "[X] [Y]"}),
         "de/born.jsonl": lines({"sub_label": "Ann", "obj_label": "Rom"}),
     }
-    assert facts_from_files(files).pairs["pair_id"].to_list() == ["born.Ann"]
+    assert mlama(files).pairs["pair_id"].to_list() == ["born.Ann"]

@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.datasets.pararel import facts_from_files, templates_from_files
+from factsweep.operators.datasets.triples import pararel
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics import data_set
 from tests.messages import naming
@@ -34,9 +34,10 @@ def test_templates_are_numbered_in_their_relation_and_keep_their_text() -> None:
         "set/patterns/P20.jsonl": patterns("[X] died in [Y] .", "Where died [X]? [Y]."),
         "set/patterns/P19.jsonl": patterns("[X] is from [Y]", "[X] is from [Y]"),
         "set/patterns/README.md": "text",
+        **{f"set/facts/{each}.jsonl": triples(("Ann", "Rome")) for each in ("P19", "P20")},
     }
     columns = ["template_id", "text", "origin", "group", "style"]
-    assert templates_from_files(files).select(columns).rows() == [
+    assert pararel(files).templates.select(columns).rows() == [
         ("P19.000", "[X] is from [Y]", "manual", 0, "statement"),
         ("P20.000", "[X] died in [Y] .", "manual", 0, "statement"),
         ("P20.001", "Where died [X]? [Y].", "manual", 1, "question"),
@@ -50,7 +51,7 @@ def test_facts_rows_of_one_subject_are_its_objects() -> None:
             ("Ann", "Rome"), ("Bob", "Bonn"), ("Ann", "Oslo"), ("Ann", "Rome")
         ),
     }
-    facts = facts_from_files(files, {"P19": "place of birth"})
+    facts = pararel(files, {"P19": "place of birth"})
     assert facts.relations.rows() == [("P19", "place of birth")]
     assert facts.pairs.select("pair_id", "subjects", "objects").rows() == [
         (
@@ -69,7 +70,7 @@ def test_facts_relations_without_patterns_or_facts_are_left_out() -> None:
         "facts/P2.jsonl": triples(("Ann", "Rome")),
         "facts/P3.jsonl": triples(("Ann", "Rome")),
     }
-    facts = facts_from_files(files)
+    facts = pararel(files)
     for table in (facts.relations, facts.templates, facts.pairs):
         assert table["relation_id"].to_list() == ["P2"]
 
@@ -77,33 +78,33 @@ def test_facts_relations_without_patterns_or_facts_are_left_out() -> None:
 def test_facts_a_label_may_hold_what_unicode_calls_a_line_end() -> None:
     line = '{"sub_label": "A\u2028B", "obj_label": "Rome"}\r\n\n'
     files = {"patterns/P1.jsonl": patterns("[X] [Y]"), "facts/P1.jsonl": line}
-    assert facts_from_files(files).pairs["subject_id"].to_list() == ["A\u2028B"]
+    assert pararel(files).pairs["subject_id"].to_list() == ["A\u2028B"]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "found"),
     [
-        ("{", r"patterns/P1.jsonl, line 2: no JSON"),
-        ("[1]", r"patterns/P1.jsonl, line 2: pattern must be a text; correct or drop the line"),
-        ('{"pattern": " "}', r"line 2: pattern must be a text"),
-        ('{"pattern": 1}', r"line 2: pattern must be a text"),
+        ("{", "no JSON"),
+        ("[1]", "pattern must be a text; correct or drop the line"),
+        ('{"pattern": " "}', "pattern must be a text"),
+        ('{"pattern": 1}', "pattern must be a text"),
     ],
 )
-def test_templates_unfit_line_is_named(line: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        templates_from_files({"patterns/P1.jsonl": patterns("[X] [Y]") + line})
+def test_templates_unfit_line_is_named(line: str, found: str) -> None:
+    with pytest.raises(InputError, match=naming("patterns/P1.jsonl, line 2", found)):
+        pararel({"patterns/P1.jsonl": patterns("[X] [Y]") + line})
 
 
 def test_facts_pattern_without_its_slot_is_refused() -> None:
     files = {"patterns/P1.jsonl": patterns("[X] is"), "facts/P1.jsonl": triples(("Ann", "Rome"))}
     with pytest.raises(InputError, match=naming("P1.000", "[Y]")):
-        facts_from_files(files)
+        pararel(files)
 
 
 def test_facts_of_the_authors_files_are_all_there(shared_data: Path) -> None:
     folder = shared_data / "trex"
     files = {str(each.relative_to(folder)): each.read_text() for each in folder.glob("*/*.jsonl")}
-    facts = facts_from_files(files)
+    facts = pararel(files)
     figures = counts(facts)
     assert (figures["relations"], figures["templates"]) == (39, 329)
     # BELIEF, Table 8, has .4860; it does not say what a word is.
@@ -129,7 +130,7 @@ def test_lexicon_in_other_readings_is_what_docs_say(
     monkeypatch.setattr(data_set, "words", lambda text: frozenset(read(text)))
     paths = (shared_data / "trex").glob("*/*.jsonl")
     files = {str(each.relative_to(shared_data / "trex")): each.read_text() for each in paths}
-    found = [data_set.lexicon(each) for each in _templates(facts_from_files(files))]
+    found = [data_set.lexicon(each) for each in _templates(pararel(files))]
     assert mean(value for value in found if value is not None) == pytest.approx(expected, abs=5e-5)
 
 

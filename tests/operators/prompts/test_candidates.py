@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts.candidates import candidates, count_left_out, label_tokens
+from factsweep.operators.prompts.masked import candidates, count_left_out, label_tokens
 
 
 def reads(backend: Tokenizer) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.probelm import candidates, facts_from_files, with_candidates
+from factsweep.operators.datasets.probelm import CANDIDATES, candidates, facts_from_files
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.plausibility import (
     ITEMS,
@@ -48,12 +48,18 @@ def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
         for relation, each in groups.items()
         for i, (known, entities) in enumerate(each)
     ]
-    return with_candidates(
-        Facts(
-            pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
-            pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
-            pl.DataFrame(pairs, schema=empty("pairs").schema),
-        )
+    ranked = [
+        (f"{pair['pair_id']}.{rank}", *ids, "2023-11", each["labels"][0], rank, rank == 1)
+        for pair in pairs
+        for ids in [(pair["pair_id"], pair["relation_id"])]
+        for rank, each in enumerate(pair["objects"], 1)
+    ]
+    table = pl.DataFrame(pairs, schema=empty("pairs").schema)
+    return Facts(
+        pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
+        pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
+        table.with_columns(pl.col("objects").list.head(1)),
+        {"candidates": pl.DataFrame(ranked, schema=CANDIDATES, orient="row")},
     )
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines.endpoint.judge import Judge
+from factsweep.operators.engines.endpoint.judge import Judge, judge_prompt, verdict
 from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.judge import judge_prompt, verdict
 from tests.chat_server import HANG_UP, ChatServer, completion, serving
 from tests.messages import naming
 

@@ -30,8 +30,7 @@ from factsweep.operators.engines.transformers import masked_lm
 from factsweep.operators.engines.transformers.batches import bounded
 from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
 from factsweep.operators.matching.masked import matched
-from factsweep.operators.prompts.candidates import candidates, label_tokens
-from factsweep.operators.prompts.masked import Masked, encode, expand
+from factsweep.operators.prompts.masked import Masked, candidates, encode, expand, label_tokens
 from tests.messages import naming
 
 CANDIDATES = [11, 7, 300, 7]

@@ -5,7 +5,7 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.metrics.belief.masked import left_out
-from factsweep.operators.prompts.candidates import count_left_out, label_tokens
+from factsweep.operators.prompts.masked import count_left_out, label_tokens
 
 
 def test_left_out_is_a_share_of_labels_objects_and_pairs(mini: Facts, tiny_bert: Any) -> None:
