@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.schemas import SCHEMAS
 from factsweep.pipeline.config import folders
 
 SITE = Path(__file__).parents[1] / "docs" / "site"
@@ -16,7 +19,30 @@ def test_links_lead_somewhere_and_code_blocks_can_be_used(monkeypatch: pytest.Mo
     monkeypatch.setenv(folders.VARIABLE, "")  # which reading a page sets
     build = runpy.run_path(str(SITE / "build.py"))
     assert list(build["wrong"](build["written"]())) == []
-    harmed = {"README.md": "[a](none.md)\n\n```bash\nfactsweep run model=nope\n```\n"}
+    block = "```bash\nfactsweep run model=nope\n```"
+    harmed = {"README.md": f"[a](none.md)\n\n{block}\n\n<!-- made: columns no -->\n"}
     found = list(build["wrong"](harmed))
     assert any("nope" in each for each in found), found
     assert any("none.md" in each for each in found), found
+    assert any("columns no" in each for each in found), found
+
+
+def test_tables_of_a_page_have_every_column_and_every_metric_with_a_heading() -> None:
+    filled = runpy.run_path(str(SITE / "made.py"))["filled"]
+    columns = filled("<!-- made: columns metrics -->")
+    assert [name for name in SCHEMAS["metrics"].names if f"`{name}`" not in columns] == []
+    assert "| `ci_low`, `ci_high` | a 95 % interval; null where there is none |" in columns
+    glossary = filled("<!-- made: glossary -->")
+    for method in METHODS.values():
+        for name, heading in headings(method.measure.metrics).items():
+            assert f"| `{name}` | {heading} | " in glossary
+
+
+def test_link_to_a_module_alone_becomes_its_docstrings_without_examples() -> None:
+    filled = runpy.run_path(str(SITE / "made.py"))["filled"]
+    link = "[operators/metrics/data_set.py](../operators/metrics/data_set.py)"
+    shown = filled(f"{link}\n\nsee {link}\n")
+    assert "### operators/metrics/data_set.py\n\nHow many and how different" in shown
+    assert "**`lexicon`**\n\nAverage over all pairs" in shown
+    assert ">>>" not in shown
+    assert shown.endswith(f"see {link}\n")

@@ -20,8 +20,7 @@ import yaml
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands import command_line
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import composed
-from factsweep.pipeline.config.several import Expanded, expanded
+from factsweep.pipeline.config.compose import Expanded, composed, expanded
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w*)[ ]?([^\n]*)\n(.*?)^\1```$", re.M | re.S)

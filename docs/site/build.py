@@ -5,7 +5,8 @@
 What the site has is gathered in build/pages/: docs/, the pages of other folders, the notebook. On a
 forge these link to files; here a link leads to the page of that file, or, where it has none, to the
 forge, if `repo_url` in mkdocs.yml names one. The build fails for a link to no file or no heading, a
-page that the menu lacks, and a code block that could not be used as it stands (blocks.py).
+page that the menu lacks, a code block that could not be used as it stands (blocks.py), and what
+is to be made of the code and is none of it (made.py).
 """
 
 import json
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import made
 from blocks import faults, titled
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +63,7 @@ def main() -> int:
 def wrong(sources: dict[str, str]) -> Iterator[str]:
     """What is wrong with the pages, one sentence each."""
     for name, text in sources.items():
-        yield from (f"{name}: {each}" for each in faults(text))
+        yield from (f"{name}: {each}" for each in (*faults(text), *made.faults(text)))
     yield from broken(sources)
     yield from unlisted(sources)
 
@@ -91,7 +93,7 @@ def put(source: str, text: str) -> None:
     """Write the page of a file, with links and blocks as the site has them."""
     here = page_of(source)
     assert here is not None
-    parts = CODE.split(titled(text))
+    parts = CODE.split(titled(made.filled(text)))
     parts[::2] = [LINK.sub(lambda link: _linked(link, source), each) for each in parts[::2]]
     PAGES.mkdir(parents=True, exist_ok=True)
     (PAGES / here).write_text("".join(parts))

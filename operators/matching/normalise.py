@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.lemmas import SEPARATOR
+from factsweep.operators.matching.lemmas import SEPARATOR, key
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -74,6 +74,15 @@ class Normaliser:
             del known[text]
         rows = lowered.join(lemmas, on="text", how="left", maintain_order="left")
         return rows["lemmas"].rename(texts.name)
+
+    def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with `key` and `n_lemmas` of their column `text`."""
+        distinct = rows.select("text").unique()
+        lemmas = self.normalise(distinct["text"]).alias("lemmas")
+        keys = distinct.with_columns(lemmas).select(
+            "text", key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
+        )
+        return rows.join(keys, on="text", how="left", nulls_equal=True, maintain_order="left")
 
     @cached_property
     def _memory(self) -> dict[str, str | None]:

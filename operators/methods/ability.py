@@ -1,7 +1,14 @@
 """Abilities: what a method asks of an engine, and the tables that hold what the engine says."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+import polars as pl
+
+from factsweep.operators.metrics.noise import flip_rate, permutation_difference
+
+Differ = Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -10,7 +17,8 @@ class Ability:
 
     `answers` is the table with one row per answered prompt, and `column` its column that holds the
     answer. `again` is the table of the prompts that are answered a second time; null: there is
-    none. `further` are the tables of what may be asked in addition to the answers.
+    none. `further` are the tables of what may be asked in addition to the answers. `differ` says
+    how far the first and the second answers to the same prompts differ, as rows of the metrics.
     """
 
     name: Literal["generate", "fill", "score", "prefer"]
@@ -18,6 +26,7 @@ class Ability:
     column: str
     again: str | None
     further: tuple[str, ...] = ()
+    differ: Differ = flip_rate
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -25,11 +34,36 @@ class Ability:
         return tuple(filter(None, (self.answers, self.again, *self.further)))
 
 
+def _of_texts(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """How far two scorings of the same texts lie apart."""
+    named = (rows.rename({"prompt_id": "item_id"}) for rows in (first, again))
+    return permutation_difference(*named)
+
+
+def _of_candidates(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """How far two scorings of the same candidates, in other orders, lie apart."""
+    return permutation_difference(*map(_items, (first, again)))
+
+
+def _items(preferences: pl.DataFrame) -> pl.DataFrame:
+    """One row per candidate: item_id, logprob."""
+    wrong = preferences.select("prompt_id", "distractors").explode("distractors")
+    wrong = wrong.drop_nulls("distractors").unnest("distractors")
+    named = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("item_id")
+    right = preferences.select("logprob", item_id="prompt_id")
+    return pl.concat([right, wrong.select("logprob", named)])
+
+
 GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))
 FILL = Ability("fill", "masked", "token", again=None, further=("priors",))
-SCORE = Ability("score", "scores", "logprob", again="rescored")
+SCORE = Ability("score", "scores", "logprob", again="rescored", differ=_of_texts)
 PREFER = Ability(
-    "prefer", "preferences", "logprob", again="preferred_again", further=("beams", "chances")
+    "prefer",
+    "preferences",
+    "logprob",
+    again="preferred_again",
+    further=("beams", "chances"),
+    differ=_of_candidates,
 )
 
 ABILITIES = (GENERATE, FILL, SCORE, PREFER)

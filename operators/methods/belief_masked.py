@@ -11,6 +11,7 @@ from factsweep.operators.matching.masked import label_probabilities, matched
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
+from factsweep.operators.methods.reports.belief import digest, report
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
 from factsweep.operators.prompts.masked import (
@@ -81,17 +82,14 @@ METHOD = Method(
     ask=Ask(Masked, expand, ability=FILL),
     measure=Measure(
         version=2,  # 2: intervals of small relations
-        answers="answers",
         matcher=_matcher,
+        matched=("answers", "calibration", "errors", "biases", "gains", "left_out"),
         compute=_measure,
         main_metric="acc_at_1",
         options=belief.Options,
-        calibration="calibration",
-        left_out="errors",
-        beside=("biases", "gains", "left_out"),
         measured=("metrics", "bins"),
         metrics=SHOWN,
     ),
-    show=Show(belief.report, card, published="belief", digest=belief.digest),
+    show=Show("belief", report, card, digest),
     compare=belief.comparing("equality"),
 )

@@ -1,7 +1,6 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -26,11 +25,6 @@ _TITLES: Mapping[str, str] = {
     "cardinality": "F1 by the number of right answers",
     "kind": "F1 by the kind of answer",
 }
-
-
-def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
-    """Answers are sets, which the metrics read both ways: there is nothing to normalise before."""
-    return lambda answers, _further: {"given": answers}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -107,12 +101,10 @@ METHOD = method.Method(
     ask=method.Ask(FewShot, expand, sliced),
     measure=method.Measure(
         version=3,  # 2: intervals of small relations; 3: final stops of answers
-        answers="given",
-        matcher=_matcher,
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
         sampling=method.Sampling(_estimated, targets=("precision", "recall", "f1")),
     ),
-    show=method.Show(_report, tables.card, published="kamel", digest=_digest),
+    show=method.Show("kamel", _report, tables.card, _digest),
 )

@@ -12,10 +12,9 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts, Slice, sliced
-from factsweep.operators.methods.ability import GENERATE, Ability
+from factsweep.operators.methods.ability import GENERATE, PREFER, Ability
 from factsweep.operators.metrics.comparing.pairing import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
-from factsweep.operators.metrics.noise import flip_rate
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.asking import Answers, Asking
@@ -139,7 +138,7 @@ class Ask:
 
     `setting` is the frozen dataclass of a section of conf/prompt/. `ability` is what is asked of an
     engine. `masked` names the method that takes this one's place where the model is an encoder;
-    null: there is none. `knowledge_base` says whether `expand` gets facts with one.
+    null: there is none.
     """
 
     setting: type[Any]
@@ -147,7 +146,11 @@ class Ask:
     sliced: Callable[[Facts, Slice], Facts] = sliced
     ability: Ability = GENERATE
     masked: str | None = None
-    knowledge_base: bool = False
+
+    @property
+    def knowledge_base(self) -> bool:
+        """Whether `expand` gets facts with one: entities that are compared come from there."""
+        return self.ability == PREFER
 
 
 @dataclass(frozen=True)
@@ -203,55 +206,74 @@ class Sampling:
     paired: Paired | None = None
 
 
+def as_given(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
+    """The answers as they were given, where metrics read them so: the table `given`."""
+    return lambda answers, _further: {"given": answers}
+
+
 @dataclass(frozen=True)
 class Measure:
     """How answers are compared with facts, and what is computed of them.
 
-    `version` rises when the same answers give other numbers. `matcher` is made of the facts, the
-    name of a spaCy pipeline and what loads the tokenizer; `versions` names the software that it
-    depends on. It gives the tables `answers` (one row per answered prompt), `calibration` (one row
-    per sampled prompt), `left_out` (prompts that the model cannot answer, which have not failed)
-    and further ones (`beside`); null: there is none. `compute` gives the tables that `measured`
-    names: `metrics`, and what figures show in addition. `options` is the frozen dataclass of what
-    it reads of conf/metrics/. `main_metric` is defined over every answered prompt; failures are
-    counted from it. `metrics` are those that have a heading or a better direction. `twice` measures
-    how far the answers that were made twice differ: the first, then the second ones. `sampling`
+    `version` rises when the same answers give other numbers. `compute` gives the tables that
+    `measured` names: `metrics`, and what figures show in addition. `main_metric` is defined over
+    every answered prompt; failures are counted from it. `metrics` are those that have a heading or
+    a better direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
+    `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
+    `versions` names the software that it depends on. It gives the tables that `matched` names,
+    first the one with a row per answered prompt; `calibration`, if it is there, has one per sampled
+    prompt, and `errors` the prompts that the model cannot answer, which have not failed. `sampling`
     says how the numbers are estimated from a part of the prompts; null: they are not.
     """
 
     version: int
-    answers: str
-    matcher: Callable[[Facts, str, Callable[[], Any]], Matcher]
     compute: Callable[[Evidence], Tables]
     main_metric: str
-    versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
-    options: type[Any] = Rounds
-    calibration: str | None = None
-    left_out: str | None = None
-    beside: tuple[str, ...] = ()
-    measured: tuple[str, ...] = ("metrics",)
     metrics: tuple[Metric, ...] = ()
-    twice: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame] = flip_rate
+    measured: tuple[str, ...] = ("metrics",)
+    options: type[Any] = Rounds
+    matcher: Callable[[Facts, str, Callable[[], Any]], Matcher] = as_given
+    matched: tuple[str, ...] = ("given",)
+    versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
     sampling: Sampling | None = None
 
     @property
-    def matched(self) -> tuple[str, ...]:
-        """The tables that the matcher gives."""
-        named = (self.answers, self.calibration, self.left_out)
-        return (*(table for table in named if table is not None), *self.beside)
+    def answers(self) -> str:
+        """The matched table with one row per answered prompt."""
+        return self.matched[0]
+
+    @property
+    def calibration(self) -> str | None:
+        """The matched table with one row per sampled prompt; null: there is none."""
+        return "calibration" if "calibration" in self.matched else None
+
+    @property
+    def left_out(self) -> str | None:
+        """The matched table of the prompts that the model cannot answer; null: there is none."""
+        return "errors" if "errors" in self.matched else None
+
+
+def every_number(result: Result) -> Report:
+    """All numbers as they are: the report of a method that has no tables of its own."""
+    return Report({"headline": result.tables["metrics"]})
+
+
+def over_all(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The numbers over everything: the card of a method that has none of its own."""
+    return metrics.filter(pl.col("slice").is_null()).select("metric", "value")
 
 
 @dataclass(frozen=True)
 class Show:
     """How results are shown.
 
-    `card` is the summary that a terminal shows. `published` names the file of the paper's numbers.
+    `published` names the file of the paper's numbers. `card` is the summary that a terminal shows.
     `digest` is what a page shows of a relation's facts, from its answers; null: nothing.
     """
 
-    report: Callable[[Result], Report]
-    card: Callable[[pl.DataFrame], pl.DataFrame]
     published: str
+    report: Callable[[Result], Report] = every_number
+    card: Callable[[pl.DataFrame], pl.DataFrame] = over_all
     digest: Callable[[Facts, pl.DataFrame], Digest] | None = None
 
 

@@ -10,7 +10,6 @@ from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.estimates.queries import probelm_estimates
 from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import SCORE
-from factsweep.operators.metrics.noise import permutation_difference
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
 from factsweep.operators.tables import probelm as tables
@@ -94,22 +93,16 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> method.Digest:
     return method.Digest(found, ranked)
 
 
-def _twice(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    named = (rows.rename({"prompt_id": "item_id"}) for rows in (first, again))
-    return permutation_difference(*named)
-
-
 METHOD = method.Method(
     ask=method.Ask(Plausibility, expand, ability=SCORE),
     measure=method.Measure(
         version=2,  # 2: intervals of small relations
-        answers="scored",
         matcher=_matcher,
+        matched=("scored",),
         compute=_measure,
         main_metric="accuracy",
         metrics=METRICS,
-        twice=_twice,
         sampling=method.Sampling(_estimated, whole_pairs=True),
     ),
-    show=method.Show(_report, tables.card, published="probelm", digest=_digest),
+    show=method.Show("probelm", _report, tables.card, _digest),
 )

@@ -187,11 +187,20 @@ _MATCHED = {
 }
 
 # What is published: one row per number.
-_SETTING = "model text, benchmark text, setting text, variant text"
+_SETTING = """
+    model text, benchmark text,  -- the names in the configuration (model.name, benchmark.name)
+    setting text,  -- how it was asked: zero-shot, 4-random, 4-relation (any number of shots)
+    variant text   -- departures from the defaults, joined by commas; null: none
+"""
 _RESULTS = {
     "metrics": declared(f"""
-        {_SETTING}, slice text, metric text, value float, ci_low float, ci_high float, n int,
-        n_failed int
+        {_SETTING},
+        slice text,    -- the part that was measured, such as relation=P36; null: everything
+        metric text,   -- the name, as below
+        value float,   -- the number; null where it is undefined
+        ci_low float, ci_high float,  -- a 95 % interval; null where there is none
+        n int,         -- the prompts behind the row that have an answer
+        n_failed int   -- the prompts that should be behind the row and have no answer
     """),
     # Min@n and Avg@n for every n; sample: of which facts, null: of all.
     "curve": declared(f"{_SETTING}, sample text, n int, min float, avg float, n_facts int"),
@@ -204,10 +213,17 @@ _RESULTS = {
     # Of a configuration, between flawed and corrected sentences.
     "robustness": declared(f"{_SETTING}, measure text, hyperparameters text, tau float, n int"),
     "bins": declared(f"{_SETTING}, bin int, n int, mean_confidence float, mean_accuracy float"),
-    # With a control: how many prompts would say as much without it, and its artifact.
     "estimates": declared(f"""
-        {_SETTING}, metric text, value float, full_low float, full_high float, ci_low float,
-        ci_high float, share float, n int, why text, n_effective float, control text
+        {_SETTING},
+        metric text,
+        value float,   -- the estimate; null where it cannot be made
+        full_low float, full_high float,  -- a 95 % interval of what the full run would give
+        ci_low float, ci_high float,  -- a 95 % interval of other facts of these relations
+        share float,   -- the part of the full run's prompts that was asked and answered
+        n int,         -- the number of these prompts
+        why text,      -- why there is no estimate
+        n_effective float,  -- with a control: how many prompts would say as much without it
+        control text   -- the artifact of the control's answers
     """),
     "estimated_templates": declared(f"""
         {_SETTING}, relation_id text, template_id text, n int, accuracy float, shrunk float,

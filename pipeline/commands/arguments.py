@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import listed
-from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.operators.wording import listed, suggestion
 
 PLACES = ("artifacts", "results")
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=|~\w")

@@ -7,9 +7,16 @@ from pydantic import Field
 
 from factsweep.operators.datasets.contradictions import Unseen
 from factsweep.operators.prompts.setting import Templates
-from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Text
 from factsweep.pipeline.config.model import Model
-from factsweep.pipeline.config.recipe import InRecipe, InTables, NoNumber
+from factsweep.pipeline.config.recipe import (
+    Count,
+    CountOrNone,
+    InRecipe,
+    InTables,
+    NoNumber,
+    NotEmpty,
+    Text,
+)
 
 _CHOICE = NoNumber("it chooses among the settings of conf/prompt/, which are parts of recipes")
 _TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in recipes")

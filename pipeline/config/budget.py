@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.operators.wording import suggestion
 
 _TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<unit>%|k|M)?|\s*(?P<of>GPU|core)-hours?)")
 _TARGET = re.compile(r"\s*(?P<metric>\w+)\s*(±|\+/?-)\s*(?P<half_width>\d*\.?\d+)\s*")

@@ -8,11 +8,11 @@ from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.engines.thoughts import parsers
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import is_secret, redactor, texts
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.suggestion import suggestion
 
 
 def check_run(run: Run) -> None:

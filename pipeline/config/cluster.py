@@ -5,8 +5,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from factsweep.pipeline.config.limits import AnyText, Count, Seconds, SlurmTime, Text, WholeSeconds
-from factsweep.pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.recipe import (
+    AnyText,
+    Count,
+    NoNumber,
+    Seconds,
+    SlurmTime,
+    Text,
+    WholeSeconds,
+)
 
 Cpus = Annotated[int, Field(ge=1, le=10_000)]
 
@@ -74,6 +81,7 @@ class KubeRay:
 
 _WHERE = NoNumber("it says where the work is done, not what is done")
 _PATIENCE = NoNumber("it says when to stop waiting for an engine, not what an engine answers")
+_SAVED = NoNumber("it says how often finished answers are saved, not what they are")
 _FORECAST = NoNumber("only `plan` reads it, to predict how long a run takes")
 Launch = Annotated[RayJob | Slurm | KubeRay, Field(discriminator="kind")]
 
@@ -87,16 +95,12 @@ class Cluster:
         Literal["auto", "cpu", "cuda"],
         NoNumber("model.dtype, which `auto` settles from it, is part of a recipe as settled"),
     ]
-    num_cpus: Annotated[Annotated[int, Field(ge=1, le=10_000)] | None, _WHERE]
+    num_cpus: Annotated[Cpus | None, _WHERE]
     rows_per_shard: Annotated[
         Count, NoNumber("it cuts the prompts into work items, and changes none of them")
     ]
-    rows_per_chunk: Annotated[
-        Count, NoNumber("it says how often finished answers are saved, not what they are")
-    ]
-    seconds_per_chunk: Annotated[
-        Seconds, NoNumber("it says how often finished answers are saved, not what they are")
-    ]
+    rows_per_chunk: Annotated[Count, _SAVED]
+    seconds_per_chunk: Annotated[Seconds, _SAVED]
     max_deaths: Annotated[int, Field(ge=1, le=1_000), _PATIENCE]
     stall_s: Annotated[Seconds, _PATIENCE]
     start_s: Annotated[Seconds, _PATIENCE]

@@ -7,8 +7,15 @@ from pydantic import Field
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
-from factsweep.pipeline.config.limits import Count, CountOrNone, NotEmpty, Share, Text
-from factsweep.pipeline.config.recipe import InRecipe, NoNumber
+from factsweep.pipeline.config.recipe import (
+    Count,
+    CountOrNone,
+    InRecipe,
+    NoNumber,
+    NotEmpty,
+    Share,
+    Text,
+)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from factsweep.pipeline.config.limits import AnyText, Seconds, Text
-from factsweep.pipeline.config.recipe import InRecipe, InRecipeIfGiven, InTables, NoNumber, Part
+from factsweep.pipeline.config.recipe import (
+    AnyText,
+    InRecipe,
+    InRecipeIfGiven,
+    InTables,
+    NoNumber,
+    Part,
+    Seconds,
+    Text,
+)
 
 _HOW_MANY = NoNumber("it says how many engines share the work, not what any of them computes")
 Replica = Annotated[int, Field(ge=1, le=10_000), _HOW_MANY]

@@ -3,13 +3,14 @@
 vLLM reads the same file, but says in engines that die of it what it has no kernels for.
 """
 
+import json
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.wording import count
-from factsweep.pipeline.config import checkpoint
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.machine import processor
 
@@ -100,4 +101,37 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 
 
 def _said(model: Model) -> Mapping[str, Any]:
-    return checkpoint.said(model).get("quantization_config") or {}
+    return config_json(model).get("quantization_config") or {}
+
+
+def config_json(model: Model) -> Mapping[str, Any]:
+    """What it says, as the folder or the hub's cache has it; nothing where it is not here.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if model.source not in ("hub", "path"):
+        return {}
+    file: object = Path(model.id, "config.json")
+    if model.source == "hub":
+        file = try_to_load_from_cache(model.id, "config.json", revision=model.revision)
+    if not isinstance(file, str | Path) or not Path(file).is_file():
+        return {}
+    with refusing(str(file), "fetch the model again"):
+        return dict(json.loads(Path(file).read_text()))
+
+
+def check_wrapper(model: Model) -> None:
+    """Refuse a model of images and text that vLLM cannot import, even for text alone.
+
+    Raises:
+        InputError: what its images would be read with is not installed, as on machines without GPU.
+    """
+    if "vision_config" in config_json(model) and find_spec("torchvision") is None:
+        raise InputError(
+            f"model={model.id} also reads images, and vLLM does not import it without "
+            "torchvision, which is not installed here; install the build of it that fits "
+            "torch on every node, or take a model of text alone."
+        )

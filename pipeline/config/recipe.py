@@ -1,4 +1,6 @@
-"""What can change a number: every field of conf/ is declared part of a recipe, or it is not.
+"""How fields of conf/ are declared: their ranges, and whether they can change a number.
+
+Every field is declared part of a recipe, or with the reason why it is none.
 
     dtype: InRecipe[str]                   part of the recipe of everything that an engine writes
     name: InTables[str]                    a name in the tables: part of the recipe of metrics alone
@@ -11,7 +13,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from pydantic import BeforeValidator, Field
+
 T = TypeVar("T")
+
+# Types with a range: upper limits are far above any use, and stop slips.
+# NUL ends a text for the operating system, and so changes what a name names.
+AnyText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
+NotEmpty = Annotated[AnyText, Field(min_length=1)]  # a text to stop at may be a blank
+Text = Annotated[NotEmpty, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
+# Slurm's notation of a time; bare minutes come as a number.
+SlurmTime = Annotated[Text, BeforeValidator(lambda time: str(time) if type(time) is int else time)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+CountOrNone = Annotated[int, Field(ge=0, le=10_000_000)]  # 0: none of them
+Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=1, le=604_800)]  # a week
+WholeSeconds = Annotated[int, Field(ge=0, le=604_800)]
 
 
 @dataclass(frozen=True)

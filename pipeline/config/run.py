@@ -11,18 +11,16 @@ from factsweep.operators.methods.method import Asked, Method
 from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
-from factsweep.pipeline.config.limits import Text
 from factsweep.pipeline.config.model import Model
-from factsweep.pipeline.config.recipe import InRecipe, NoNumber
+from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Text
 
-Seed = InRecipe[Annotated[int, Field(ge=0, le=999_999_999_999)]]
+_AnySeed = Annotated[int, Field(ge=0, le=999_999_999_999)]
+Seed = InRecipe[_AnySeed]
 _WHERE = NoNumber("it says where files are, not what is in them")
 Where = Annotated[Text, _WHERE]
 Answers = Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
-MaxCost = Annotated[
-    Annotated[float, Field(gt=0, le=1_000_000_000)] | None,
-    NoNumber("it says when to stop asking, not what is answered"),
-]
+_UNTIL = NoNumber("it says when to stop asking, not what is answered")
+MaxCost = Annotated[Annotated[float, Field(gt=0, le=1_000_000_000)] | None, _UNTIL]
 BudgetText = Annotated[
     Text | Annotated[int, Field(ge=1, le=1_000_000_000)] | None,
     NoNumber("it says how many of the prompts are asked, not what is answered"),
@@ -36,10 +34,9 @@ Beside = Annotated[
     NoNumber("it says which answers split the variance of an estimate, and changes no answer"),
 ]
 SampleSeed = Annotated[
-    Annotated[int, Field(ge=0, le=999_999_999_999)] | None,
-    NoNumber("it says which of the prompts are asked, not what is answered"),
+    _AnySeed | None, NoNumber("it says which of the prompts are asked, not what is answered")
 ]
-TargetText = Annotated[Text | None, NoNumber("it says when to stop asking, not what is answered")]
+TargetText = Annotated[Text | None, _UNTIL]
 Log = Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 

@@ -11,6 +11,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.method import Asked, Method
 from factsweep.operators.prompts.setting import Words
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.checks import check_run
@@ -20,7 +21,6 @@ from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.described import OPEN, described
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Config, Run
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 
 _TEXTS = ("chat_template_text", "prefill")

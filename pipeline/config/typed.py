@@ -20,7 +20,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.operators.wording import suggestion
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others
 from factsweep.pipeline.execution.asked import names

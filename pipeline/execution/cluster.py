@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prices import Prices
-from factsweep.pipeline.config import checkpoint, quantised
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
@@ -249,7 +249,7 @@ def check_weights(run: Run, model: Model) -> None:
     """
     quantised.check(model, device(run.cluster))
     if run.engine.name == "vllm":
-        checkpoint.check_wrapper(model)
+        quantised.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:

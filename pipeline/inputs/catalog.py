@@ -15,9 +15,9 @@ from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import home
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.inputs.builders.sources import labels

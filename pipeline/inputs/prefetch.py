@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.compose import expanded
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.inputs import catalog, hub, models
 from factsweep.pipeline.inputs.hub import Fetched, Repository, Say
 

@@ -18,14 +18,13 @@ from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import Outcome
 from factsweep.operators.names import check_run, folded
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.cluster import Cpus
-from factsweep.pipeline.config.limits import Share, Text
-from factsweep.pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.compose import expanded
+from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
-from factsweep.pipeline.config.several import expanded
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.estimates import night as asked_in_part
 from factsweep.pipeline.estimates.estimate import estimate

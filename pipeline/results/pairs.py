@@ -9,7 +9,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Compare
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_between
-from factsweep.pipeline.config.suggestion import suggestion
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.artifact import Artifact

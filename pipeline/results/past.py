@@ -10,10 +10,9 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.names import check_apart, check_run, folded
-from factsweep.operators.wording import listed
+from factsweep.operators.wording import listed, suggestion
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits

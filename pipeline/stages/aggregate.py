@@ -66,20 +66,20 @@ class Aggregate:
     def make(self, artifact: Artifact) -> None:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
-        measure = METHODS[self.method].measure
+        method = METHODS[self.method]
         again = None if self.again is None else self.again.read_all(self.again.stage)
-        measured = dict(measure.compute(self._evidence(again)))
+        measured = dict(method.measure.compute(self._evidence(again)))
         found = [measured["metrics"]]
-        if METHODS[self.method].ask.ability == GENERATE:
+        if method.ask.ability == GENERATE:
             found.append(cut_share(_ends(self.answers)))
         if again is not None:
-            found.append(measure.twice(_first(self.answers, again), again))
+            found.append(method.ask.ability.differ(_first(self.answers, again), again))
         measured["metrics"] = pl.concat(found, how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
         made_of = (self.facts, self.prompts, self.answers, self.matched)
         again_too = () if self.again is None else (self.again,)
-        artifact.finish(measure.measured, made_of=(*made_of, *again_too))
+        artifact.finish(method.measure.measured, made_of=(*made_of, *again_too))
 
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure

@@ -12,13 +12,12 @@ from pydantic import Field
 from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.tables.runs.study import PLACE
+from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.limits import Text
-from factsweep.pipeline.config.recipe import NoNumber
+from factsweep.pipeline.config.compose import Expanded, expanded
+from factsweep.pipeline.config.recipe import NoNumber, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.config.several import Expanded, expanded
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.results import past, record

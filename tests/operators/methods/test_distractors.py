@@ -226,10 +226,10 @@ def test_digest_shows_the_hardest_distractors_with_the_answer_among_them(
 
 def test_second_scoring_is_compared_candidate_by_candidate(answers: pl.DataFrame) -> None:
     again = answers.with_columns(pl.col("distractors").list.reverse()).head(2)
-    same = METHOD.measure.twice(answers, again)
+    same = METHOD.ask.ability.differ(answers, again)
     assert same.select("value", "n", "n_failed").row(0) == (0.0, 6, 0)
     other = again.with_columns(logprob=pl.col("logprob") + 0.25)
-    assert METHOD.measure.twice(answers, other)["value"].item() == 0.25
+    assert METHOD.ask.ability.differ(answers, other)["value"].item() == 0.25
 
 
 def test_half_a_judge_is_refused() -> None:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import checkpoint, quantised
+from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.question import room
@@ -62,10 +62,10 @@ def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
 ) -> None:
     (wrapper, text), lacks = map(make, ("gemma3", "qwen")), naming("gemma3", "without torchvision")
     for there in (None, "torchvision"):
-        monkeypatch.setattr(checkpoint, "find_spec", lambda _, there=there: there)
-        checkpoint.check_wrapper(load([f"model={text}"]).model)
+        monkeypatch.setattr(quantised, "find_spec", lambda _, there=there: there)
+        quantised.check_wrapper(load([f"model={text}"]).model)
         with nullcontext() if there else pytest.raises(InputError, match=lacks):
-            checkpoint.check_wrapper(load([f"model={wrapper}"]).model)
+            quantised.check_wrapper(load([f"model={wrapper}"]).model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(

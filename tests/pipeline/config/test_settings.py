@@ -12,12 +12,12 @@ import yaml
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.wording import first_of
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.compose import choices, composed
 from factsweep.pipeline.config.folders import CONF
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.settings import load, of_record
-from factsweep.pipeline.config.suggestion import first_of
 from factsweep.pipeline.config.typed import fields_of, limits
 from factsweep.pipeline.nightly.night import Nightly
 from factsweep.pipeline.reports.compare import Comparison

@@ -8,10 +8,9 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.compose import choices, composed
+from factsweep.pipeline.config.compose import choices, composed, expanded
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past

@@ -1,0 +1,141 @@
+"""What is written and shown of BELIEF's numbers, of decoders and of encoders."""
+
+from collections.abc import Mapping
+
+import polars as pl
+from polars import selectors
+
+from factsweep.operators.datasets.facts import Facts, with_right_labels
+from factsweep.operators.matching.lemmas import words
+from factsweep.operators.methods import method
+from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
+from factsweep.operators.tables.belief.belief import headline, parts
+from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
+from factsweep.operators.tables.belief.figures import (
+    calibration_figure,
+    calibration_panels,
+    coverage,
+    coverage_figure,
+    knowledge_sharing_figure,
+    spread_by_relation,
+    template_spread_figure,
+)
+from factsweep.operators.tables.runs.data_set import sizes, template_examples
+from factsweep.operators.tables.shared.canvas import Figure
+from factsweep.operators.tables.shared.paper_table import fill
+from factsweep.operators.tables.shared.published import asked_with
+
+TITLES: Mapping[str, str] = {
+    **{name: table.title for name, table in TABLES.items()},
+    "headline": "All metrics of the run",
+    "parts": "By popularity of the fact (0: the least popular tenth), and by sample of the set",
+    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
+    "coverage": "Coverage: the mean prompt, the best template, any prompt",
+    "knowledge-sharing": "Of what one model knows, the share that another knows",
+    "effects": "Settings compared: what a change of one thing does",
+    "template-examples": "Templates, a few of each relation",
+    "missing": "Numbers of the papers' tables that are missing, and why",
+}
+
+
+def report(result: method.Result) -> method.Report:
+    """The headline, the papers' tables, the calibration; of decoders and encoders."""
+    metrics, in_bins = result.tables["metrics"], result.tables["bins"]
+    tables = {"headline": headline(metrics), "calibration": in_bins}
+    if not (of_parts := parts(metrics)).is_empty():
+        tables["parts"] = of_parts
+    tables |= _paper_tables(metrics, result)
+    tables["template-examples"] = template_examples(result.facts)
+    spreads = _spreads(metrics, result.facts)
+    figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
+    titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
+    if len(result.answers) < 2:
+        return method.Report(tables, figures, titles)
+    shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
+    found = effects(result.answers)
+    tables["knowledge-sharing"] = shares.with_columns(selectors.float().round(4))
+    tables["effects"] = effects_table(found)
+    n_pairs = len(list(pairs(result.answers)))
+    if n_pairs > MOST_PAIRS:
+        titles["effects"] += f" (the first {MOST_PAIRS} of {n_pairs} pairs)"
+    squares = shares.rename({"sharing": "value"})
+    figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
+    return method.Report(tables, figures, titles, raw={"effects": found})
+
+
+def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables:
+    """The papers' tables that the runs have numbers for, and why numbers are missing in them.
+
+    The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
+    """
+    (benchmark,) = metrics["benchmark"].unique()
+    by_prompt = metrics["variant"].str.contains("scope=prompt").any()
+    rows = asked_with(metrics, "prompt" if by_prompt else "shared")
+    costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
+    rows = pl.concat(
+        [rows, costs, sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)],
+        how="diagonal",
+    )
+    filled = {
+        name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
+        for name, table in TABLES.items()
+    }
+    shown = {name: each for name, each in filled.items() if each.n_measured}
+    missing = [
+        each.missing.select(pl.lit(name).alias("table"), pl.all()) for name, each in shown.items()
+    ]
+    return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
+
+
+def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
+    found = coverage(metrics)
+    return {} if found.is_empty() else {"coverage": coverage_figure(found)}
+
+
+def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
+    """The spread of the templates' accuracy, one figure per run."""
+    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    names = ("model", "setting", "variant")
+    figures = {}
+    for names_of, rows in metrics.group_by(names, maintain_order=True):
+        run = " ".join(str(name) for name in names_of if name is not None)
+        spread = spread_by_relation(rows, labels)
+        if not spread.is_empty():
+            figures[f"template-spread-{run.replace(' ', '-')}"] = template_spread_figure(
+                spread, run
+            )
+    return figures
+
+
+def _figures(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
+    """Calibration: one figure of a single model's settings, one panel per model of several."""
+    models = in_bins["model"].unique(maintain_order=True)
+    if models.is_empty():
+        return {}
+    if models.len() == 1:
+        return {"calibration": calibration_figure(in_bins, models[0])}
+    panels = in_bins.with_columns(
+        panel="model", series=pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+    )
+    return {"calibration": calibration_panels(panels, "calibration")}
+
+
+def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
+    """How often each fact was answered right, its answers by how often they came, the templates."""
+    answers = answers.with_columns(asked=pl.lit(None, pl.String))
+    share = pl.col("correct").mean()
+    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(share=share, n=pl.len())
+    counted = answers.group_by("pair_id", "asked", "key").agg(n=pl.len(), right=pl.first("correct"))
+    replies = counted.sort("pair_id", "n", "key", descending=[False, True, False]).select(
+        "pair_id",
+        "asked",
+        "right",
+        answer=words(pl.col("key")).fill_null(""),
+        note=pl.format("{}×", "n"),
+    )
+    return method.Digest(
+        with_right_labels(found, facts.pairs),
+        replies,
+        answers.group_by("template_id", maintain_order=True).agg(share=share),
+    )
