@@ -26,7 +26,7 @@ from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.execution.tally import tally_actor
-from factsweep.pipeline.live import busy, journal, pulse
+from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.live.measuring import Measures, Measuring
 from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.meter import Meter
@@ -236,7 +236,7 @@ def _keep_spans(settings: Run, tally: Any) -> None:
     try:
         spans = ray.get(tally.spans.remote(), timeout=_LOGS_S)
         there = sum(ray.cluster_resources().get("GPU", 0) for _ in spans[:1])
-        busy.keep(settings, spans, int(there))
+        journal.keep_spans(settings, spans, int(there))
     except (ray.exceptions.RayError, InputError) as error:
         _LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
 
