@@ -23,7 +23,6 @@ from factsweep.pipeline.execution import cluster, dag, progress, share
 from factsweep.pipeline.execution.faults import cause, head, leaving
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.faults.repair import repair, settle
-from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.live import journal, pulse
@@ -179,7 +178,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat, metrics = pulse.Beat(plan.run), Metrics(plan.run.name)
+        beat, metrics = pulse.Beat(plan.run), progress.Metrics(plan.run.name)
         counts: dict[str, float] = {}
         refused = s3_client.REFUSED.times
         if live.where:

@@ -16,7 +16,7 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
-from factsweep.pipeline.execution.purse import paid
+from factsweep.pipeline.execution.work import paid
 
 
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -169,6 +169,24 @@ class Tally:
         return sum(now - seen <= limits[name] for name, seen in self._seen.items())
 
 
+class TallyPurse(Purse):
+    """The purse that all clients of a run pay from: the tally's."""
+
+    def __init__(self, tally: Any) -> None:
+        super().__init__(math.inf)
+        self._tally = tally
+
+    def reserve(self, cost: float) -> bool:
+        """Set something aside; returns whether there is so much left."""
+        import ray
+
+        return bool(ray.get(self._tally.reserve.remote(cost)))
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._tally.settle.remote(reserved, cost)
+
+
 def tally_actor(cluster: "Cluster") -> Any:
     """A Tally beside the driver, for all workers; one that dies is restarted, and counts from 0."""
     import ray
