@@ -161,9 +161,8 @@ def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[P
         plan = plan.beside(together)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
-    waiting = pulse.Waiting(plan.run)
     with lease.held(
-        plan.store, plan.missing(), wait=wait, shared=shared, say=waiting.show
+        plan.store, plan.missing(), wait=wait, shared=shared, say=pulse.Beat(plan.run).waits
     ) as writer:
         pulse.write(plan.run, "running", {})
         with (
