@@ -15,7 +15,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import processor
 
-_GROUP = "load"
 _LARGE, _SMALL = 16 << 20, 4 << 10  # float32: 64 MiB, and 16 KiB as of the layer of one token
 _TURNS = 10
 _SLOW_GB_S = 5.0  # PCIe 3.0 with 16 lanes gives 10 or more
@@ -54,16 +53,16 @@ def found(n: int, device: str) -> Finding:
     try:
         measured = of_group(n, device)
     except DecodingError as error:
-        return Finding.of(_GROUP, "all-reduce", str(error), fails=fix)
+        return Finding.of("all-reduce", str(error), fails=fix)
     told = (
         f"over {n} processes on {device}: {measured.gb_s:,.1f} GB/s, "
         f"16 KiB in {measured.small_us:,.0f} µs"
     )
     if not measured.right:
-        return Finding.of(_GROUP, "all-reduce", f"{told}, and the sums are wrong", fails=fix)
+        return Finding.of("all-reduce", f"{told}, and the sums are wrong", fails=fix)
     slow = device == "cuda" and measured.gb_s < _SLOW_GB_S
     why = "GPUs reach each other through the host; take GPUs with NVLink, or fewer per engine"
-    return Finding.of(_GROUP, "all-reduce", told, warns=why if slow else "")
+    return Finding.of("all-reduce", told, warns=why if slow else "")
 
 
 def of_group(n: int, device: str) -> Measured:

@@ -28,7 +28,6 @@ from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Task
 from factsweep.pipeline.storage.stores.store import Store
 
-_GROUP = "load"
 _PROMPTS = 200
 _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
 # What vLLM prints of its start: its weights, what it compiles, its graphs, its cache.
@@ -181,7 +180,7 @@ def _start(run: Run, phases: Phases, first: Turn) -> Finding:
         f"{first.first_s:,.1f}"
     )
     slow = f"a sweep waits cluster.start_s={limit:g} s for its first engine; raise it"
-    return Finding.of(_GROUP, "start", told, warns=slow if took > limit / 2 else "")
+    return Finding.of("start", told, warns=slow if took > limit / 2 else "")
 
 
 def _told(first: Turn, second: Turn) -> Iterator[Finding]:
@@ -189,16 +188,16 @@ def _told(first: Turn, second: Turn) -> Iterator[Finding]:
     rate = len(first.rows) / first.seconds
     idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"
     told = f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached; {idle}"
-    yield Finding.of(_GROUP, "rate", told)
+    yield Finding.of("rate", told)
     differ = [key for key, row in first.rows.items() if second.rows.get(key) != row]
     flips = len(differ) / len(first.rows)
     fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"
     told = f"{flips:.1%} of the answers differ when asked again"
-    yield Finding.of(_GROUP, "asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
+    yield Finding.of("asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
     shown = [repr(text) for text in islice(first.texts.values(), 3)]
     if shown:
-        yield Finding.of(_GROUP, "first answers", ", ".join(shown))
+        yield Finding.of("first answers", ", ".join(shown))
     used = sum(each.used_mib for each in gpus.seen()[0])
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     on_gpus = f", {used:,} MiB on GPUs" if used else ""
-    yield Finding.of(_GROUP, "memory", f"{held:,.1f} GB of this process{on_gpus}")
+    yield Finding.of("memory", f"{held:,.1f} GB of this process{on_gpus}")
