@@ -44,16 +44,13 @@ def controlled(run: Run, baseline: str, before: Mapping[str, PastBranch]) -> Run
     return replace(run, control=baseline) if same else run
 
 
-def settings(run: Run) -> dict[str, PastBranch]:
-    """The settings that a night's run has measured, by name."""
-    if run.budget is not None:
-        return written.read(run.results, run.name).branches
-    return {branch.setting: branch for branch in past.branches(run.results, [run.name])}
+def settings(run: Run) -> tuple[dict[str, PastBranch], dict[str, str | None]]:
+    """The settings that a night's run has measured, by name, and the parts that they are of.
 
-
-def marks(run: Run) -> dict[str, str | None]:
-    """The settings that a night's run has measured, and of what part of the prompts; null: all."""
+    Null is all of the prompts.
+    """
     if run.budget is None:
-        return dict.fromkeys(settings(run))
-    found = written.read(run.results, run.name)
-    return {title: found.mark(title) for title in found.branches}
+        found = {branch.setting: branch for branch in past.branches(run.results, [run.name])}
+        return found, dict.fromkeys(found)
+    part = written.read(run.results, run.name)
+    return part.branches, {title: part.mark(title) for title in part.branches}

@@ -16,6 +16,7 @@ from factsweep.pipeline.nightly.night import Night
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0
 _RETRIES = 2
+_OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
 _LOG = logging.getLogger("factsweep")
 
 
@@ -35,26 +36,18 @@ def check(url: str) -> None:
 def verdict(found: Night) -> dict[str, Any]:
     """What is said of a night that ended with a verdict."""
     reasons = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
+    settings = [
+        {
+            **{name: getattr(each, name) for name in _OF_SETTING},
+            "lost": len(each.lost),
+            "gained": each.n_gained,
+        }
+        for each in found.settings
+    ]
     return {
-        "text": f"{found.name}: {found.outcome} (exit code {found.exit_code}). {reasons}",
-        "night": found.name,
-        "outcome": found.outcome,
-        "exit_code": found.exit_code,
-        "host": socket.gethostname(),
+        **_said(found.name, found.outcome, found.exit_code, reasons),
         "verdict": f"{found.results}/{found.name}/verdict.json",
-        "settings": [
-            {
-                "run": each.run,
-                "setting": each.setting,
-                "outcome": each.outcome,
-                "reason": each.reason,
-                "lost": len(each.lost),
-                "gained": each.n_gained,
-                "tables": each.tables,
-                "estimate": each.estimate,
-            }
-            for each in found.settings
-        ],
+        "settings": settings,
     }
 
 
@@ -66,10 +59,14 @@ def failure(name: str, error: BaseException) -> dict[str, Any]:
         code = StoppedError.exit_code
     elif isinstance(error, FactsweepError | OSError):
         code = getattr(error, "exit_code", InputError.exit_code)
+    return _said(name, "failed", code, why)
+
+
+def _said(name: str, outcome: str, code: int, why: str) -> dict[str, Any]:
     return {
-        "text": f"{name}: failed (exit code {code}). {why}",
+        "text": f"{name}: {outcome} (exit code {code}). {why}",
         "night": name,
-        "outcome": "failed",
+        "outcome": outcome,
         "exit_code": code,
         "host": socket.gethostname(),
     }
