@@ -19,7 +19,6 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.spending import from_csv, spent, spent_so_far
 from factsweep.pipeline.execution.asked import check
 from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware
@@ -144,9 +143,9 @@ def _hours_per_prompt(plan: Plan, unit: str) -> float:
     stage = run.method.ask.ability.answers
     titles = [branch.title for branch in plan.branches]
     work = pl.DataFrame({"stage": stage, "setting": titles, "model": run.model.name, "answers": 1})
-    costs = rates.predicted(plan, work)
+    costs = predicted(plan, work)
     if costs["seconds"].null_count():
-        raise InputError(f"budget={run.budget}: {rates.unknown(run, [stage])}.")
+        raise InputError(f"budget={run.budget}: {unknown(run, [stage])}.")
     hours = float(costs[f"{unit.lower()}_hours"].sum())
     if not hours:
         other = "core-hours" if unit == "GPU" else "GPU-hours"

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,12 +35,12 @@ class Measured(NamedTuple):
     small_us: float
 
 
-def checks(run: Run) -> Iterator[Finding]:
+def checks(run: Run) -> list[Finding]:
     """An all-reduce over the tensor-parallel group, on the GPUs that this process was given."""
     n, device = run.model.tensor_parallel, processor.device(run.cluster.device)
     # Of a pipeline-parallel engine this process holds no GPU: vLLM's own workers do.
-    if n > 1 and run.model.pipeline_parallel == 1 and run.engine.gpus == "parallel":
-        yield found(n, device)
+    several = n > 1 and run.model.pipeline_parallel == 1 and run.engine.gpus == "parallel"
+    return [found(n, device)] if several else []
 
 
 def found(n: int, device: str) -> Finding:
@@ -71,28 +71,20 @@ def of_group(n: int, device: str) -> Measured:
     Raises:
         DecodingError: one of them fails, or they do not end in time.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        with _started(n, device, Path(folder)) as processes:
-            _awaited(processes, Path(folder))
-        lines = (Path(folder) / "out-0").read_text().splitlines()
-        return Measured(**json.loads(lines[-1]))  # before it is what NCCL_DEBUG prints
-
-
-@contextmanager
-def _started(n: int, device: str, folder: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The processes, of which none is left behind; each writes to files of its own."""
-    started: list[subprocess.Popen[bytes]] = []
-    try:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as left_behind:  # none is
+        folder, processes = Path(name), list[subprocess.Popen[bytes]]()
         for rank in range(n):
             given = [*_COMMAND, str(rank), str(n), device, str(folder / "met")]
-            out, err = folder / f"out-{rank}", folder / f"err-{rank}"
-            with out.open("wb") as to, err.open("wb") as errors:
-                started.append(subprocess.Popen(given, stdout=to, stderr=errors))
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+            with (
+                (folder / f"out-{rank}").open("wb") as to,
+                (folder / f"err-{rank}").open("wb") as err,
+            ):
+                processes.append(subprocess.Popen(given, stdout=to, stderr=err))
+            left_behind.callback(processes[-1].wait)
+            left_behind.callback(processes[-1].kill)
+        _awaited(processes, folder)
+        lines = (folder / "out-0").read_text().splitlines()
+        return Measured(**json.loads(lines[-1]))  # before it is what NCCL_DEBUG prints
 
 
 def _awaited(processes: Sequence["subprocess.Popen[bytes]"], folder: Path) -> None:

@@ -43,7 +43,7 @@ def refused(run: Run) -> None:
     """
     looks: list[Look] = [("machine", partial(machine.checks, run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
-        looks.append(("GPUs", partial(gpus.of_driver, run)))
+        looks.append(("GPUs", partial(gpus.of_driver, run, *gpus.seen())))
     for group, look in looks:
         for each in look():
             if each.state == "fails":

@@ -41,7 +41,7 @@ class Gpu(NamedTuple):
 def checks(run: Run) -> Iterator[Finding]:
     """What there is, and whether the model fits; without GPUs, whether any is wanted."""
     found, why = seen()
-    yield from _of_driver(run, found, why)
+    yield from of_driver(run, found, why)
     if found:
         yield _taken(found)
         yield _health(found)
@@ -51,12 +51,8 @@ def checks(run: Run) -> Iterator[Finding]:
         yield _nvcc()
 
 
-def of_driver(run: Run) -> list[Finding]:
-    """Only what the driver says of itself and of the kind of GPU."""
-    return list(_of_driver(run, *seen()))
-
-
-def _of_driver(run: Run, found: Sequence["Gpu"], why: str) -> Iterator[Finding]:
+def of_driver(run: Run, found: Sequence[Gpu], why: str) -> Iterator[Finding]:
+    """Only what the driver says of itself and of the kind of GPU; `why` there are none."""
     wanted = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
     if not found:
         fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"

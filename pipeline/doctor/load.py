@@ -5,6 +5,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,18 +80,19 @@ def checks(run: Run) -> Iterator[Finding]:
     run = settled(run)
     with cluster.started(run):
         if run.model.tensor_parallel > 1:  # before the engine takes the GPUs
-            together: list[Finding] = _where_an_engine_goes(run, _together)
+            together: list[Finding] = _where_an_engine_goes(allreduce.checks, run)
             yield from together
             if any(each.state == "fails" for each in together):
                 return  # the engine would hang as they do
-        looked: Looked = _where_an_engine_goes(run, looked_at)
+        looked: Looked = _where_an_engine_goes(looked_at, run)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
             rates.keep(Store(str(home())), looked.spent, "doctor --load")
-            yield from agreement.checks(run, looked.asked, looked.texts, _texts)
+            answered = partial(_where_an_engine_goes, _texts)
+            yield from agreement.checks(run, looked.asked, looked.texts, answered)
 
 
-def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
+def _where_an_engine_goes(look: Callable[[Run], Any], run: Run) -> Any:
     import ray
 
     task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
@@ -100,17 +102,8 @@ def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
         raise cause.of_task(error) from None
 
 
-def _together(run: Run) -> list[Finding]:
-    return list(allreduce.checks(run))
-
-
 def _texts(run: Run) -> Mapping[str, str]:
     """The answers of another configuration; none if its weights do not fit its GPUs."""
-    found: Mapping[str, str] = _where_an_engine_goes(run, _texts_here)
-    return found
-
-
-def _texts_here(run: Run) -> Mapping[str, str]:
     there, _ = gpus.seen()
     if there and gpus.room(run, there).state == "fails":
         return {}

@@ -58,13 +58,9 @@ class Tally:
         """Say what may be spent in all, and what is spent already."""
         self._purse = Purse(limit, spent)
 
-    def reserve(self, cost: float) -> bool:
-        """Set aside what something may cost, if there is so much left."""
-        return self._purse.reserve(cost)
-
-    def settle(self, reserved: float, cost: float) -> None:
-        """Pay for something with what was set aside for it."""
-        self._purse.settle(reserved, cost)
+    def purse(self, event: str, *amounts: float) -> Any:
+        """Have the purse do what `event` names, a method of Purse."""
+        return getattr(self._purse, event)(*amounts)
 
     def spent(self) -> float:
         """What is spent."""
@@ -180,11 +176,11 @@ class TallyPurse(Purse):
         """Set something aside; returns whether there is so much left."""
         import ray
 
-        return bool(ray.get(self._tally.reserve.remote(cost)))
+        return bool(ray.get(self._tally.purse.remote("reserve", cost)))
 
     def settle(self, reserved: float, cost: float) -> None:
         """Pay for something with what was set aside for it."""
-        self._tally.settle.remote(reserved, cost)
+        self._tally.purse.remote("settle", reserved, cost)
 
 
 def tally_actor(cluster: "Cluster") -> Any:

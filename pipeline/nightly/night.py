@@ -27,13 +27,16 @@ from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.several import expanded
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.estimates import night as asked_in_part
+from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.estimate import estimate
+from factsweep.pipeline.execution import asked
+from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.nightly.baseline import Baseline
 from factsweep.pipeline.reports import compare_estimates
 from factsweep.pipeline.reports.compare import Compared, Comparison, compared
 from factsweep.pipeline.reports.compare import settings as comparison_settings
+from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, relations
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.run import run as compute
@@ -55,6 +58,11 @@ _WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "impro
 _SOFTWARE = (
     *(f"{ability.answers} software." for ability in ABILITIES),
     "matched versions",
+)
+
+_NO_BASELINE = (
+    "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "
+    "baseline"
 )
 
 _STARTED = NoNumber("it says when and where a night is started, not what it computes")
@@ -163,14 +171,26 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        asked_in_part.check(run)
+        _check_part(run)
         if any(folded(other.name) == folded(folder) for other in found.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         found[measured] = _named(run, given, folder, str(day))
     return list(found.values())
 
 
+def _check_part(run: Run) -> None:
+    """Refuse a run whose answers cannot be asked in part, if it has a budget."""
+    if run.budget is None:
+        return
+    if run.answers is not None:
+        raise InputError(
+            f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
+        )
+    asked.check(run)
+
+
 def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
+    # All prompts of a budget are decoded again: they take the canary's place.
     anew = given.fresh or run.budget is not None
     repeats: Literal["all", "canary"] = "all" if anew else "canary"
     decoding = replace(run.decoding, repetition=day, repeats=repeats)
@@ -217,7 +237,16 @@ def _measure(run: Run, accepted: Sequence[Baseline]) -> None:
         estimate(run)
     else:
         before = baseline.settings(accepted[0], against, run.results)
-        estimate(asked_in_part.controlled(run, against, before))
+        estimate(_controlled(run, against, before))
+
+
+def _controlled(run: Run, against: str, before: Mapping[str, PastBranch]) -> Run:
+    """The run with the baseline as its control, if that was asked the same prompts."""
+    if run.control is not None:
+        return run
+    known = {each.artifacts["prompts"].folder for each in before.values()}
+    same = all(branch.prompts.folder in known for branch in planned(run).branches)
+    return replace(run, control=against) if same else run
 
 
 @dataclass(frozen=True)
@@ -239,7 +268,12 @@ class _Pair:
 
 
 def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair:
-    tonight, marks = asked_in_part.settings(run)
+    if run.budget is None:
+        tonight = {each.setting: each for each in past.branches(run.results, [run.name])}
+        marks: dict[str, str | None] = dict.fromkeys(tonight)
+    else:
+        part = written.read(run.results, run.name)
+        tonight, marks = part.branches, {title: part.mark(title) for title in part.branches}
     against = _against(run, accepted)
     before = {} if against is None else baseline.settings(accepted[0], against, run.results)
     return _Pair(run, tonight, marks, against, before)
@@ -271,7 +305,7 @@ def _unlike(pair: _Pair) -> str | None:
     is_whole = pair.run.budget is None
     if pair.against is None:
         measured = baseline.measured(pair.run.model.name, pair.run.benchmark.name)
-        more = "" if is_whole else asked_in_part.NO_BASELINE
+        more = "" if is_whole else _NO_BASELINE
         return f"no baseline of {measured} is accepted yet{more}"
     if is_whole and not _relations(pair.before) & _relations(pair.tonight):
         return f"the baseline {pair.against} measured other relations; accept a new one"
