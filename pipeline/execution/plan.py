@@ -84,6 +84,10 @@ class Branch:
             if step.question is not None:
                 yield step.artifact, step.question
 
+    def questions(self) -> list[Question]:
+        """What is asked for each table: all blocks of samples are asked alike."""
+        return list({question.table: question for _, question in self.asked()}.values())
+
     def answered(self) -> Iterator[Artifact]:
         """What is written of the model: the answers, those made again, and further ones."""
         yield self.answers
