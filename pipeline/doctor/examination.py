@@ -13,6 +13,8 @@ from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.uses import absolute
 
 _NODE_S = 120.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
@@ -63,14 +65,14 @@ def _of_machine(
     run: Run, of_model: Callable[[Run], Iterable[Finding]], *, gpus_there: bool
 ) -> list[Look]:
     """What is looked at on a machine; the store of artifacts is the last."""
-    places = {"results": stores.at(run.results), "artifacts": stores.at(run.artifacts)}
+    places = {"results": run.results, "artifacts": run.artifacts}
     return [
         ("machine", partial(machine.checks, run)),
         *([("GPUs", partial(gpus.checks, run))] if gpus_there else []),
         ("engine, model and data", partial(of_model, run)),
         *(
-            (f"{name}: {each.where()}", partial(stores.checks, each))
-            for name, each in places.items()
+            (f"{name}: {absolute(place)}", partial(stores.checks, Store(place)))
+            for name, place in places.items()
         ),
     ]
 

@@ -23,11 +23,6 @@ _CLOCK_S = 60.0
 _LEAST_GB, _LEAST_FILES = 5.0, 10_000
 
 
-def at(place: str) -> Store:
-    """The store there; a folder is named by its whole path."""
-    return Store(place if "://" in place else str(Path(place).absolute()))
-
-
 def room_for(run: Run) -> Iterator[Finding]:
     """Whether the disk of the artifacts has room for what the run will write; of a folder alone.
 

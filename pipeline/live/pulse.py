@@ -1,6 +1,5 @@
 """The pulse of a run: <results>/<run>/progress.json, from which others see how it gets on."""
 
-import logging
 import os
 import socket
 import time
@@ -12,6 +11,7 @@ from typing import Literal
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.sealed import seal, unseal
 
@@ -19,7 +19,6 @@ NAME = "progress.json"
 _EVERY_S = 5.0
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
-_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Beat:
     def waits(self, why: str) -> None:
         """Tell whom the run waits for: in its log once, in its pulse if that is new, or in time."""
         if why != self._why:
-            _LOG.warning("%s.", why)
+            LOG.warning("%s.", why)
         self._show("waiting", {}, why)
 
     def _show(self, state: State, counts: Mapping[str, float], why: str | None = None) -> None:

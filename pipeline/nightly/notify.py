@@ -1,6 +1,5 @@
 """Tell a web address about a night: one POST with JSON, as chat systems take it ("text")."""
 
-import logging
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +10,13 @@ import httpx
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.operators.redact import redacted
 from factsweep.pipeline.machine import secrets
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.nightly.night import Night
 
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0
 _RETRIES = 2
 _OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
-_LOG = logging.getLogger("factsweep")
 
 
 def check(url: str) -> None:
@@ -80,9 +79,9 @@ def post(url: str, content: Mapping[str, Any]) -> None:
         ) as client:
             client.post(url, json=redacted(content, secrets.known())).raise_for_status()
     except httpx.HTTPStatusError as error:
-        _LOG.warning("%s answered %s.", _unsent(url), error.response.status_code)
+        LOG.warning("%s answered %s.", _unsent(url), error.response.status_code)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _LOG.warning("%s cannot be reached (%s).", _unsent(url), type(error).__name__)
+        LOG.warning("%s cannot be reached (%s).", _unsent(url), type(error).__name__)
 
 
 def _unsent(url: str) -> str:
