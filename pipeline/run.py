@@ -177,7 +177,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat, metrics = pulse.Beat(plan.run), progress.Metrics(plan.run.name)
+        readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name), live)
         counts: dict[str, float] = {}
         refused = s3_client.REFUSED.times
         if live.where:
@@ -189,12 +189,12 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 tally.leave.remote(leaving.draining())
                 writer.check()
-                counts = _show(bar, beat, tally, refused)
-                start.check(counts)
-                live.look(counts)
-                for text in live.news():
+                counts, notes = _read(tally, refused)
+                for reader in readers:
+                    reader.show(counts)
+                for text in (*notes, *live.news()):
                     bar.say(text)
-                metrics.show(counts)
+                start.check(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise cause.of_task(error) from error
@@ -246,16 +246,12 @@ def _read_there(node: str, log: str) -> Any:
     return read.remote(Path(log))
 
 
-def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any, refused: int) -> dict[str, float]:
-    """Show the counts; those of a store's refusals with the driver's own, beyond so many."""
+def _read(tally: Any, refused: int) -> tuple[dict[str, float], list[str]]:
+    """The counts, with the driver's own refusals of a store beyond so many; what engines say."""
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
     counts["store_refused"] = counts.get("store_refused", 0) + s3_client.REFUSED.times - refused
-    for note in notes:
-        bar.say(note)
-    bar.show(counts)
-    beat.show(counts)
-    return counts
+    return counts, notes
 
 
 class _Start:

@@ -74,7 +74,7 @@ class LivePage:
         """Where it lies; null: none is wanted."""
         return None if self._every_s == math.inf else report.folder(self._plan.run).where(NAME)
 
-    def look(self, counts: Counts) -> None:
+    def show(self, counts: Counts) -> None:
         """Renew the page, if it is time; waits for nothing but the disk."""
         if self._every_s == math.inf:
             return
