@@ -181,7 +181,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
         counts: dict[str, float] = {}
         refused = s3_client.REFUSED.times
         if live.where:
-            bar.say(f"what is done so far: {live.where}")
+            meter.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
@@ -193,7 +193,7 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
                 for reader in readers:
                     reader.show(counts)
                 for text in (*notes, *live.news()):
-                    bar.say(text)
+                    meter.say(text)
                 start.check(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:

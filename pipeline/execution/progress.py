@@ -120,10 +120,6 @@ class Bar:
         self._pace = Pace()
         self._counts: Counts = {}
 
-    def say(self, text: str) -> None:
-        """Print a sentence above the line."""
-        self._meter.say(text)
-
     def show(self, counts: Counts) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
         now = time.monotonic()
@@ -146,7 +142,8 @@ class Bar:
         parts = [*_done(self._counts)]
         if self._counts["decoded"] and self._first is not None and now > self._first:
             parts += rates(self._counts, now - self._first, "decoded")
-        self.say(f"{self._meter.title}: {' · '.join(parts)} · {clock(now - self._started)} in all")
+        told = f"{' · '.join(parts)} · {clock(now - self._started)} in all"
+        self._meter.say(f"{self._meter.title}: {told}")
 
 
 class Metrics:

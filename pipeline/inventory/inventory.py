@@ -119,7 +119,7 @@ def removed(
 
 
 def _empty(store: Store, folder: str) -> None:
-    *_, last = sorted(name for name in store.files(folder) if name.startswith("leases/"))
+    *_, last = sorted(name for name in store.files(folder) if name.startswith(_LEASES))
     for name in store.files(folder):
         if name != last:
             store.drop(f"{folder}/{name}")
