@@ -23,10 +23,9 @@ from factsweep.pipeline.execution import cluster, dag, progress, share
 from factsweep.pipeline.execution.faults import cause, head, leaving
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.faults.repair import repair, settle
-from factsweep.pipeline.execution.metrics import Metrics
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.execution.tally import tally_actor
-from factsweep.pipeline.live import busy, journal, pulse
+from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.live.measuring import Measures, Measuring
 from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.meter import Meter
@@ -162,9 +161,8 @@ def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[P
         plan = plan.beside(together)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
-    waiting = pulse.Waiting(plan.run)
     with lease.held(
-        plan.store, plan.missing(), wait=wait, shared=shared, say=waiting.show
+        plan.store, plan.missing(), wait=wait, shared=shared, say=pulse.Beat(plan.run).waits
     ) as writer:
         pulse.write(plan.run, "running", {})
         with (
@@ -179,11 +177,11 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        beat, metrics = pulse.Beat(plan.run), Metrics(plan.run.name)
+        readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name), live)
         counts: dict[str, float] = {}
         refused = s3_client.REFUSED.times
         if live.where:
-            bar.say(f"what is done so far: {live.where}")
+            meter.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
@@ -191,12 +189,12 @@ def _follow(plan: Plan, writer: lease.Writer, live: LivePage) -> None:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 tally.leave.remote(leaving.draining())
                 writer.check()
-                counts = _show(bar, beat, tally, refused)
+                counts, notes = _read(tally, refused)
+                for reader in readers:
+                    reader.show(counts)
+                for text in (*notes, *live.news()):
+                    meter.say(text)
                 start.check(counts)
-                live.look(counts)
-                for text in live.news():
-                    bar.say(text)
-                metrics.show(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise cause.of_task(error) from error
@@ -236,7 +234,7 @@ def _keep_spans(settings: Run, tally: Any) -> None:
     try:
         spans = ray.get(tally.spans.remote(), timeout=_LOGS_S)
         there = sum(ray.cluster_resources().get("GPU", 0) for _ in spans[:1])
-        busy.keep(settings, spans, int(there))
+        journal.keep_spans(settings, spans, int(there))
     except (ray.exceptions.RayError, InputError) as error:
         _LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
 
@@ -248,16 +246,12 @@ def _read_there(node: str, log: str) -> Any:
     return read.remote(Path(log))
 
 
-def _show(bar: progress.Bar, beat: pulse.Beat, tally: Any, refused: int) -> dict[str, float]:
-    """Show the counts; those of a store's refusals with the driver's own, beyond so many."""
+def _read(tally: Any, refused: int) -> tuple[dict[str, float], list[str]]:
+    """The counts, with the driver's own refusals of a store beyond so many; what engines say."""
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
     counts["store_refused"] = counts.get("store_refused", 0) + s3_client.REFUSED.times - refused
-    for note in notes:
-        bar.say(note)
-    bar.show(counts)
-    beat.show(counts)
-    return counts
+    return counts, notes
 
 
 class _Start:

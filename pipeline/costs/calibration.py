@@ -95,16 +95,15 @@ def jobs(plan: Plan) -> Iterator[Job]:
         assert isinstance(expand, Expand), "prompts are expanded"
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates are read from beside the prompts
-        # One question of each table: all blocks of samples are asked alike.
-        questions = {question.table: question for _, question in branch.asked()}
-        parts: dict[str, list[pl.DataFrame]] = {table: [] for table in questions}
+        questions = branch.questions()
+        parts: dict[str, list[pl.DataFrame]] = {question.table: [] for question in questions}
         for expansion in expand.expansions():
-            for table, question in questions.items():
+            for question in questions:
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
                 texts = expansion.longest(rows)
-                parts[table].append(_with_room(plan, question.task, rows, texts))
-        for table, question in questions.items():
-            yield Job(branch, table, question.task, parts[table])
+                parts[question.table].append(_with_room(plan, question.task, rows, texts))
+        for question in questions:
+            yield Job(branch, question.table, question.task, parts[question.table])
 
 
 def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:

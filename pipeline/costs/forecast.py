@@ -140,8 +140,7 @@ def _part(run: Run, branch: Branch, facts: Facts) -> _Part | None:
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
     """Add the figures of a relation: what is asked of it, in how many tokens, what does not fit."""
-    # One question of each table: all blocks of samples are asked alike.
-    for question in {question.table: question for _, question in figures.branch.asked()}.values():
+    for question in figures.branch.questions():
         rows = question.asked(expansion.of(question.source))
         if figures.branch.chosen is not None:  # a budget is asked block after block
             rows = rows.join(figures.needed[-1], on="prompt_id", maintain_order="left")

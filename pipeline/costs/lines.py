@@ -16,7 +16,7 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
-from factsweep.pipeline.execution.purse import paid
+from factsweep.pipeline.execution.work import paid
 
 
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _tokens_left(plan: Plan, forecasts: list[Forecast]) -> tuple[int, int]:
     prompt, output, decoding = 0.0, 0, plan.run.decoding
     most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
     for figures in forecasts:
-        for question in {q.table: q for _, q in figures.branch.asked()}.values():
+        for question in figures.branch.questions():
             n, left = figures.asked[question.table], figures.left[question.table]
             requests = left / question.task.answers_per_prompt
             prompt += requests * figures.asked_tokens[question.table] / max(1, n)

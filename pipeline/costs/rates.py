@@ -6,7 +6,6 @@ $FACTSWEEP_HOME/rates/<…>.json  what `plan --calibrate` measured from this mac
 """
 
 import hashlib
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,18 +18,17 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.spending import from_csv, spent, spent_so_far
 from factsweep.pipeline.execution.asked import check
 from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 _FOLDER = "rates"
-_LOG = logging.getLogger("factsweep")
 
 
 def known(plan: Plan) -> pl.DataFrame:
@@ -46,7 +44,7 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
         try:
             rows = unseal(store.get(name), name, store.where(name), "; it is left out.")["rows"]
         except DamagedFileError as error:
-            _LOG.warning("%s", error)
+            LOG.warning("%s", error)
             continue
         yield pl.DataFrame(rows, schema=SPENT)
 
@@ -73,7 +71,7 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
         try:
             store.put(name, seal({"rows": dated.to_dicts()}, name))
         except DamagedFileError:
-            _LOG.warning("%s is no file: what the run measured is not kept.", store.where(name))
+            LOG.warning("%s is no file: what the run measured is not kept.", store.where(name))
 
 
 def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +133,7 @@ def paid_for(run: Run) -> Run:
     n = int((of.hours or 0.0) / hours)
     if n < 1:
         raise InputError(f"budget={run.budget} pays for no prompt; one takes {hours:.2g} hours.")
-    _LOG.info("budget=%s pays for %s prompts of each setting.", run.budget, f"{n:,}")
+    LOG.info("budget=%s pays for %s prompts of each setting.", run.budget, f"{n:,}")
     return replace(run, budget=str(n))
 
 
@@ -144,9 +142,9 @@ def _hours_per_prompt(plan: Plan, unit: str) -> float:
     stage = run.method.ask.ability.answers
     titles = [branch.title for branch in plan.branches]
     work = pl.DataFrame({"stage": stage, "setting": titles, "model": run.model.name, "answers": 1})
-    costs = rates.predicted(plan, work)
+    costs = predicted(plan, work)
     if costs["seconds"].null_count():
-        raise InputError(f"budget={run.budget}: {rates.unknown(run, [stage])}.")
+        raise InputError(f"budget={run.budget}: {unknown(run, [stage])}.")
     hours = float(costs[f"{unit.lower()}_hours"].sum())
     if not hours:
         other = "core-hours" if unit == "GPU" else "GPU-hours"

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.cost import SPENT
-from factsweep.pipeline.execution import timing
 from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.step import took
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 
@@ -78,10 +78,9 @@ def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     n = sum(counted.rows(table).values()) if counted.is_complete() else None
     row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
     try:
-        found = timing.read(artifact)
+        return {**row, **took(artifact)}
     except FileNotFoundError:  # made before costs were noted, or its process was killed
         return row
-    return {**row, **found}
 
 
 def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.inputs import models
 
-_GROUP = "load"
 _PROMPTS = 20  # which a CPU answers in float32 within minutes
 _SMALL = 2.0  # billions of parameters
 _CORES = 8
@@ -32,7 +31,7 @@ def checks(
         told = "the weights do not fit one GPU: not compared"
         one = replace(run, model=replace(model, tensor_parallel=1))
         found = answered(one)
-        yield _compared("one GPU", texts, found) if found else Finding.of(_GROUP, "one GPU", told)
+        yield _compared("one GPU", texts, found) if found else Finding.of("one GPU", told)
     is_plain = model.architecture == "decoder" and not (model.thinking or model.adapter)
     if texts and is_plain and 0 < (model.billions_of_parameters or 0) <= _SMALL:
         yield _compared("float32 on CPU", texts, _on_cpu(run, asked))
@@ -43,9 +42,8 @@ def _compared(check: str, texts: Texts, others: Texts) -> Finding:
     equal = sum(texts[each] == others[each] for each in both)
     told = f"{equal} of {len(both)} greedy answers are equal"
     fix = "so many others are not rounding alone; attach doctor --load --report to an issue"
-    return Finding.of(
-        _GROUP, check, told, warns=fix if equal < (1 - _MOST_OTHER) * len(both) else ""
-    )
+    few = equal < (1 - _MOST_OTHER) * len(both)
+    return Finding.of(check, told, warns=fix if few else "")
 
 
 def _on_cpu(run: Run, asked: Asked) -> Texts:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import processor
 
-_GROUP = "load"
 _LARGE, _SMALL = 16 << 20, 4 << 10  # float32: 64 MiB, and 16 KiB as of the layer of one token
 _TURNS = 10
 _SLOW_GB_S = 5.0  # PCIe 3.0 with 16 lanes gives 10 or more
@@ -36,12 +35,12 @@ class Measured(NamedTuple):
     small_us: float
 
 
-def checks(run: Run) -> Iterator[Finding]:
+def checks(run: Run) -> list[Finding]:
     """An all-reduce over the tensor-parallel group, on the GPUs that this process was given."""
     n, device = run.model.tensor_parallel, processor.device(run.cluster.device)
     # Of a pipeline-parallel engine this process holds no GPU: vLLM's own workers do.
-    if n > 1 and run.model.pipeline_parallel == 1 and run.engine.gpus == "parallel":
-        yield found(n, device)
+    several = n > 1 and run.model.pipeline_parallel == 1 and run.engine.gpus == "parallel"
+    return [found(n, device)] if several else []
 
 
 def found(n: int, device: str) -> Finding:
@@ -54,16 +53,16 @@ def found(n: int, device: str) -> Finding:
     try:
         measured = of_group(n, device)
     except DecodingError as error:
-        return Finding.of(_GROUP, "all-reduce", str(error), fails=fix)
+        return Finding.of("all-reduce", str(error), fails=fix)
     told = (
         f"over {n} processes on {device}: {measured.gb_s:,.1f} GB/s, "
         f"16 KiB in {measured.small_us:,.0f} µs"
     )
     if not measured.right:
-        return Finding.of(_GROUP, "all-reduce", f"{told}, and the sums are wrong", fails=fix)
+        return Finding.of("all-reduce", f"{told}, and the sums are wrong", fails=fix)
     slow = device == "cuda" and measured.gb_s < _SLOW_GB_S
     why = "GPUs reach each other through the host; take GPUs with NVLink, or fewer per engine"
-    return Finding.of(_GROUP, "all-reduce", told, warns=why if slow else "")
+    return Finding.of("all-reduce", told, warns=why if slow else "")
 
 
 def of_group(n: int, device: str) -> Measured:
@@ -72,28 +71,20 @@ def of_group(n: int, device: str) -> Measured:
     Raises:
         DecodingError: one of them fails, or they do not end in time.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        with _started(n, device, Path(folder)) as processes:
-            _awaited(processes, Path(folder))
-        lines = (Path(folder) / "out-0").read_text().splitlines()
-        return Measured(**json.loads(lines[-1]))  # before it is what NCCL_DEBUG prints
-
-
-@contextmanager
-def _started(n: int, device: str, folder: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The processes, of which none is left behind; each writes to files of its own."""
-    started: list[subprocess.Popen[bytes]] = []
-    try:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as left_behind:  # none is
+        folder, processes = Path(name), list[subprocess.Popen[bytes]]()
         for rank in range(n):
             given = [*_COMMAND, str(rank), str(n), device, str(folder / "met")]
-            out, err = folder / f"out-{rank}", folder / f"err-{rank}"
-            with out.open("wb") as to, err.open("wb") as errors:
-                started.append(subprocess.Popen(given, stdout=to, stderr=errors))
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+            with (
+                (folder / f"out-{rank}").open("wb") as to,
+                (folder / f"err-{rank}").open("wb") as err,
+            ):
+                processes.append(subprocess.Popen(given, stdout=to, stderr=err))
+            left_behind.callback(processes[-1].wait)
+            left_behind.callback(processes[-1].kill)
+        _awaited(processes, folder)
+        lines = (folder / "out-0").read_text().splitlines()
+        return Measured(**json.loads(lines[-1]))  # before it is what NCCL_DEBUG prints
 
 
 def _awaited(processes: Sequence["subprocess.Popen[bytes]"], folder: Path) -> None:

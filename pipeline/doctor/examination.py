@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
@@ -12,31 +13,28 @@ from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.uses import absolute
 
 _NODE_S = 120.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
-Checks = Callable[[], Iterable[Finding]]
+Look = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and what is found there
 
 
 def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     """Findings on this machine, on the nodes of cluster.address, and on an engine, if asked."""
     elsewhere = run.cluster.address is not None
-    yield from _each(("machine", lambda: machine.checks(run)))
-    if not elsewhere:
-        yield from _each(("GPUs", lambda: gpus.checks(run)))
-    yield from _each(
-        ("model", lambda: model.checks(run)),
-        ("stores", lambda: stores.checks(run)),
-        ("stores", lambda: stores.room_for(run)),
-    )
+    here = _of_machine(run, model.checks, gpus_there=not elsewhere)
+    artifacts, _ = here[-1]
+    yield from _each(*here, (artifacts, partial(stores.room_for, run)))
     reached = True
-    for each in _each(("cluster", lambda: job.checks(run))):
+    for each in _each(("cluster", partial(job.checks, run))):
         reached = reached and each.state != "fails"
         yield each
     if elsewhere and reached:
-        yield from _each(("cluster", lambda: _nodes(run)))
+        yield from _each(("cluster", partial(_nodes, run)))
     if load_engine:
-        yield from _each(("load", lambda: load.checks(run)))
+        yield from _each(("load", partial(load.checks, run)))
 
 
 def refused(run: Run) -> None:
@@ -45,12 +43,13 @@ def refused(run: Run) -> None:
     Raises:
         InputError: it says what was found and what to do.
     """
-    found = [*machine.checks(run)]
+    looks: list[Look] = [("machine", partial(machine.checks, run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
-        found += gpus.of_driver(run)
-    for each in found:
-        if each.state == "fails":
-            raise InputError(f"{each.group}, {each.check}: {each.found}; {each.fix}.")
+        looks.append(("GPUs", partial(gpus.of_driver, run, *gpus.seen())))
+    for group, look in looks:
+        for each in look():
+            if each.state == "fails":
+                raise InputError(f"{group}, {each.check}: {each.found}; {each.fix}.")
 
 
 def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
@@ -58,17 +57,24 @@ def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
 
     `seen` is a file that the driver has just written beside the artifacts.
     """
-    looks: list[tuple[str, Checks]] = [
-        ("machine", lambda: machine.checks(run)),
-        ("model", lambda: model.of_node(run)),
+    there = _of_machine(run, model.of_node, gpus_there=gpus_there)
+    return list(_each(*there, ("stores", lambda: [stores.shared(run, seen)])))
+
+
+def _of_machine(
+    run: Run, of_model: Callable[[Run], Iterable[Finding]], *, gpus_there: bool
+) -> list[Look]:
+    """What is looked at on a machine; the store of artifacts is the last."""
+    places = {"results": run.results, "artifacts": run.artifacts}
+    return [
+        ("machine", partial(machine.checks, run)),
+        *([("GPUs", partial(gpus.checks, run))] if gpus_there else []),
+        ("engine, model and data", partial(of_model, run)),
+        *(
+            (f"{name}: {absolute(place)}", partial(stores.checks, Store(place)))
+            for name, place in places.items()
+        ),
     ]
-    if gpus_there:
-        looks.append(("GPUs", lambda: gpus.checks(run)))
-    looks += [
-        ("stores", lambda: stores.checks(run)),
-        ("stores", lambda: [stores.shared(run, seen)]),
-    ]
-    return list(_each(*looks))
 
 
 class _Asked(NamedTuple):
@@ -114,7 +120,7 @@ def _as_many(run: Run, n: int) -> Finding:
     wanted = launch.nodes if isinstance(launch, Slurm) else None
     told = f"{n} at {run.cluster.address}" + (f" of {wanted}" if wanted else "")
     fix = "the others are late, or their `ray start` failed; read their logs beside the job's"
-    return Finding.of("cluster", "nodes", told, fails=fix if wanted and n < wanted else "")
+    return Finding.of("nodes", told, fails=fix if wanted and n < wanted else "")
 
 
 def _answered(asked: Iterable[_Asked]) -> Iterator[Finding]:
@@ -127,7 +133,7 @@ def _answered(asked: Iterable[_Asked]) -> Iterator[Finding]:
             found = ray.get(task, timeout=within_s)
         except ray.exceptions.RayError as error:
             fix = f"it does not answer within {within_s:g} s; look at it, or leave it out"
-            yield Finding.of("cluster", "looked at", f"{name}: {reason(error)}", fails=fix)
+            yield Finding.of("looked at", f"{name}: {reason(error)}", fails=fix)
             continue
         for each in found:
             yield replace(each, group=f"{name}: {each.group}")
@@ -137,19 +143,18 @@ def _answered(asked: Iterable[_Asked]) -> Iterator[Finding]:
         if len(set(by_node.values())) > 1:
             told = "; ".join(f"{each} on {node}" for node, each in by_node.items())
             fix = "answers of one sweep would differ between nodes; ask for nodes of one kind"
-            yield Finding.of("cluster", "nodes differ", f"{check}: {told}", warns=fix)
+            yield Finding.of("nodes differ", f"{check}: {told}", warns=fix)
 
 
-def _each(*looks: tuple[str, Checks]) -> Iterator[Finding]:
-    """The findings of each, without secrets; one that cannot be looked at fails, and says why."""
+def _each(*looks: Look) -> Iterator[Finding]:
+    """The findings of each group, without secrets; a look that stumbles fails, and says why."""
     hidden = redactor()
     for group, look in looks:
         try:
             for each in look():
-                yield replace(each, found=hidden(each.found), fix=hidden(each.fix))
-        except FactsweepError as error:
-            yield Finding.of(group, "looked at", "no", fails=hidden(str(error)))
-        except Exception as error:  # a check of ours that stumbles must not hide the others
-            yield Finding.of(
-                group, "looked at", "no", fails=hidden(f"{type(error).__name__}: {error}")
-            )
+                own = each.group or group
+                yield replace(each, group=own, found=hidden(each.found), fix=hidden(each.fix))
+        except Exception as error:  # one of ours must not hide the others
+            is_told = isinstance(error, FactsweepError)
+            why = str(error) if is_told else f"{type(error).__name__}: {error}"
+            yield replace(Finding.of("looked at", "no", fails=hidden(why)), group=group)

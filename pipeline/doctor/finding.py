@@ -17,12 +17,13 @@ class Finding:
     fix: str = ""
 
     @classmethod
-    def of(
-        cls, group: str, check: str, found: str, *, fails: str = "", warns: str = ""
-    ) -> "Finding":
-        """One that holds unless there is a fix, for what fails or what one should know of."""
+    def of(cls, check: str, found: str, *, fails: str = "", warns: str = "") -> "Finding":
+        """One that holds unless there is a fix, for what fails or what one should know of.
+
+        Its group is that of all that is looked at there.
+        """
         state: State = "fails" if fails else "warns" if warns else "holds"
-        return cls(group, check, state, found, fails or warns)
+        return cls("", check, state, found, fails or warns)
 
     def __str__(self) -> str:
         fix = f"; {self.fix}" if self.fix else ""

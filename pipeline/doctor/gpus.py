@@ -15,7 +15,6 @@ from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import dtype as dtypes
 from factsweep.pipeline.machine import processor
 
-_GROUP = "GPUs"
 _FIELDS = (
     *("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used"),
     *("ecc.errors.uncorrected.volatile.total", "mig.mode.current"),
@@ -42,7 +41,7 @@ class Gpu(NamedTuple):
 def checks(run: Run) -> Iterator[Finding]:
     """What there is, and whether the model fits; without GPUs, whether any is wanted."""
     found, why = seen()
-    yield from _of_driver(run, found, why)
+    yield from of_driver(run, found, why)
     if found:
         yield _taken(found)
         yield _health(found)
@@ -52,21 +51,17 @@ def checks(run: Run) -> Iterator[Finding]:
         yield _nvcc()
 
 
-def of_driver(run: Run) -> list[Finding]:
-    """Only what the driver says of itself and of the kind of GPU."""
-    return list(_of_driver(run, *seen()))
-
-
-def _of_driver(run: Run, found: Sequence["Gpu"], why: str) -> Iterator[Finding]:
+def of_driver(run: Run, found: Sequence[Gpu], why: str) -> Iterator[Finding]:
+    """Only what the driver says of itself and of the kind of GPU; `why` there are none."""
     wanted = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
     if not found:
         fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"
-        yield Finding.of(_GROUP, "GPUs", why, fails=fix if wanted else "")
+        yield Finding.of("GPUs", why, fails=fix if wanted else "")
         return
     names = sorted({each.name for each in found})
     mixed = "engines of one sweep would differ in speed, and in the last digits; ask for one kind"
     told = f"{len(found)} × {' and '.join(names)}"
-    yield Finding.of(_GROUP, "GPUs", told, warns=mixed if len(names) > 1 else "")
+    yield Finding.of("GPUs", told, warns=mixed if len(names) > 1 else "")
     yield _driver(found[0].driver, cuda())
     yield _capability(min(each.capability for each in found), run.model.dtype)
 
@@ -120,11 +115,11 @@ def cuda() -> str | None:
 def _driver(driver: str, built: str | None) -> Finding:
     if built is None:
         fix = "install the CUDA build (make setup DEVICE=cuda), if the GPUs are to be used"
-        return Finding.of(_GROUP, "driver", f"{driver}; torch is built for CPUs", warns=fix)
+        return Finding.of("driver", f"{driver}; torch is built for CPUs", warns=fix)
     least = _DRIVERS.get(int(built.partition(".")[0]), 0)
     old = int(driver.partition(".")[0]) < least
     fix = f"CUDA {built} needs driver {least} or later; ask for newer nodes, or an update"
-    return Finding.of(_GROUP, "driver", f"{driver}, CUDA {built}", fails=fix if old else "")
+    return Finding.of("driver", f"{driver}, CUDA {built}", fails=fix if old else "")
 
 
 def _capability(least: float, dtype: str) -> Finding:
@@ -136,14 +131,14 @@ def _capability(least: float, dtype: str) -> Finding:
     )
     if dtype == "bfloat16" and warns:
         fails = fails or "it has no bfloat16; give model.dtype=float16"
-    return Finding.of(_GROUP, "compute capability", f"{least}", fails=fails, warns=warns)
+    return Finding.of("compute capability", f"{least}", fails=fails, warns=warns)
 
 
 def _taken(found: Sequence[Gpu]) -> Finding:
     busy = [each for each in found if each.used_mib > _TAKEN * each.mib]
     told = ", ".join(f"GPU {each.number} has {each.used_mib:,} MiB in use" for each in busy)
     fix = "somebody else computes there; an engine needs model.gpu_memory_utilization of it free"
-    return Finding.of(_GROUP, "free", told or "nobody else is on them", fails=fix if busy else "")
+    return Finding.of("free", told or "nobody else is on them", fails=fix if busy else "")
 
 
 def _health(found: Sequence[Gpu]) -> Finding:
@@ -153,9 +148,7 @@ def _health(found: Sequence[Gpu]) -> Finding:
     told = f"uncorrected errors of memory: {', '.join(broken) or 'none'}"
     fix = "answers from it may be wrong; have it reset or replaced, and leave its node out"
     parts = "a GPU is in parts (MIG), of which vLLM uses one; ask for whole GPUs"
-    return Finding.of(
-        _GROUP, "health", told, fails=fix if broken else "", warns=parts if split else ""
-    )
+    return Finding.of("health", told, fails=fix if broken else "", warns=parts if split else "")
 
 
 def _links(n: int) -> Finding:
@@ -167,7 +160,7 @@ def _links(n: int) -> Finding:
     slow = sorted(each for each in links if not each.startswith("NV"))
     told = ", ".join(sorted(links)) or "nvidia-smi topo -m does not tell"
     fix = "tensor parallelism exchanges over PCIe or further, and is slow; ask for NVLink"
-    return Finding.of(_GROUP, "links", f"{told} between {n} GPUs", warns=fix if slow else "")
+    return Finding.of("links", f"{told} between {n} GPUs", warns=fix if slow else "")
 
 
 def room(run: Run, found: Sequence[Gpu]) -> Finding:
@@ -183,10 +176,10 @@ def room(run: Run, found: Sequence[Gpu]) -> Finding:
         fails = "give model.tensor_parallel or larger GPUs, so that a fifth is left for the cache"
     if gpus > len(found) and model.pipeline_parallel == 1:
         fails = f"the node has {len(found)} GPUs, and one engine asks {gpus}"
-    return Finding.of(_GROUP, "memory for the model", told, fails=fails)
+    return Finding.of("memory for the model", told, fails=fails)
 
 
 def _nvcc() -> Finding:
     found = shutil.which("nvcc")
-    told = found or "not on the path: kernels that vLLM would compile are left out"
-    return Finding.of(_GROUP, "nvcc", told)
+    why = "not on the path: kernels that vLLM would compile are left out"
+    return Finding.of("nvcc", found or why)

@@ -10,7 +10,6 @@ from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 
-_GROUP = "cluster"
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _REACHED_WITHIN_S = 5.0
 _TOKEN = Path(".ray/auth_token")  # in the home folder
@@ -48,16 +47,12 @@ def _time_limit(launch: Slurm, start_s: float) -> Finding:
     told = f"{launch.time}, told to stop {launch.stop_s} s before"
     if limit is None:
         fix = "give Slurm's notation: minutes, hours:minutes:seconds or days-hours"
-        return Finding.of(_GROUP, "time limit", told, fails=fix)
+        return Finding.of("time limit", told, fails=fix)
     fix = "a start would end before it has done anything; give cluster.launch.time more"
     slow = f"loading may take cluster.start_s={start_s:g} of it; give cluster.launch.time more"
-    return Finding.of(
-        _GROUP,
-        "time limit",
-        told,
-        fails=fix if limit <= 2 * launch.stop_s else "",
-        warns=slow if limit <= 2 * launch.stop_s + start_s else "",
-    )
+    fails = fix if limit <= 2 * launch.stop_s else ""
+    warns = slow if limit <= 2 * launch.stop_s + start_s else ""
+    return Finding.of("time limit", told, fails=fails, warns=warns)
 
 
 def _reached(address: str) -> Finding:
@@ -65,21 +60,21 @@ def _reached(address: str) -> Finding:
     place = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     host, _, port = place.rpartition(":")
     if not host or not port.isdigit():
-        return Finding.of(_GROUP, "address", f"{address}, which Ray finds by itself")
+        return Finding.of("address", f"{address}, which Ray finds by itself")
     try:
         socket.create_connection((host, int(port)), _REACHED_WITHIN_S).close()
     except OSError as error:
         fix = "start a Ray there (ray start --head), or open the port in the firewall"
-        return Finding.of(_GROUP, "address", f"{place}: {error.strerror or error}", fails=fix)
-    return Finding.of(_GROUP, "address", f"{place} listens")
+        return Finding.of("address", f"{place}: {error.strerror or error}", fails=fix)
+    return Finding.of("address", f"{place} listens")
 
 
 def _token() -> Finding:
     """Whether there is a token to show to a Ray that asks for one, which it does unless told."""
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
-        return Finding.of(_GROUP, "token", "switched off (RAY_AUTH_MODE)")
+        return Finding.of("token", "switched off (RAY_AUTH_MODE)")
     named = [name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)]
     if named or (Path.home() / _TOKEN).is_file():
-        return Finding.of(_GROUP, "token", f"in {named[0] if named else f'~/{_TOKEN}'}")
+        return Finding.of("token", f"in {named[0] if named else f'~/{_TOKEN}'}")
     fix = "a Ray that asks for one refuses; set RAY_AUTH_TOKEN to that of the head"
-    return Finding.of(_GROUP, "token", "there is none", warns=fix)
+    return Finding.of("token", "there is none", warns=fix)

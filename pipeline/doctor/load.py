@@ -5,6 +5,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,6 @@ from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Task
 from factsweep.pipeline.storage.stores.store import Store
 
-_GROUP = "load"
 _PROMPTS = 200
 _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
 # What vLLM prints of its start: its weights, what it compiles, its graphs, its cache.
@@ -80,18 +80,19 @@ def checks(run: Run) -> Iterator[Finding]:
     run = settled(run)
     with cluster.started(run):
         if run.model.tensor_parallel > 1:  # before the engine takes the GPUs
-            together: list[Finding] = _where_an_engine_goes(run, _together)
+            together: list[Finding] = _where_an_engine_goes(allreduce.checks, run)
             yield from together
             if any(each.state == "fails" for each in together):
                 return  # the engine would hang as they do
-        looked: Looked = _where_an_engine_goes(run, looked_at)
+        looked: Looked = _where_an_engine_goes(looked_at, run)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
             rates.keep(Store(str(home())), looked.spent, "doctor --load")
-            yield from agreement.checks(run, looked.asked, looked.texts, _texts)
+            answered = partial(_where_an_engine_goes, _texts)
+            yield from agreement.checks(run, looked.asked, looked.texts, answered)
 
 
-def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
+def _where_an_engine_goes(look: Callable[[Run], Any], run: Run) -> Any:
     import ray
 
     task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
@@ -101,17 +102,8 @@ def _where_an_engine_goes(run: Run, look: Callable[[Run], Any]) -> Any:
         raise cause.of_task(error) from None
 
 
-def _together(run: Run) -> list[Finding]:
-    return list(allreduce.checks(run))
-
-
 def _texts(run: Run) -> Mapping[str, str]:
     """The answers of another configuration; none if its weights do not fit its GPUs."""
-    found: Mapping[str, str] = _where_an_engine_goes(run, _texts_here)
-    return found
-
-
-def _texts_here(run: Run) -> Mapping[str, str]:
     there, _ = gpus.seen()
     if there and gpus.room(run, there).state == "fails":
         return {}
@@ -181,7 +173,7 @@ def _start(run: Run, phases: Phases, first: Turn) -> Finding:
         f"{first.first_s:,.1f}"
     )
     slow = f"a sweep waits cluster.start_s={limit:g} s for its first engine; raise it"
-    return Finding.of(_GROUP, "start", told, warns=slow if took > limit / 2 else "")
+    return Finding.of("start", told, warns=slow if took > limit / 2 else "")
 
 
 def _told(first: Turn, second: Turn) -> Iterator[Finding]:
@@ -189,16 +181,16 @@ def _told(first: Turn, second: Turn) -> Iterator[Finding]:
     rate = len(first.rows) / first.seconds
     idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"
     told = f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached; {idle}"
-    yield Finding.of(_GROUP, "rate", told)
+    yield Finding.of("rate", told)
     differ = [key for key, row in first.rows.items() if second.rows.get(key) != row]
     flips = len(differ) / len(first.rows)
     fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"
     told = f"{flips:.1%} of the answers differ when asked again"
-    yield Finding.of(_GROUP, "asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
+    yield Finding.of("asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
     shown = [repr(text) for text in islice(first.texts.values(), 3)]
     if shown:
-        yield Finding.of(_GROUP, "first answers", ", ".join(shown))
+        yield Finding.of("first answers", ", ".join(shown))
     used = sum(each.used_mib for each in gpus.seen()[0])
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     on_gpus = f", {used:,} MiB on GPUs" if used else ""
-    yield Finding.of(_GROUP, "memory", f"{held:,.1f} GB of this process{on_gpus}")
+    yield Finding.of("memory", f"{held:,.1f} GB of this process{on_gpus}")

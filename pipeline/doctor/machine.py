@@ -12,7 +12,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.machine import dtype, processor
 
-_GROUP = "machine"
 _GB = 1e9
 SHM = Path("/dev/shm")
 # Ray's documentation asks for 65,536 where many workers run; a node of ours needs far fewer.
@@ -29,7 +28,7 @@ def checks(run: Run) -> Iterator[Finding]:
     width = "computes in bfloat16"
     if not dtype.cpu_computes_in("bfloat16"):
         width = "without bfloat16: computes in float32"
-    yield Finding.of(_GROUP, "CPU", f"{processor.cpu()}, {width}")
+    yield Finding.of("CPU", f"{processor.cpu()}, {width}")
     yield _files()
     yield _processes()
     yield _memory()
@@ -44,7 +43,7 @@ def _files() -> Finding:
     fails = f"Ray opens more than that; {more}" if 0 <= hard < _FEW_FILES else ""
     few = f"enough for one machine, few for a large cluster; {more}"
     warns = few if 0 <= hard < _FILES else ""
-    return Finding.of(_GROUP, "open files", told, fails=fails, warns=warns)
+    return Finding.of("open files", told, fails=fails, warns=warns)
 
 
 def _processes() -> Finding:
@@ -52,7 +51,7 @@ def _processes() -> Finding:
     few = 0 <= soft < _PROCESSES
     fix = f"Ray and torch start hundreds of threads; raise it with: ulimit -u {_PROCESSES}"
     told = "no limit" if soft < 0 else f"{soft:,} at once"
-    return Finding.of(_GROUP, "processes", told, fails=fix if few else "")
+    return Finding.of("processes", told, fails=fix if few else "")
 
 
 def _memory() -> Finding:
@@ -62,7 +61,7 @@ def _memory() -> Finding:
     told = f"{held / _GB:,.0f} GB" + (f" of {whole / _GB:,.0f} GB" if held < whole else "")
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
     none, few = held < _LEAST_MEMORY_GB * _GB, held < _FEW_MEMORY_GB * _GB
-    return Finding.of(_GROUP, "memory", told, fails=fix if none else "", warns=fix if few else "")
+    return Finding.of("memory", told, fails=fix if none else "", warns=fix if few else "")
 
 
 def _limits() -> Iterator[float]:
@@ -84,7 +83,7 @@ def _shared_memory(run: Run) -> Finding:
     more = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
     fix = "" if free >= _SHM_GB else f"{more}, or cluster.launch.shared_memory"
     several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
-    return Finding.of(_GROUP, "shared memory", told, **{"fails" if several else "warns": fix})
+    return Finding.of("shared memory", told, **{"fails" if several else "warns": fix})
 
 
 def _temporary(run: Run) -> Finding:
@@ -95,4 +94,4 @@ def _temporary(run: Run) -> Finding:
     few = free < _TEMPORARY_GB
     fix = f"Ray logs and spills there; free some{', or set RAY_TMPDIR' if own else ''}"
     found = f"{free:,.0f} GB free in {folder}"
-    return Finding.of(_GROUP, "temporary files", found, warns=fix if few else "")
+    return Finding.of("temporary files", found, warns=fix if few else "")

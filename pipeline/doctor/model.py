@@ -15,8 +15,6 @@ from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.cluster import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
 
-_GROUP = "engine, model and data"
-
 
 def checks(run: Run) -> Iterator[Finding]:
     """What a run looks for before it loads anything, and what its facts are read from."""
@@ -29,12 +27,12 @@ def of_node(run: Run) -> Iterator[Finding]:
     engine = run.engine
     version = engine.version()
     lacks = engine.install if version == NOT_INSTALLED else ""
-    yield Finding.of(_GROUP, "engine", f"{engine.name}, {version}", fails=lacks)
+    yield Finding.of("engine", f"{engine.name}, {version}", fails=lacks)
     yield _sentence("device", lambda: check_build(run), f"{run.cluster.device}")
     switches = engine.switches(os.environ)
     told = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
-    yield Finding.of(_GROUP, "variables that change answers", told, warns=fix if switches else "")
+    yield Finding.of("variables that change answers", told, warns=fix if switches else "")
     offline: list[bool] = []
     yield _sentence("weights", lambda: _weights(run, offline), run.model.id)
     if run.model.source == "hub":
@@ -59,18 +57,18 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
 
     model, folder = run.model, Path(constants.HF_HUB_CACHE)
     if cached(model.id, model.revision) is not None:
-        return Finding.of(_GROUP, "cache", f"the weights are in {folder}")
+        return Finding.of("cache", f"the weights are in {folder}")
     if model.arguments.get("load_format") == "dummy":
-        return Finding.of(_GROUP, "cache", "no weights are needed: load_format=dummy")
+        return Finding.of("cache", "no weights are needed: load_format=dummy")
     if offline:
         fix = f"run `factsweep prefetch model={model.name}` where the hub answers, into HF_HOME"
-        return Finding.of(_GROUP, "cache", f"not all weights are in {folder}", fails=fix)
+        return Finding.of("cache", f"not all weights are in {folder}", fails=fix)
     need = quantised.weights_gb(model)
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     free = shutil.disk_usage(there).free / 1e9
     told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
     fix = "free some, or set HF_HOME to a larger disk, which all nodes share"
-    return Finding.of(_GROUP, "cache", told, fails=fix if need > free else "")
+    return Finding.of("cache", told, fails=fix if need > free else "")
 
 
 def _words(run: Run) -> str:
@@ -90,8 +88,8 @@ def _data(run: Run) -> str:
 def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:
     """What a run would refuse with, found before it does."""
     try:
-        return Finding.of(_GROUP, check, look() or what)
+        return Finding.of(check, look() or what)
     except FactsweepError as error:
-        return Finding.of(_GROUP, check, what, fails=str(error).removesuffix("."))
+        return Finding.of(check, what, fails=str(error).removesuffix("."))
     except (OSError, ImportError) as error:
-        return Finding.of(_GROUP, check, what, fails=reason(error))
+        return Finding.of(check, what, fails=reason(error))

@@ -23,12 +23,6 @@ _CLOCK_S = 60.0
 _LEAST_GB, _LEAST_FILES = 5.0, 10_000
 
 
-def checks(run: Run) -> Iterator[Finding]:
-    """The folder of results and the store of artifacts."""
-    for name, place in (("results", run.results), ("artifacts", run.artifacts)):
-        yield from of_store(name, Store(place))
-
-
 def room_for(run: Run) -> Iterator[Finding]:
     """Whether the disk of the artifacts has room for what the run will write; of a folder alone.
 
@@ -37,19 +31,19 @@ def room_for(run: Run) -> Iterator[Finding]:
     store = Store(run.artifacts)
     if (free := store.free()) is None:
         return
-    group, check = f"artifacts: {_place(store)}", "room for the run"
+    check = "room for the run"
     try:
         plan, forecasts = forecast(run, tokens=False)
     except FactsweepError as error:
         fix = "repair what fails, and ask again"
-        yield Finding.of(group, check, f"not known, since there is no plan: {error}", warns=fix)
+        yield Finding.of(check, f"not known, since there is no plan: {error}", warns=fix)
         return
     costs = rates.predicted(plan, work_left(plan, forecasts))
     needed = float(costs["bytes"].fill_null(0).sum())
     n = sum(sum(each.prompts.values()) for each in forecasts)
     told = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
     fix = "free some, or give artifacts= on a larger disk"
-    yield Finding.of(group, check, told, fails=fix if needed > free else "")
+    yield Finding.of(check, told, fails=fix if needed > free else "")
 
 
 @contextmanager
@@ -69,49 +63,40 @@ def shared(run: Run, seen: str) -> Finding:
     there = Store(run.artifacts).exists(seen)
     fix = f"artifacts={run.artifacts} is another folder here; give one that all nodes share"
     told = "what the driver wrote is seen" if there else "what the driver wrote is not seen"
-    return Finding.of("stores", "shared with the driver", told, fails="" if there else fix)
+    return Finding.of("shared with the driver", told, fails="" if there else fix)
 
 
-def of_store(name: str, store: Store) -> Iterator[Finding]:
-    """One of them; what is written there is dropped again."""
-    group, folder = f"{name}: {_place(store)}", f".doctor-{uuid4().hex}"
+def checks(store: Store) -> Iterator[Finding]:
+    """What a store does; what is written there is dropped again."""
+    folder = f".doctor-{uuid4().hex}"
     try:
-        yield from _looked_at(group, store, folder)
+        yield from _looked_at(store, folder)
     except (FactsweepError, OSError) as error:
         fix = "check that it is there, and that you may write, list and drop files below it"
-        yield Finding.of(group, "written and read", reason(error), fails=fix)
+        yield Finding.of("written and read", reason(error), fails=fix)
     finally:
         _drop(store, folder)
     if (free := store.free()) is not None:
-        yield _room(group, free / 1e9, store.free_files() or 0)
+        yield _room(free / 1e9, store.free_files() or 0)
 
 
-def _place(store: Store) -> str:
-    return store.where() if "://" in store.root else str(Path(store.root).absolute())
-
-
-def _looked_at(group: str, store: Store, folder: str) -> Iterator[Finding]:
+def _looked_at(store: Store, folder: str) -> Iterator[Finding]:
     began, written = time.time(), f"{folder}/written"
     took = [_ms(partial(store.put, f"{written}-{i}", b"x")) for i in range(_TURNS)]
     same = all(store.get(f"{written}-{i}") == b"x" for i in range(_TURNS))
     fix = "it is no store to work with: another answer comes back than was written"
     median = statistics.median(took)
     slow = "each shard waits for several such calls; choose a nearer bucket or a faster disk"
-    yield Finding.of(
-        group,
-        "written and read",
-        f"{median:,.1f} ms a file",
-        fails="" if same else fix,
-        warns=slow if median > _SLOW_MS else "",
-    )
-    yield _many(group, store, folder, median)
-    yield _created_once(group, store, folder)
-    yield _listed(group, store, folder)
-    yield _clock(group, store, folder, began)
-    yield _dropped(group, store, f"{written}-0")
+    fails, warns = "" if same else fix, slow if median > _SLOW_MS else ""
+    yield Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
+    yield _many(store, folder, median)
+    yield _created_once(store, folder)
+    yield _listed(store, folder)
+    yield _clock(store, folder, began)
+    yield _dropped(store, f"{written}-0")
 
 
-def _many(group: str, store: Store, folder: str, alone_ms: float) -> Finding:
+def _many(store: Store, folder: str, alone_ms: float) -> Finding:
     """Several clients write at once: a store that throttles keeps them waiting, as it does shards.
 
     It refuses them (503 SlowDown), and the clients of S3 ask again after growing pauses.
@@ -123,10 +108,10 @@ def _many(group: str, store: Store, folder: str, alone_ms: float) -> Finding:
     fix = "the store throttles; have its limit raised, or write less often: cluster.rows_per_shard"
     told = f"{median:,.1f} ms a file of {_AT_ONCE} clients, {max(took):,.1f} at most"
     throttled = alone_ms <= _SLOW_MS < max(took)
-    return Finding.of(group, "many at once", told, warns=fix if throttled else "")
+    return Finding.of("many at once", told, warns=fix if throttled else "")
 
 
-def _created_once(group: str, store: Store, folder: str) -> Finding:
+def _created_once(store: Store, folder: str) -> Finding:
     """Several clients create the same file at once, in turns: exactly one may succeed."""
     won = []
     for turn in range(_TURNS):
@@ -137,18 +122,18 @@ def _created_once(group: str, store: Store, folder: str) -> Finding:
     wrong = [each for each in won if each != 1]
     told = f"{max(wrong)} of {_AT_ONCE} clients did" if wrong else f"one of {_AT_ONCE} clients did"
     fix = "two drivers could work on the same artifact there; use S3, or a folder with hard links"
-    return Finding.of(group, "a file is created once", told, fails=fix if wrong else "")
+    return Finding.of("a file is created once", told, fails=fix if wrong else "")
 
 
-def _listed(group: str, store: Store, folder: str) -> Finding:
+def _listed(store: Store, folder: str) -> Finding:
     found = {Path(each).name for each in store.names(folder)}
     wanted = {f"written-{i}" for i in range(_TURNS)}
     fix = "what is written is not seen at once; runs would decode it again"
     told = "at once" if wanted <= found else f"{count(len(wanted - found), 'file')} missing"
-    return Finding.of(group, "files are listed", told, fails=fix if wanted - found else "")
+    return Finding.of("files are listed", told, fails=fix if wanted - found else "")
 
 
-def _dropped(group: str, store: Store, name: str) -> Finding:
+def _dropped(store: Store, name: str) -> Finding:
     """Who may write may not be one who may drop: leases and chunks would stay for ever."""
     try:
         store.drop(name)
@@ -156,25 +141,25 @@ def _dropped(group: str, store: Store, name: str) -> Finding:
     except (FactsweepError, OSError) as error:
         said = reason(error)
     fix = "give the role the right to delete below it (s3:DeleteObject)"
-    return Finding.of(group, "files are dropped", said or "yes", fails=fix if said else "")
+    return Finding.of("files are dropped", said or "yes", fails=fix if said else "")
 
 
-def _clock(group: str, store: Store, folder: str, began: float) -> Finding:
+def _clock(store: Store, folder: str, began: float) -> Finding:
     """The store's clock beside this machine's: leases are judged by changes, logs by times."""
     apart = abs(store.files(folder)["written-0"].written - began)
     fix = "times in logs and of leases mislead; synchronise the clocks (chrony, ntpd)"
     far = apart > _CLOCK_S
-    return Finding.of(group, "clock", f"{apart:,.0f} s apart", warns=fix if far else "")
+    return Finding.of("clock", f"{apart:,.0f} s apart", warns=fix if far else "")
 
 
-def _room(group: str, free_gb: float, files: int) -> Finding:
+def _room(free_gb: float, files: int) -> Finding:
     """Room for bytes, and for files; a file system that does not count them says 0."""
     fix = "answers and weights need more; `factsweep plan` says how much a run writes"
     few = free_gb < _LEAST_GB
     more = "it has room for few files (df -i); remove some, or have the limit raised"
     told = f"{free_gb:,.0f} GB" + (f", {files:,} files" if files else "")
     scarce = more if 0 < files < _LEAST_FILES else ""
-    return Finding.of(group, "free", told, fails=fix if few else scarce)
+    return Finding.of("free", told, fails=fix if few else scarce)
 
 
 def _ms(call: Callable[[], object]) -> float:

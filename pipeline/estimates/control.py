@@ -1,6 +1,5 @@
 """An estimate of a setting, and its control: an earlier run that was asked all of its prompts."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,13 +14,12 @@ from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, un
 from factsweep.pipeline.estimates.repeats import answered_again, others
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.stores.store import Store
-
-_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def say_missing(earlier: Earlier) -> None:
     row = metrics.filter(pl.col("slice").is_null(), metric=measure.main_metric)
     n, failed = row.select("n", "n_failed").row(0)
     if failed:
-        _LOG.warning(
+        LOG.warning(
             "control=%s has no answer to %s of %s prompts; facts whose prompts it has not all "
             "answered are estimated without it.",
             earlier.name,

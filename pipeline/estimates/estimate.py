@@ -1,6 +1,5 @@
 """estimate: ask the prompts of a budget, and write what the full run would give."""
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,14 +18,13 @@ from factsweep.pipeline.execution.faults.repair import repair
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.live import journal
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.run import compute, say_warnings
 from factsweep.pipeline.score import check as check_answers
 from factsweep.pipeline.score import make as make_here
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage import uses
-
-_LOG = logging.getLogger("factsweep")
 
 
 def estimate(settings: Run) -> Estimates:
@@ -60,7 +58,7 @@ def estimate(settings: Run) -> Estimates:
             _write(whole, settings, found)
         else:
             found = _until_sure(whole, known)
-        _LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
+        LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return found
 
 
@@ -79,7 +77,7 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
             found = _answered(whole, now, known, [branch.title])
             rows, sentence, more = narrowing.see(found.estimates, more)
             latest = found._replace(estimates=rows)
-            _LOG.info("%s: %s", branch.title, sentence)
+            LOG.info("%s: %s", branch.title, sentence)
             said = [*sentences, f"{branch.title}: {sentence}"]
             together = Estimates.joined([*done, latest])
             _write(whole, now, together, said, partial=more is not None)

@@ -7,7 +7,8 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.budget import Budget, budget
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Branch, Plan, Step, planned
+from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.choose import Choose

@@ -12,8 +12,9 @@ from typing import Any
 
 from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.faults import cause
-from factsweep.pipeline.execution.plan import Plan, Step
+from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import decode_all
+from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.lease import Lease
 

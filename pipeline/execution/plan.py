@@ -18,8 +18,7 @@ from factsweep.operators.methods.method import Asked
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import device
-from factsweep.pipeline.execution.made_of import check_inputs, check_planned
-from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import dtype
@@ -32,52 +31,10 @@ from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
 from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
+from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lease import Lease, unguarded
+from factsweep.pipeline.storage.lease import unguarded
 from factsweep.pipeline.storage.stores.store import Store
-
-
-@dataclass(frozen=True)
-class Step:
-    """An artifact, the steps that it waits for, and how it is made.
-
-    `stage` computes and publishes it; null where engines answer `question` instead.
-    """
-
-    artifact: Artifact
-    after: tuple["Step", ...]
-    stage: Stage | None
-    question: Question | None = None
-
-    def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
-        """Make the artifact, unless it is complete, and note what it took.
-
-        `sharing` is how its parts are shared out, if it has any; null: this process makes all.
-
-        Raises:
-            InputError: this machine would make it of something else than was planned.
-        """
-        assert self.stage is not None, "engines are asked"
-        if not self.artifact.is_complete():
-            artifact = replace(self.artifact, lease=lease)
-            self.check()
-            check_inputs(artifact, [each.artifact for each in self.after])
-            sharing = sharing or Alone()
-            with timed(artifact, sharing):
-                if isinstance(self.stage, Shared):
-                    self.stage.make_shared(artifact, sharing)
-                else:
-                    self.stage.make(artifact)
-
-    def check(self) -> None:
-        """Refuse to make the artifact of something else than was planned.
-
-        Raises:
-            InputError: it names what differs on this machine.
-        """
-        assert self.stage is not None, "engines are asked"
-        check_planned(self.stage.recipe.fields, self.artifact)
 
 
 @dataclass(frozen=True)
@@ -126,6 +83,10 @@ class Branch:
         for step in self.steps:
             if step.question is not None:
                 yield step.artifact, step.question
+
+    def questions(self) -> list[Question]:
+        """What is asked for each table: all blocks of samples are asked alike."""
+        return list({question.table: question for _, question in self.asked()}.values())
 
     def answered(self) -> Iterator[Artifact]:
         """What is written of the model: the answers, those made again, and further ones."""

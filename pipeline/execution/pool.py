@@ -26,11 +26,10 @@ from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.cluster import gpus_per_engine, placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
-from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.purse import TallyPurse, paid
-from factsweep.pipeline.execution.tally import Begun
-from factsweep.pipeline.execution.work import begin, finish, leased, work
+from factsweep.pipeline.execution.step import check_planned
+from factsweep.pipeline.execution.tally import Begun, TallyPurse
+from factsweep.pipeline.execution.work import begin, finish, leased, paid, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs

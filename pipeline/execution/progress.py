@@ -1,16 +1,62 @@
-"""What a user sees during the work: one live line, or plain lines where there is no terminal."""
+"""What is seen of the work: its counts, in one live line or plain lines, and as metrics.
+
+What engines report is described once, in `COUNTS`. Prometheus reads the metrics from the endpoint
+that Ray has on each node; docker/grafana.json is a dashboard of these.
+"""
 
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from factsweep.operators.wording import count
 from factsweep.pipeline.machine.meter import Meter
 
 Counts = Mapping[str, float]
-# Why calls of an endpoint are asked again.
-FAULTS = ("turned_away", "timed_out", "failed")
+
+
+class Count(NamedTuple):
+    """What is counted: as a metric, and as the line says it where there are any; null: it is not.
+
+    Ray puts `ray_` before the name of a metric, and `_total` behind that of one that only grows.
+    `said` is a noun, and what is said behind it.
+    """
+
+    metric: str | None = None
+    help: str = ""
+    grows: bool = True
+    said: tuple[str, str] | None = None
+
+
+# By what they are called in a tally (execution/tally.py), and what follows from these (`_figures`).
+COUNTS: Mapping[str, Count] = {
+    "prompts": Count("factsweep_prompts", "Prompts that engines answered"),
+    "decoded": Count("factsweep_answers", "Answers that engines gave"),
+    "prompt_tokens": Count("factsweep_prompt_tokens", "Tokens of prompts"),
+    "cached_tokens": Count("factsweep_cached_tokens", "Tokens of prompts from the cache"),
+    "output_tokens": Count("factsweep_output_tokens", "Tokens of answers"),
+    "errors": Count("factsweep_errors", "Prompts that became error rows", said=("error", "")),
+    "again": Count(said=("answer", " given twice")),
+    # Why calls of an endpoint are asked again.
+    "turned_away": Count(said=("call", " turned away")),
+    "timed_out": Count(said=("call", " timed out")),
+    "failed": Count(said=("call", " failed")),
+    "faults": Count("factsweep_faults", "Calls of an endpoint that are asked again"),
+    "store_refused": Count(
+        "factsweep_store_refused",
+        "Requests that a store refused for a moment",
+        said=("request", " refused by the store"),
+    ),
+    "cached_share": Count(
+        "factsweep_cached_share", "Share of prompt tokens from the cache", grows=False
+    ),
+    "engines": Count("factsweep_engines", "Engines that are alive", grows=False),
+    "loading": Count("factsweep_engines_loading", "Engines that load the model", grows=False),
+    "shards_left": Count("factsweep_shards_left", "Shards that are not published", grows=False),
+    "answers_left": Count("factsweep_answers_left", "Answers that are missing", grows=False),
+}
+SHOWN = {name: each for name, each in COUNTS.items() if each.metric is not None}
 _WINDOW_S = 60.0  # how far back rates look
 _SURE_S = 10.0  # of answers, before a rate is taken to last
 
@@ -74,10 +120,6 @@ class Bar:
         self._pace = Pace()
         self._counts: Counts = {}
 
-    def say(self, text: str) -> None:
-        """Print a sentence above the line."""
-        self._meter.say(text)
-
     def show(self, counts: Counts) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
         now = time.monotonic()
@@ -100,7 +142,47 @@ class Bar:
         parts = [*_done(self._counts)]
         if self._counts["decoded"] and self._first is not None and now > self._first:
             parts += rates(self._counts, now - self._first, "decoded")
-        self.say(f"{self._meter.title}: {' · '.join(parts)} · {clock(now - self._started)} in all")
+        told = f"{' · '.join(parts)} · {clock(now - self._started)} in all"
+        self._meter.say(f"{self._meter.title}: {told}")
+
+
+class Metrics:
+    """The metrics of a run, from its counts; the tag `run` names it."""
+
+    def __init__(self, run: str) -> None:
+        from ray.util import metrics
+
+        self._before: Counts = {}
+        self._metrics: dict[str, Any] = {}
+        for name, shown in SHOWN.items():
+            kind = metrics.Counter if shown.grows else metrics.Gauge
+            self._metrics[name] = kind(shown.metric, description=shown.help, tag_keys=("run",))
+            self._metrics[name].set_default_tags({"run": run})
+
+    def show(self, counts: Counts) -> None:
+        """Show the counts of this moment; they may begin again where the tally was restarted."""
+        now = _figures(counts)
+        for name, shown in SHOWN.items():
+            if not shown.grows:
+                self._metrics[name].set(now[name])
+            elif (more := now[name] - self._before.get(name, 0)) > 0:
+                self._metrics[name].inc(more)
+        self._before = now
+
+
+def _figures(counts: Counts) -> dict[str, float]:
+    """The counts, 0 where there is none, and what follows from them.
+
+    >>> found = _figures({"all_shards": 4, "shards": 1, "prompt_tokens": 8, "cached_tokens": 2})
+    >>> found["shards_left"], found["cached_share"], found["errors"]
+    (3, 0.25, 0)
+    """
+    found = {name: counts.get(name, 0) for name in COUNTS}
+    found["faults"] = found["turned_away"] + found["timed_out"] + found["failed"]
+    found["cached_share"] = found["cached_tokens"] / max(1, found["prompt_tokens"])
+    for name in ("shards", "answers"):
+        found[f"{name}_left"] = max(0, counts.get(f"all_{name}", 0) - counts.get(name, 0))
+    return found
 
 
 def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
@@ -118,7 +200,7 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
     parts = [*_done(counts)]
     if not counts.get("started"):
         loading = counts.get("loading", 0)
-        what = f"{_plural(loading, 'engine')} loading the model" if loading else "no engine yet"
+        what = f"{count(loading, 'engine')} loading the model" if loading else "no engine yet"
         return " · ".join([*parts, what])
     left = counts["all_answers"] - counts["answers"]
     if left <= 0:
@@ -126,7 +208,7 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
     if recent is None:
         return " · ".join([*parts, "waiting for the first answers"])
     parts += rates(recent.counts, recent.seconds, "decoded")
-    parts.append(_plural(counts.get("engines", 0), "engine"))
+    parts.append(count(counts.get("engines", 0), "engine"))
     if sure:
         parts.append(f"{clock(left * recent.seconds / recent.counts['decoded'])} left")
     return " · ".join(parts)
@@ -135,19 +217,9 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
 def _done(counts: Counts) -> Iterator[str]:
     yield f"{counts['answers']:,.0f}/{counts['all_answers']:,.0f} answers"
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
-    if counts.get("errors"):
-        yield _plural(counts["errors"], "error")
-    if counts.get("again"):
-        yield f"{_plural(counts['again'], 'answer')} given twice"
-    for why in FAULTS:
-        if counts.get(why):
-            yield f"{_plural(counts[why], 'call')} {why.replace('_', ' ')}"
-    if counts.get("store_refused"):
-        yield f"{_plural(counts['store_refused'], 'request')} refused by the store"
-
-
-def _plural(n: float, name: str) -> str:
-    return f"{n:,.0f} {name}" if n == 1 else f"{n:,.0f} {name}s"
+    for name, (noun, behind) in ((n, each.said) for n, each in COUNTS.items() if each.said):
+        if counts.get(name):
+            yield f"{count(counts[name], noun)}{behind}"
 
 
 def rates(counts: Counts, seconds: float, unit: Literal["decoded", "prompts"]) -> Iterator[str]:

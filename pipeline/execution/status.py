@@ -8,7 +8,8 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import progress
 from factsweep.pipeline.execution.asked import asked, n_unanswered
-from factsweep.pipeline.execution.plan import Branch, Step
+from factsweep.pipeline.execution.plan import Branch
+from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import listed

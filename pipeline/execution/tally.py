@@ -58,13 +58,9 @@ class Tally:
         """Say what may be spent in all, and what is spent already."""
         self._purse = Purse(limit, spent)
 
-    def reserve(self, cost: float) -> bool:
-        """Set aside what something may cost, if there is so much left."""
-        return self._purse.reserve(cost)
-
-    def settle(self, reserved: float, cost: float) -> None:
-        """Pay for something with what was set aside for it."""
-        self._purse.settle(reserved, cost)
+    def purse(self, event: str, *amounts: float) -> Any:
+        """Have the purse do what `event` names, a method of Purse."""
+        return getattr(self._purse, event)(*amounts)
 
     def spent(self) -> float:
         """What is spent."""
@@ -167,6 +163,24 @@ class Tally:
         at_work = set(self._at.values())
         limits = {name: self._stall_s if name in at_work else _IDLE_S for name in self._seen}
         return sum(now - seen <= limits[name] for name, seen in self._seen.items())
+
+
+class TallyPurse(Purse):
+    """The purse that all clients of a run pay from: the tally's."""
+
+    def __init__(self, tally: Any) -> None:
+        super().__init__(math.inf)
+        self._tally = tally
+
+    def reserve(self, cost: float) -> bool:
+        """Set something aside; returns whether there is so much left."""
+        import ray
+
+        return bool(ray.get(self._tally.purse.remote("reserve", cost)))
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._tally.purse.remote("settle", reserved, cost)
 
 
 def tally_actor(cluster: "Cluster") -> Any:

@@ -1,4 +1,4 @@
-"""Work: what engines have not answered yet, and how the artifacts that they write begin and end."""
+"""Work: what engines have not answered yet, and have cost; how what they write begins and ends."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import hardware
-from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Branch, Plan
-from factsweep.pipeline.stages.asking import trial
+from factsweep.pipeline.execution.step import check_inputs
+from factsweep.pipeline.stages.asking import remaining, trial
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
@@ -20,6 +20,15 @@ def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list
     """The shards that no engine has answered yet, under their leases; prompts must be there."""
     items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
     return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
+
+
+def paid(plan: Plan) -> float:
+    """What the answers of a plan have cost so far, whichever run paid a server for them."""
+    return sum(
+        float(counts.get("cost", 0))
+        for artifact in plan.answered
+        for counts in (*artifact.counts(artifact.stage).values(), *remaining.open_counts(artifact))
+    )
 
 
 def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
-from factsweep.pipeline.execution import timing
+from factsweep.pipeline.execution.step import took
 from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
 from factsweep.pipeline.inventory.outdated import outdated
 from factsweep.pipeline.storage import lease, manifest, uses
@@ -85,7 +85,7 @@ def _took(artifact: Artifact) -> Counter[str]:
             for counts in artifact.counts(artifact.stage).values():
                 found.update(numbers(counts))
             if not found["core_seconds"]:
-                found.update(numbers(timing.read(artifact)))
+                found.update(numbers(took(artifact)))
     return Counter({name: found[name] for name in ("gpu_seconds", "core_seconds")})
 
 
@@ -119,7 +119,7 @@ def removed(
 
 
 def _empty(store: Store, folder: str) -> None:
-    *_, last = sorted(name for name in store.files(folder) if name.startswith("leases/"))
+    *_, last = sorted(name for name in store.files(folder) if name.startswith(_LEASES))
     for name in store.files(folder):
         if name != last:
             store.drop(f"{folder}/{name}")

@@ -1,6 +1,5 @@
 """What is asked of any cluster: the command that it runs, and the engines that it must hold."""
 
-import logging
 import re
 import shlex
 import subprocess
@@ -14,10 +13,10 @@ from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.machine.logs import LOG
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LEAVE = Path(__file__).with_name("leave.sh").read_text()
-_LOG = logging.getLogger("factsweep")
 
 
 def command(overrides: Sequence[str], verb: str = "run") -> str:
@@ -87,7 +86,7 @@ def _commit(run: Run) -> list[str]:
     try:
         return [f"model.revision={models.commit(model)}"]
     except InputError as error:
-        _LOG.warning(
+        LOG.warning(
             "%s The sweep resolves model.revision=%s itself, anew at every start; give a commit to "
             "keep it to one.",
             error,

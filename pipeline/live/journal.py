@@ -1,18 +1,26 @@
-"""The log of a run: <results>/<run>/logs/run.log, and those of its engines beside it."""
+"""The log of a run: <results>/<run>/logs/run.log, and what is kept of its engines beside it.
 
+Of each engine that is its own log, and of all together what their GPUs did (gpus.parquet).
+"""
+
+import io
 import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.operators.tables.runs.busy import SPANS
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
@@ -25,6 +33,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.stores.store import Store
 
 _FOLDER = "logs"
+_SPANS = f"{_FOLDER}/gpus.parquet"
 _MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
 _KEPT = 3  # that were set aside
 _PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
@@ -131,10 +140,29 @@ def keep(run: Run, number: int, text: str) -> None:
         store.drop(f"{_FOLDER}/{each}")
 
 
+def keep_spans(run: Run, spans: Sequence[Mapping[str, Any]], n_gpus: int) -> None:
+    """Add what engines did just now, in a cluster of so many GPUs; nothing where they hold none."""
+    if not spans:
+        return
+    new = pl.DataFrame([{**each, "run": run.name, "there": n_gpus} for each in spans], SPANS)
+    content = io.BytesIO()
+    pl.concat([spans_of(run), new]).write_parquet(content)
+    report.folder(run).put(_SPANS, content.getvalue())
+
+
+def spans_of(run: Run) -> pl.DataFrame:
+    """What the GPUs of a run did, each time that it went on; columns: `SPANS`."""
+    store = report.folder(run)
+    if not store.exists(_SPANS):
+        return pl.DataFrame(schema=SPANS)
+    return pl.read_parquet(io.BytesIO(store.get(_SPANS))).match_to_schema(SPANS)
+
+
 class _InFolder(RotatingFileHandler):
     """Appends to a file, which is made when there is something to write.
 
-    A disk that takes no line is not spoken of here: whatever is to be published there will be.
+    It is closed behind each line: one whose folder is removed while the run goes on is made anew. A
+    disk that takes no line is not spoken of here: whatever is to be published there will be.
     """
 
     def __init__(self, path: Path) -> None:
@@ -144,6 +172,9 @@ class _InFolder(RotatingFileHandler):
         with suppress(OSError):
             Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
             super().emit(record)
+            if self.stream is not None:
+                self.stream.close()
+                self.stream = None
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Nothing: see above."""

@@ -28,6 +28,7 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.manifest import Manifest
 from factsweep.pipeline.storage.recipe import Recipe
@@ -105,19 +106,20 @@ class Measuring(Measures):
 
     def _measured(self, ready: Sequence[_Ready | None]) -> SoFar:
         both = list(zip(self._plan.branches, ready, strict=True))
-        notes = tuple(_note(branch, found) for branch, found in both)
-        asked = [(branch, found) for branch, found in both if found and found.relations]
+        notes = tuple(_note(branch, each) for branch, each in both)
+        asked = [(branch, each) for branch, each in both if each and each.relations]
         if not asked:
             return SoFar(None, notes)
         content = json.loads(json.dumps(record(self._plan, {}, {})))
         found = [self._branch(branch, each, content) for branch, each in asked]
         result = measured(found)
         most = max((each.relations for _, each in asked), key=len)  # only these are compared
-        names = {
-            (fields["setting"], fields["variant"])
+        fields = [
+            branch.metrics.recipe.fields
             for branch, (_, each) in zip(found, asked, strict=True)
-            if each.relations == most and (fields := branch.metrics.recipe.fields)
-        }
+            if each.relations == most
+        ]
+        names = [(each["setting"], each["variant"]) for each in fields]
         answers = {a: t for a, t in result.answers.items() if (a.setting, a.variant) in names}
         result = replace(result, answers=answers)
         report = shown(found[0], result)
@@ -132,8 +134,7 @@ class Measuring(Measures):
             artifact.folder: _whole(artifact, branch.prompts, question)
             for artifact, question in branch.asked()
         }
-        everything = {relation_of(shard) for shard in branch.prompts.shards("prompts")}
-        there = everything & whole[branch.answers.folder]
+        there = whole[branch.answers.folder]
         if not optional:  # an encoder's priors, say: its answers cannot be matched without
             there = there.intersection(*(whole[each.folder] for each in branch.further))
         relations = {each for each in there if self._of_same_text(branch, each) <= there}
@@ -145,9 +146,8 @@ class Measuring(Measures):
             further = ()
         lacking = {each.stage for each in branch.further if each not in further}
         lacking |= {branch.again.stage} if branch.again is not again and branch.again else set()
-        return _Ready(
-            tuple(sorted(relations)), len(everything), again, further, tuple(sorted(lacking))
-        )
+        of = len(set(map(relation_of, branch.prompts.shards("prompts"))))
+        return _Ready(tuple(sorted(relations)), of, again, further, tuple(sorted(lacking)))
 
     def _of_same_text(self, branch: Branch, relation: str) -> frozenset[str]:
         """The relations whose prompts have the same text as some of this one: they were asked."""
@@ -201,10 +201,7 @@ class Measuring(Measures):
             answers=part(branch.answers, originals),
             further=tuple(part(each, {relation}) for each in further),
         )
-        found = Artifact(self._store, stage.recipe)
-        if not found.is_complete():
-            stage.make(found)
-        return found
+        return self._made_by(stage, stage.recipe)
 
     def _metrics(
         self, branch: Branch, ready: _Ready, again: Artifact | None, matched: Artifact
@@ -221,22 +218,16 @@ class Measuring(Measures):
             again=again,
             matched=matched,
         )
-        found = Artifact(self._store, stage.recipe)
+        recipe = stage.recipe  # from which the tables take their names
+        if ready.mark is not None:
+            variant = ",".join(filter(None, (ready.mark, recipe.fields["variant"])))
+            recipe = replace(recipe, fields={**recipe.fields, "variant": variant})
+        return self._made_by(stage, recipe)
+
+    def _made_by(self, stage: Stage, recipe: Recipe) -> Artifact:
+        found = Artifact(self._store, recipe)
         if not found.is_complete():
             stage.make(found)
-        return found if ready.mark is None else self._marked(found, ready.mark)
-
-    def _marked(self, metrics: Artifact, mark: str) -> Artifact:
-        recipe = metrics.recipe
-        variant = ",".join(filter(None, (mark, recipe.fields["variant"])))
-        fields = {**recipe.fields, "variant": variant}
-        found = Artifact(self._store, Recipe("metrics", recipe.version, fields, recipe.inputs))
-        if not found.is_complete():
-            found.begin()
-            own = pl.concat_str(pl.lit(mark), "variant", separator=",", ignore_nulls=True)
-            for table in metrics.manifest().tables:
-                found.write(table, "all", metrics.read_all(table).with_columns(variant=own))
-            found.finish(list(metrics.manifest().tables))
         return found
 
 
@@ -295,11 +286,9 @@ class Part(Artifact):
         return self.sources[relation_of(shard)].read(table, shard, columns)
 
     def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
-        wholes = {each.folder: each for each in self.sources.values()}
-        for folder, whole in wholes.items():
+        for whole in {each.folder: each for each in self.sources.values()}.values():
             for shard in whole.shards(table):
-                source = self.sources.get(relation_of(shard))
-                if source is not None and source.folder == folder:
+                if self.sources.get(relation_of(shard)) == whole:
                     yield shard, whole
 
 

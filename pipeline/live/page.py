@@ -5,7 +5,6 @@ never written before. What is on it is measured by a process of its own, which y
 rests for most of the time. Whatever fails here is logged, and the run goes on.
 """
 
-import logging
 import math
 import os
 import time
@@ -24,6 +23,7 @@ from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live.measuring import Measures, Measuring, SoFar
 from factsweep.pipeline.live.pulse import State
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.record import ESTIMATES_PAGE
@@ -31,7 +31,6 @@ from factsweep.pipeline.storage.lease import Clock
 
 NAME = "progress.html"
 _NICE = 10
-_LOG = logging.getLogger("factsweep")
 
 Counts = Mapping[str, float]
 
@@ -75,7 +74,7 @@ class LivePage:
         """Where it lies; null: none is wanted."""
         return None if self._every_s == math.inf else report.folder(self._plan.run).where(NAME)
 
-    def look(self, counts: Counts) -> None:
+    def show(self, counts: Counts) -> None:
         """Renew the page, if it is time; waits for nothing but the disk."""
         if self._every_s == math.inf:
             return
@@ -176,7 +175,7 @@ class LivePage:
         why = hidden(reason(cause if isinstance(cause, Exception) else error))
         if why != self._said:
             self._said = why
-            _LOG.warning("%s cannot be renewed (%s); the run goes on.", NAME, why)
+            LOG.warning("%s cannot be renewed (%s); the run goes on.", NAME, why)
 
 
 def ended(run: Run, state: State, why: str | None) -> None:
@@ -194,7 +193,7 @@ def ended(run: Run, state: State, why: str | None) -> None:
         else:
             store.put(NAME, page.ended(store.get(NAME).decode(), text).encode())
     except (FactsweepError, OSError, UnicodeDecodeError) as error:
-        _LOG.warning("%s cannot say that the run %s (%s).", store.where(NAME), state, error)
+        LOG.warning("%s cannot say that the run %s (%s).", store.where(NAME), state, error)
 
 
 def _utc() -> str:

@@ -1,6 +1,5 @@
 """The pulse of a run: <results>/<run>/progress.json, from which others see how it gets on."""
 
-import logging
 import os
 import socket
 import time
@@ -12,6 +11,7 @@ from typing import Literal
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.sealed import seal, unseal
 
@@ -19,7 +19,6 @@ NAME = "progress.json"
 _EVERY_S = 5.0
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
-_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -35,34 +34,27 @@ class Pulse:
 
 
 class Beat:
-    """Writes the pulse of a run of this process, now and then."""
+    """Writes the pulse of a run of this process: when there is news, and else now and then."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._why: str | None = None
         self._last = -_EVERY_S
 
     def show(self, counts: Mapping[str, float]) -> None:
         """Write the counts, if it is time."""
-        if time.monotonic() - self._last >= _EVERY_S:
-            self._last = time.monotonic()
-            write(self._run, "running", counts)
+        self._show("running", counts)
 
+    def waits(self, why: str) -> None:
+        """Tell whom the run waits for: in its log once, in its pulse if that is new, or in time."""
+        if why != self._why:
+            LOG.warning("%s.", why)
+        self._show("waiting", {}, why)
 
-class Waiting:
-    """Tells whom a run of this process waits for: in its log once, in its pulse now and then."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._told = ""
-        self._last = -_EVERY_S
-
-    def show(self, why: str) -> None:
-        """Say it if it is new, and write the pulse if it is time."""
-        if why != self._told:
-            _LOG.warning("%s.", why)
-        if why != self._told or time.monotonic() - self._last >= _EVERY_S:
-            self._told, self._last = why, time.monotonic()
-            write(self._run, "waiting", {}, why)
+    def _show(self, state: State, counts: Mapping[str, float], why: str | None = None) -> None:
+        if why != self._why or time.monotonic() - self._last >= _EVERY_S:
+            self._why, self._last = why, time.monotonic()
+            write(self._run, state, counts, why)
 
 
 def write(

@@ -26,13 +26,16 @@ from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.estimates import night as asked_in_part
+from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.estimate import estimate
+from factsweep.pipeline.execution import asked
+from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.nightly.baseline import Baseline
 from factsweep.pipeline.reports import compare_estimates
 from factsweep.pipeline.reports.compare import Compared, Comparison, compared
 from factsweep.pipeline.reports.compare import settings as comparison_settings
+from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair, relations
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.run import run as compute
@@ -54,6 +57,11 @@ _WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "impro
 _SOFTWARE = (
     *(f"{ability.answers} software." for ability in ABILITIES),
     "matched versions",
+)
+
+_NO_BASELINE = (
+    "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "
+    "baseline"
 )
 
 _STARTED = NoNumber("it says when and where a night is started, not what it computes")
@@ -162,14 +170,26 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        asked_in_part.check(run)
+        _check_part(run)
         if any(folded(other.name) == folded(folder) for other in found.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         found[measured] = _named(run, given, folder, str(day))
     return list(found.values())
 
 
+def _check_part(run: Run) -> None:
+    """Refuse a run whose answers cannot be asked in part, if it has a budget."""
+    if run.budget is None:
+        return
+    if run.answers is not None:
+        raise InputError(
+            f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
+        )
+    asked.check(run)
+
+
 def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
+    # All prompts of a budget are decoded again: they take the canary's place.
     anew = given.fresh or run.budget is not None
     repeats: Literal["all", "canary"] = "all" if anew else "canary"
     decoding = replace(run.decoding, repetition=day, repeats=repeats)
@@ -191,18 +211,14 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     for run in tonight:
         _measure(run, accepted)
     pairs = [_paired(run, accepted) for run in tonight]
-    judged = [
-        each
-        for run, pair in zip(tonight, pairs, strict=True)
-        for each in (_judged(pair, given, comparison) if pair else _unheld(run))
-    ]
+    judged = [each for pair in pairs for each in _judged(pair, given, comparison)]
     outcomes = {each.outcome for each in judged}
     found = Night(
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
         outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
         baseline=accepted[0] if accepted else None,
-        changed=tuple(dict.fromkeys(line for pair in pairs if pair for line in _changed(pair))),
+        changed=tuple(dict.fromkeys(line for pair in pairs for line in _changed(pair))),
         settings=tuple(judged),
     )
     name = f"{found.name}/verdict.json"
@@ -220,35 +236,46 @@ def _measure(run: Run, accepted: Sequence[Baseline]) -> None:
         estimate(run)
     else:
         before = baseline.settings(accepted[0], against, run.results)
-        estimate(asked_in_part.controlled(run, against, before))
+        estimate(_controlled(run, against, before))
+
+
+def _controlled(run: Run, against: str, before: Mapping[str, PastBranch]) -> Run:
+    """The run with the baseline as its control, if that was asked the same prompts."""
+    if run.control is not None:
+        return run
+    known = {each.artifacts["prompts"].folder for each in before.values()}
+    same = all(branch.prompts.folder in known for branch in planned(run).branches)
+    return replace(run, control=against) if same else run
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A run of tonight, and the run of the baseline that measured the same; settings by name."""
+    """A run of tonight, and the run of the baseline that measured the same; settings by name.
+
+    `marks` say of which part of the prompts each setting of tonight is; null: of all.
+    """
 
     run: Run
     tonight: Mapping[str, PastBranch]
-    against: str
+    marks: Mapping[str, str | None]
+    against: str | None  # null: none is accepted
     before: Mapping[str, PastBranch]
 
     @property
     def shared(self) -> list[str]:
         return [setting for setting in self.before if setting in self.tonight]
 
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """The baseline, the run, and where both are."""
-        return self.against, self.run.name, self.run.results
 
-
-def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
-    """The run with its baseline; null: none is accepted."""
+def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair:
+    if run.budget is None:
+        tonight = {each.setting: each for each in past.branches(run.results, [run.name])}
+        marks: dict[str, str | None] = dict.fromkeys(tonight)
+    else:
+        part = written.read(run.results, run.name)
+        tonight, marks = part.branches, {title: part.mark(title) for title in part.branches}
     against = _against(run, accepted)
-    if against is None:
-        return None
-    before = baseline.settings(accepted[0], against, run.results)
-    return _Pair(run, asked_in_part.settings(run), against, before)
+    before = {} if against is None else baseline.settings(accepted[0], against, run.results)
+    return _Pair(run, tonight, marks, against, before)
 
 
 def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:
@@ -257,73 +284,66 @@ def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:
     return accepted[0].runs.get(measured) if accepted else None
 
 
-def _unheld(run: Run) -> Iterator[Judged]:
-    """The verdict on a run where no baseline is accepted."""
-    measured = baseline.measured(run.model.name, run.benchmark.name)
-    reason = f"no baseline of {measured} is accepted yet"
-    reason += asked_in_part.NO_BASELINE if run.budget is not None else ""
-    for setting, mark in asked_in_part.marks(run).items():
-        yield Judged(run.name, setting, "not enough evidence", reason, estimate=mark)
-
-
 def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    run, reason = pair.run, f"the baseline {pair.against} did not measure it"
-    shared, estimated = set(pair.shared), run.budget is not None
-    if not estimated and not _relations(pair.before) & _relations(pair.tonight):
-        reason = f"the baseline {pair.against} measured other relations; accept a new one"
-        shared = set()
+    reason, shared = _unlike(pair), set[str]()
+    if reason is None:
+        reason, shared = f"the baseline {pair.against} did not measure it", set(pair.shared)
     if shared:
-        yield from _estimated(pair, comparison) if estimated else _whole(pair, given, comparison)
-    for setting, mark in asked_in_part.marks(run).items():
+        compare = compared if pair.run.budget is None else compare_estimates.compared
+        names = (str(pair.against), pair.run.name, pair.run.results)
+        for found in compare(*names, comparison, anyway=True):
+            yield _judge(pair, found, given.max_flip_rate)
+    for setting, mark in pair.marks.items():
         if setting not in shared:
             outcome: Outcome = "not enough evidence"
-            yield Judged(run.name, setting, outcome, reason, pair.against, estimate=mark)
+            yield Judged(pair.run.name, setting, outcome, reason, pair.against, estimate=mark)
 
 
-def _whole(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    for found in compared(*pair.names, comparison, anyway=True):
-        where = _write(pair, found.pair.title, found.report)
-        yield _judge(pair, found, given.max_flip_rate, where)
-
-
-def _estimated(pair: _Pair, comparison: Comparison) -> Iterator[Judged]:
-    marks = asked_in_part.marks(pair.run)
-    for found in compare_estimates.compared(*pair.names, comparison, anyway=True):
-        setting = found.pair.title
-        where = _write(pair, setting, found.report)
-        outcome, reason = found.verdict.outcome, found.verdict.reason
-        if other := _asked_otherwise(found.pair):
-            outcome, reason = "not enough evidence", other
-        name, against, mark = pair.run.name, pair.against, marks[setting]
-        yield Judged(name, setting, outcome, reason, against, tables=where, estimate=mark)
-
-
-def _write(pair: _Pair, setting: str, report: Report) -> str:
-    night, _, run = pair.run.name.partition("/")
-    store = Store(f"{pair.run.results}/{night}/compare/{run}-{setting.replace(' ', '-')}")
-    write_report(store, report)
-    return store.where()
+def _unlike(pair: _Pair) -> str | None:
+    """Why nothing of a run can be compared; null: some of it may."""
+    is_whole = pair.run.budget is None
+    if pair.against is None:
+        measured = baseline.measured(pair.run.model.name, pair.run.benchmark.name)
+        more = "" if is_whole else _NO_BASELINE
+        return f"no baseline of {measured} is accepted yet{more}"
+    if is_whole and not _relations(pair.before) & _relations(pair.tonight):
+        return f"the baseline {pair.against} measured other relations; accept a new one"
+    return None
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
     return set.union(*map(relations, branches.values()))
 
 
-def _judge(pair: _Pair, found: Compared, max_flip_rate: float, where: str) -> Judged:
-    answers = [each[found.pair.title].answers for each in (pair.before, pair.tonight)]
+def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:
+    setting = found.pair.title
     outcome, reason = judge(found, max_flip_rate)
-    return Judged(
+    judged = Judged(
         run=pair.run.name,
-        setting=found.pair.title,
+        setting=setting,
         outcome=outcome,
         reason=reason,
         against=pair.against,
-        reused=answers[0].folder == answers[1].folder,
+        tables=_write(pair.run, setting, found.report),
+        estimate=pair.marks[setting],
+    )
+    if found.is_estimate:
+        return judged
+    before, tonight = (each[setting].answers for each in (pair.before, pair.tonight))
+    return replace(
+        judged,
+        reused=before.folder == tonight.folder,
         flip_rate=found.flip_rates[1],
         lost=found.lost,
         n_gained=found.n_gained,
-        tables=where,
     )
+
+
+def _write(run: Run, setting: str, report: Report) -> str:
+    night, _, name = run.name.partition("/")
+    store = Store(f"{run.results}/{night}/compare/{name}-{setting.replace(' ', '-')}")
+    write_report(store, report)
+    return store.where()
 
 
 def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
@@ -350,6 +370,8 @@ def _asked_otherwise(pair: Pair) -> str | None:
 
 def _changed(pair: _Pair) -> Iterator[str]:
     """What differs from the baseline: what answers are made of, versions, commit, machine."""
+    if pair.against is None:
+        return
     first, second = (next(iter(each.values())).record for each in (pair.before, pair.tonight))
     for name in ("versions", "commit", "hardware"):
         yield from differences({name: first[name]}, {name: second[name]})

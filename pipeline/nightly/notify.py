@@ -1,6 +1,5 @@
 """Tell a web address about a night: one POST with JSON, as chat systems take it ("text")."""
 
-import logging
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +10,13 @@ import httpx
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.operators.redact import redacted
 from factsweep.pipeline.machine import secrets
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.nightly.night import Night
 
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0
 _RETRIES = 2
-_LOG = logging.getLogger("factsweep")
+_OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
 
 
 def check(url: str) -> None:
@@ -35,26 +35,18 @@ def check(url: str) -> None:
 def verdict(found: Night) -> dict[str, Any]:
     """What is said of a night that ended with a verdict."""
     reasons = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
+    settings = [
+        {
+            **{name: getattr(each, name) for name in _OF_SETTING},
+            "lost": len(each.lost),
+            "gained": each.n_gained,
+        }
+        for each in found.settings
+    ]
     return {
-        "text": f"{found.name}: {found.outcome} (exit code {found.exit_code}). {reasons}",
-        "night": found.name,
-        "outcome": found.outcome,
-        "exit_code": found.exit_code,
-        "host": socket.gethostname(),
+        **_said(found.name, found.outcome, found.exit_code, reasons),
         "verdict": f"{found.results}/{found.name}/verdict.json",
-        "settings": [
-            {
-                "run": each.run,
-                "setting": each.setting,
-                "outcome": each.outcome,
-                "reason": each.reason,
-                "lost": len(each.lost),
-                "gained": each.n_gained,
-                "tables": each.tables,
-                "estimate": each.estimate,
-            }
-            for each in found.settings
-        ],
+        "settings": settings,
     }
 
 
@@ -66,10 +58,14 @@ def failure(name: str, error: BaseException) -> dict[str, Any]:
         code = StoppedError.exit_code
     elif isinstance(error, FactsweepError | OSError):
         code = getattr(error, "exit_code", InputError.exit_code)
+    return _said(name, "failed", code, why)
+
+
+def _said(name: str, outcome: str, code: int, why: str) -> dict[str, Any]:
     return {
-        "text": f"{name}: failed (exit code {code}). {why}",
+        "text": f"{name}: {outcome} (exit code {code}). {why}",
         "night": name,
-        "outcome": "failed",
+        "outcome": outcome,
         "exit_code": code,
         "host": socket.gethostname(),
     }
@@ -83,9 +79,9 @@ def post(url: str, content: Mapping[str, Any]) -> None:
         ) as client:
             client.post(url, json=redacted(content, secrets.known())).raise_for_status()
     except httpx.HTTPStatusError as error:
-        _LOG.warning("%s answered %s.", _unsent(url), error.response.status_code)
+        LOG.warning("%s answered %s.", _unsent(url), error.response.status_code)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _LOG.warning("%s cannot be reached (%s).", _unsent(url), type(error).__name__)
+        LOG.warning("%s cannot be reached (%s).", _unsent(url), type(error).__name__)
 
 
 def _unsent(url: str) -> str:

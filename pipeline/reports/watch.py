@@ -28,7 +28,7 @@ _WIDTH = 40
 
 def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     """Show how a run gets on until it ends; returns 0 if it is done, 1 if it failed or stopped."""
-    plan, answers, numbers = planned(settings), _Answers(), _Headlines()
+    plan, news = planned(settings), _News()
     pace, silent = Pace(), _Silence(clock)
     while True:
         found = pulse.read(settings)
@@ -37,7 +37,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
         if found is None:
             meter.show("not begun yet")
         else:
-            for text in (*answers.new(plan), *numbers.new(plan)):
+            for text in (*news.answers(plan), *news.headlines(plan)):
                 meter.say(text)
             pace.add(clock.monotonic(), found.counts)
             rates = line(found.counts, pace.recent(), sure=pace.is_sure())
@@ -49,9 +49,9 @@ def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
     """Say how the run ended, if it did; returns the exit code."""
     where = report.folder(plan.run).where()
     if found is None or found.state == "done":
-        if not plan.is_complete() and not (found is not None and plan.run.budget is not None):
+        if not plan.is_complete() and (found is None or plan.run.budget is None):
             return None
-        for text in _Headlines().new(plan):
+        for text in _News().headlines(plan):
             meter.say(text)
         meter.say(f"{meter.title}: done; results in {where}")
         return 0
@@ -80,34 +80,26 @@ class _Silence:
         return f"no sign of process {found.pid} on {found.host} since {found.at}"
 
 
-class _Answers:
-    """The first answers of a run, each shown once."""
+class _News:
+    """What is told of a run once: its first answers, and with a budget its main numbers."""
 
     def __init__(self) -> None:
         self._seen = set[str]()
-        self._left = _SHOWN
+        self._left = _SHOWN  # answers
 
-    def new(self, plan: Plan) -> Iterator[str]:
+    def answers(self, plan: Plan) -> Iterator[str]:
         """A few answers that were not there before, as sentences."""
         for branch in plan.branches:
             for folder, name in _parts(branch):
                 if self._left <= 0:
                     return
-                if f"{folder}/{name}" not in self._seen:
-                    self._seen.add(f"{folder}/{name}")
+                if self._is_new(f"{folder}/{name}"):
                     for text in _texts(plan, branch, folder, name):
                         self._left -= 1
                         yield text
 
-
-class _Headlines:
-    """The main numbers of a run with a budget as its blocks are answered, each shown once."""
-
-    def __init__(self) -> None:
-        self._seen = set[str]()
-
-    def new(self, plan: Plan) -> list[str]:
-        """What was not there before, a line for each setting."""
+    def headlines(self, plan: Plan) -> list[str]:
+        """The main numbers, a line for each setting, where a block more is answered."""
         run = plan.run
         if run.budget is None or not written.is_estimate(run.results, run.name):
             return []
@@ -119,9 +111,12 @@ class _Headlines:
         if not ours <= {each for folders in past.record["artifacts"].values() for each in folders}:
             return []  # of an earlier run of this name
         told = headlines(past.found.estimates, run.method.measure.main_metric)
-        found = [text for text in told if text not in self._seen]
-        self._seen |= set(found)
-        return found
+        return [text for text in told if self._is_new(text)]
+
+    def _is_new(self, text: str) -> bool:
+        is_new = text not in self._seen
+        self._seen.add(text)
+        return is_new
 
 
 def _parts(branch: Branch) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """The numbers of a past run: as its results have them, and as its artifacts do."""
 
-import logging
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -9,6 +8,7 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.record import METRICS, file
@@ -19,7 +19,6 @@ from factsweep.pipeline.storage.stores.store import Store
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
 _WEIGHTED = ("bins",)
 _ROUNDING = 1e-9
-_LOG = logging.getLogger("factsweep")
 
 
 def metrics(store: Store, found: Record) -> pl.DataFrame:
@@ -38,7 +37,7 @@ def metrics(store: Store, found: Record) -> pl.DataFrame:
     except DamagedFileError:
         raise
     except InputError as error:  # removed to save room, or left behind when results were moved
-        _LOG.warning("%s is not held against the run's artifacts: %s", where, error)
+        LOG.warning("%s is not held against the run's artifacts: %s", where, error)
         return shown
     if not shown.equals(of_seeds(list(past.by_setting(branches).values()), "metrics")):
         raise DamagedFileError(f"{where} is not what the run's artifacts say{RERUN}")

@@ -1,6 +1,5 @@
 """Past runs: what was measured, by the folders of results, and where its artifacts are."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from factsweep.operators.names import check_apart, check_run, folded
 from factsweep.operators.wording import listed, suggestion
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits
@@ -21,7 +21,6 @@ from factsweep.pipeline.storage.sealed import RERUN
 from factsweep.pipeline.storage.stores.store import Store
 
 Record = Mapping[str, Any]
-_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def record(results: str, name: str) -> Record:
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
     if (written := found["run"]["name"]) != name:
-        _LOG.warning("%s/%s holds the results of the run %s.", results, name, written)
+        LOG.warning("%s/%s holds the results of the run %s.", results, name, written)
     return found
 
 

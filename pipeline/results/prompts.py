@@ -21,7 +21,8 @@ from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
 from factsweep.operators.prompts.tokens import messages
 from factsweep.operators.prompts.turns import listed
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Step, asking
+from factsweep.pipeline.execution.plan import asking
+from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.stages.expand import candidate_sets, with_text
 from factsweep.pipeline.stages.given import asked_name
 from factsweep.pipeline.storage import lease

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 import platform
 import socket
@@ -23,6 +22,7 @@ from factsweep.operators.wording import few
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.machine import processor, secrets
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
@@ -55,7 +55,6 @@ ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
-_LOG = logging.getLogger("factsweep")
 
 
 def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
@@ -97,7 +96,7 @@ def recorded(store: Store, plan: Plan) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except DamagedFileError as error:
-        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
+        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
         return {}
     return found if found.get("artifacts") == artifacts(plan) else {}
 

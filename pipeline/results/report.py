@@ -10,7 +10,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +32,7 @@ from factsweep.pipeline.costs.rates import place
 from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.metrics import of_seeds
@@ -56,7 +56,6 @@ from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"
-_LOG = logging.getLogger("factsweep")
 Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
@@ -73,7 +72,7 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         result = replace(result, n_tokens=_token_counter(plan))
     metrics, notes = result.tables["metrics"], doubts(branches)
     for each in notes:
-        _LOG.warning("%s", each)
+        LOG.warning("%s", each)
     found = _with_cost(shown(branches[0], result), branches[0].record)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
@@ -105,7 +104,7 @@ def _drop_stale(store: Store, *, exports: bool) -> None:
     if exports:
         stale += [f"{EXPORTS}/{name}" for name in store.files(EXPORTS)]
     for name in stale:
-        _LOG.info("%s is of earlier results, and removed", store.where(name))
+        LOG.info("%s is of earlier results, and removed", store.where(name))
         _drop(store, name)
 
 
@@ -114,7 +113,7 @@ def _put(store: Store, name: str, content: bytes) -> None:
     try:
         store.put(name, content)
     except DamagedFileError as error:
-        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
+        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
         store.put(name, content)
 
 
@@ -123,7 +122,7 @@ def _drop(store: Store, name: str) -> None:
     try:
         store.drop(name)
     except DamagedFileError as error:
-        _LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
+        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
 
 
 def folder(run: Run) -> Store:

@@ -23,7 +23,6 @@ A wrong judgement in 3 costs work, never a result: 1, 4 and 5 do not depend on t
 """
 
 import json
-import logging
 import os
 import re
 import socket
@@ -39,6 +38,7 @@ from uuid import uuid4
 from pydantic import Field, TypeAdapter, ValidationError
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage import manifest
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -46,7 +46,6 @@ EXPIRES_S = 60.0
 RENEW_S = 5.0
 _LOOK_S = 1.0
 Say = Callable[[str], None]
-_LOG = logging.getLogger("factsweep")
 
 
 class Clock(Protocol):
@@ -230,7 +229,7 @@ class Writer:
                 return
             except (InputError, OSError) as error:
                 self._is_cut_off = True
-                _LOG.warning("the lease could not be renewed (%s); trying again.", error)
+                LOG.warning("the lease could not be renewed (%s); trying again.", error)
 
     def check(self) -> None:
         """Say whether a lease is known to be lost.
@@ -244,14 +243,14 @@ class Writer:
     def end(self) -> None:
         """Give all leases back; a store that was just out of reach is not waited for again."""
         if self._is_cut_off:
-            _LOG.warning(
+            LOG.warning(
                 "the lease is not given back, since the store is out of reach; it runs out."
             )
             return
         try:
             self._store.drop(self._holder.heartbeat)
         except (InputError, OSError) as error:
-            _LOG.warning("the lease could not be given back (%s); it runs out by itself.", error)
+            LOG.warning("the lease could not be given back (%s); it runs out by itself.", error)
 
 
 class _Watch:

@@ -1,7 +1,6 @@
 """Tables and figures as files: Markdown, CSV and LaTeX, Parquet; PNG and SVG."""
 
 import io
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,13 @@ from factsweep.operators.tables.formats.csv import csv
 from factsweep.operators.tables.formats.latex import latex
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.lettering import save
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOG = logging.getLogger("factsweep")
 _LIST = "files.json"  # what a report wrote
 
 
@@ -89,7 +88,7 @@ def _figure_files(name: str, figure: "Figure") -> Iterator[tuple[str, bytes]]:
             lacking = save(figure, picture, format=kind, dpi=200, metadata=metadata)
         yield f"{name}.{kind}", picture.getvalue()
     if lacking:
-        _LOG.warning(
+        LOG.warning(
             "%s: no font of this machine has %s; install one, such as Noto Sans CJK. On the page "
             "the reader's browser has them.",
             name,

@@ -3,7 +3,6 @@
 What fails is named.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from factsweep.pipeline.estimates.estimate import estimate, is_answered
 from factsweep.pipeline.estimates.looks import as_budget
 from factsweep.pipeline.execution.asked import asked
 from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
 from factsweep.pipeline.studies import effort, ranking, side_by_side
@@ -24,8 +24,6 @@ from factsweep.pipeline.studies.packing import Job
 from factsweep.pipeline.studies.side_by_side import Errors, Piece
 from factsweep.pipeline.studies.study import Member, Study
 from factsweep.pipeline.studies.weights import Shelf
-
-_LOG = logging.getLogger("factsweep")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def ask(study: Study) -> list[Failed]:
         if not left:
             break
         budget = as_budget(share)
-        _LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
+        LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
         more = [replace(each, run=replace(each.run, budget=budget)) for each in left]
         failed += _asked(study, more)
     return failed
@@ -136,7 +134,7 @@ def _one_by_one(study: Study, members: Sequence[Member], part: Sequence[Member])
     for number, each in enumerate(members, 1):
         if each not in part:
             continue
-        _LOG.info("run %d of %d: %s", number, len(members), each.run.name)
+        LOG.info("run %d of %d: %s", number, len(members), each.run.name)
         bring = None if shelf is None else partial(_bring, shelf, study, members[number - 1 :][:2])
         if (found := _tried(study, each, bring)) is not None:
             failed.append(found)
@@ -157,7 +155,7 @@ def _tried(study: Study, member: Member, before: Callable[[], None] | None = Non
     except StoppedError:
         raise
     except FactsweepError as error:
-        _LOG.error("%s: %s The study goes on without it.", member.label, error)
+        LOG.error("%s: %s The study goes on without it.", member.label, error)
         return Failed(member.label, error)
     return None
 
@@ -225,7 +223,7 @@ def _compute(run: Run, others: Sequence[Run]) -> None:
     except FactsweepError as error:
         if not others:
             raise
-        _LOG.warning("%s: %s It is asked without the other adapters.", run.name, error)
+        LOG.warning("%s: %s It is asked without the other adapters.", run.name, error)
         compute(run)
 
 

@@ -21,7 +21,7 @@ from factsweep.operators.tables.runs import study as tables
 from factsweep.operators.tables.runs.busy import busy_figure, busy_table
 from factsweep.operators.tables.runs.study import POINTS
 from factsweep.pipeline.estimates import written as estimates
-from factsweep.pipeline.live import busy
+from factsweep.pipeline.live.journal import spans_of
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.reports.together import Together
 from factsweep.pipeline.results import past
@@ -82,7 +82,7 @@ def _languages(study: Study, names: Sequence[str]) -> Report:
 
 def _busy(study: Study) -> Report:
     """What the GPUs did that engines held; nothing where they held none."""
-    spans = pl.concat([busy.known(each.run) for each in study.members])
+    spans = pl.concat([spans_of(each.run) for each in study.members])
     if spans.is_empty():
         return Report({})
     label = {each.run.name: each.run.name.removeprefix(f"{study.name}/") for each in study.members}

@@ -5,7 +5,6 @@ free (`packing`), and one that dies takes nothing with it. What it writes to its
 shown behind the name of its run.
 """
 
-import logging
 import multiprocessing
 import os
 import signal
@@ -33,7 +32,6 @@ from factsweep.pipeline.studies.packing import Demand, Job, capacity, in_line, m
 
 _LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 120.0
-_LOG = logging.getLogger("factsweep")
 Errors = dict[str, FactsweepError]  # by the name of the run
 
 
@@ -58,7 +56,7 @@ def measured(pieces: Sequence[Piece]) -> Errors | None:
         StoppedError: the user asked to stop; the next time resumes.
     """
     run = pieces[0].runs[0]
-    with cluster.shared(run) as address, head.watched(address, lambda e: _LOG.error("%s", e)):
+    with cluster.shared(run) as address, head.watched(address, lambda e: logs.LOG.error("%s", e)):
         gpus = cluster.gpus_by_node()
         fit = [each.job for each in pieces if capacity(each.job, gpus) >= each.job.least]
         smallest = sorted(fit, key=lambda job: job.least * job.gpus)[:2]
@@ -88,7 +86,7 @@ def _packed(
                 n = engines[piece.job.name]
                 where = f"{count(n, 'engine')} of {piece.job.gpus:g} GPUs"
                 place = f"{len(fit) - len(line)} of {len(fit)}"
-                _LOG.info("run %s: %s, %s", place, piece.job.name, where)
+                logs.LOG.info("run %s: %s, %s", place, piece.job.name, where)
                 drivers.append(_Driver(piece, Share(address, n)))
                 continue
             connection.wait([each.says for each in drivers], timeout=_LOOK_EVERY_S)

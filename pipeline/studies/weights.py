@@ -5,7 +5,6 @@ else does: a list in the hub's cache says what studies fetched, and is written b
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +12,11 @@ from pathlib import Path
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs.hub import Missing, Repository, fetch
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.stores.store import Store
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")  # all else is small, and stays
 _LIST = "factsweep-fetched.json"
-_LOG = logging.getLogger("factsweep")
 
 
 class _NoRoomError(InputError):
@@ -54,7 +53,7 @@ class Shelf:
             coming = {str(path): n for path, n in missing if path.suffix in _WEIGHTS}
             self._make_room(_name(model), coming, in_use)
 
-        fetch(Repository(model.id, model.revision, "model"), _LOG.info, before=make_room)
+        fetch(Repository(model.id, model.revision, "model"), LOG.info, before=make_room)
 
     def _make_room(self, name: str, coming: Mapping[str, int], in_use: Model | None) -> None:
         store = Store(_cache())
@@ -63,7 +62,7 @@ class Shelf:
         room = self._gib * 2**30 - sum(coming.values())
         for old in [each for each in fetched if each not in kept]:
             if _bytes(fetched) > room:
-                _LOG.info("the weights of %s are deleted to make room for %s", old, name)
+                LOG.info("the weights of %s are deleted to make room for %s", old, name)
                 for path in fetched.pop(old):
                     _delete(Path(path))
         if _bytes(fetched) > room:

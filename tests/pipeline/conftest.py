@@ -27,7 +27,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.execution.step import timed
 from factsweep.pipeline.reports import report as several
 from factsweep.pipeline.results import report
 from factsweep.pipeline.run import measured

@@ -8,9 +8,9 @@ import polars as pl
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
-from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import block_by_block
+from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking.decode import decode

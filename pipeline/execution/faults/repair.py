@@ -1,17 +1,16 @@
 """repair: set aside what is damaged of a run, so that only that is computed anew."""
 
-import logging
 from collections import Counter
 from collections.abc import Mapping
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.manifest import Pin
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
-_LOG = logging.getLogger("factsweep")
 
 
 def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bool:
@@ -53,6 +52,6 @@ def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
     if renewed[name] > _MOST:
         raise DamagedFileError(finding.sentence, finding.name)
     aside = finding.set_aside()
-    _LOG.warning("%s Set aside as %s.", finding.sentence, artifact.store.where(aside))
+    LOG.warning("%s Set aside as %s.", finding.sentence, artifact.store.where(aside))
     if name == f"{artifact.folder}/recipe.json":
         artifact.begin()

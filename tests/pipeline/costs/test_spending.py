@@ -16,7 +16,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.spending import spent
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.timing import timed
+from factsweep.pipeline.execution.step import timed
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.run import run

@@ -270,19 +270,19 @@ def test_store_that_would_lose_or_double_work_is_named(
         (Refusing, "written and read", "Access Denied"),
     ]
     for kind, check, expected in worlds:
-        assert expected in state(stores.of_store("artifacts", kind(str(tmp_path))), check), check
+        assert expected in state(stores.checks(kind(str(tmp_path))), check), check
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(left) <= 1  # of the store that forgets one
     with monkeypatch.context() as world:
         world.setattr(stores.time, "perf_counter", lambda: clock[0])
         for kind, expected in {Store: "holds", Throttling: "warns: 0.0 ms a file of 8"}.items():
-            found = list(stores.of_store("artifacts", kind(str(tmp_path))))
+            found = list(stores.checks(kind(str(tmp_path))))
             assert state(found, "many at once").startswith(expected), kind
             assert state(found, "written and read").startswith("holds")
     monkeypatch.setattr(stores.time, "time", lambda: 0.0)
-    assert "warns" in state(stores.of_store("results", Store(str(tmp_path))), "clock")
+    assert "warns" in state(stores.checks(Store(str(tmp_path))), "clock")
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
-    assert "fails: 1 GB" in state(stores.of_store("results", Store(str(tmp_path))), "free")
+    assert "fails: 1 GB" in state(stores.checks(Store(str(tmp_path))), "free")
 
 
 def test_disk_without_room_for_what_the_run_will_write_is_named(
@@ -347,7 +347,7 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
     def answer(task: str | None, timeout: float) -> list[Finding]:
         if task is None:
             raise ray.exceptions.GetTimeoutError(f"{timeout}")
-        return [Finding.of("GPUs", "GPUs", task)]
+        return [Finding.of("GPUs", task)]
 
     monkeypatch.setattr(ray, "get", answer)
     for nodes, check, expected in worlds:
@@ -603,7 +603,7 @@ def test_role_of_one_prefix_holds_there_and_one_that_may_not_delete_is_named(
         failing = {
             prefix: {
                 each.check: each.found
-                for each in stores.of_store("artifacts", Store(f"s3://sweeps/{prefix}"))
+                for each in stores.checks(Store(f"s3://sweeps/{prefix}"))
                 if each.state == "fails"
             }
             for prefix in (*may, "others")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from factsweep.pipeline.execution.metrics import SHOWN, Metrics, Shown
+from factsweep.pipeline.execution.progress import SHOWN, Count, Metrics
 
 DASHBOARD = Path(__file__).parents[3] / "docker/grafana.json"
 COUNTS = {
@@ -46,9 +46,9 @@ EXPECTED = {
 }
 
 
-def exported(shown: Shown) -> str:
+def exported(shown: Count) -> str:
     """Its name in Prometheus."""
-    return f"ray_{shown.name}{'_total' if shown.grows else ''}"
+    return f"ray_{shown.metric}{'_total' if shown.grows else ''}"
 
 
 def test_dashboard_shows_what_is_exported_and_nothing_else() -> None:

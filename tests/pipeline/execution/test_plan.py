@@ -7,9 +7,9 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan, planned, settled
-from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.execution.step import check_planned
+from factsweep.pipeline.execution.work import paid, work
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.asking import answer
@@ -158,3 +158,8 @@ def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> N
         InputError, match=naming("software.engine", '"fake 1"', "→", '"fake 2"', "install")
     ):
         check_planned({"software": {**here, "engine": "fake 2"}}, branch.answers)
+
+
+def test_paid_answers_without_a_price_cost_nothing(finished: Plan) -> None:
+    assert finished.answered
+    assert paid(finished) == 0

@@ -18,8 +18,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.execution.faults.repair import settle
-from factsweep.pipeline.execution.made_of import check_inputs
 from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking import decode, remaining

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.execution import timing
 from factsweep.pipeline.execution.dag import Tasks, shares
-from factsweep.pipeline.execution.made_of import check_planned
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.step import check_planned, took
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_all_aside
 from tests.messages import naming
@@ -45,7 +44,7 @@ def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
     tasks = Tasks(step.check, fewest=0)
     step.run(None, tasks)
     assert matched.manifest().tables == before
-    assert timing.read(matched)["core_seconds"] > tasks.core_seconds > 0
+    assert took(matched)["core_seconds"] > tasks.core_seconds > 0
 
 
 def shared_out(sharing: Tasks) -> list[list[str]]:

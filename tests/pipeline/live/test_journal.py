@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from factsweep.operators.errors import DecodingError
 from factsweep.pipeline import run as running
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.machine import logs
@@ -25,6 +27,14 @@ from tests.pipeline.here import make_here
 Settings = Callable[..., Run]
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 SECRET = "hf_planted0123456789abcdefgh"
+SPAN = {
+    "engine": "e",
+    "node": "n",
+    "gpus": ["0", "1"],
+    "doing": "loading",
+    "began": 1.0,
+    "ended": 2.0,
+}
 
 
 def folder(settings: Run) -> Path:
@@ -165,6 +175,32 @@ def test_keep_hides_secrets(small_settings: Settings) -> None:
     assert path.read_text() == "Bearer [redacted]\nValueError: no memory"
 
 
+def test_journal_whose_folder_is_removed_meanwhile_begins_anew_there(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings()
+    with journal.kept(settings):
+        logs.LOG.info("before")
+        shutil.rmtree(folder(settings).parent)
+        for text in ("after", "and on"):
+            logs.LOG.info(text)
+    written = (folder(settings) / "run.log").read_text()
+    assert re.fullmatch(rf"{STAMP} INFO after\n{STAMP} INFO and on\n", written)
+
+
+def test_journal_that_is_full_is_set_aside(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_MOST_BYTES", 100)
+    settings = small_settings()
+    with journal.kept(settings):
+        for number in range(9):
+            logs.LOG.info("line %d, %s", number, "x" * 20)
+    names = ["run.log", *(f"run.log.{number}" for number in (1, 2, 3))]
+    assert sorted(path.name for path in folder(settings).iterdir()) == names
+    assert "line 8" in (folder(settings) / "run.log").read_text()
+
+
 def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_path: Path) -> None:
     settings = small_settings(f"results=file://{tmp_path}/there")
     for _ in range(2):
@@ -191,3 +227,15 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
     handler.close()
     assert store.get("run.log").count(b"line") == 4
+
+
+def test_keep_spans_adds_what_engines_did_each_time(tmp_path: Path) -> None:
+    run = load([f"results={tmp_path}", "run_name=sweep"])
+    journal.keep_spans(run, [], 8)
+    assert journal.spans_of(run).is_empty()
+    assert not (tmp_path / "sweep").exists()  # without GPUs nothing is written
+    journal.keep_spans(run, [SPAN], 8)
+    journal.keep_spans(run, [{**SPAN, "began": 5.0, "ended": 9.0}], 16)
+    found = journal.spans_of(run)
+    assert found["run"].to_list() == ["sweep", "sweep"]
+    assert found.select("began", "there").rows() == [(1.0, 8), (5.0, 16)]

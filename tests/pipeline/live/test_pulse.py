@@ -16,8 +16,8 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
     monkeypatch.setattr(pulse, "time", clock)
     monkeypatch.setattr(pulse, "write", lambda *given: written.append(given[-1]))
     run: Any = None
-    waiting = pulse.Waiting(run)
+    beat = pulse.Beat(run)
     for now, why in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
         clock.now = now
-        waiting.show(why)
+        beat.waits(why)
     assert written == ["one", "two", "two"]

@@ -21,8 +21,7 @@ from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.purse import paid
-from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.execution.work import paid, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.served import served

@@ -1,0 +1,110 @@
+"""A step of a plan: an artifact, what it is made of and how, and what making it took."""
+
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.asking.question import Question
+from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
+from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.sealed import digest
+
+_MADE_OF = "made_of"  # what an open artifact keeps of its inputs
+_COST = "cost.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """An artifact, the steps that it waits for, and how it is made.
+
+    `stage` computes and publishes it; null where engines answer `question` instead.
+    """
+
+    artifact: Artifact
+    after: tuple["Step", ...]
+    stage: Stage | None
+    question: Question | None = None
+
+    def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
+        """Make the artifact, unless it is complete, and note what it took.
+
+        `sharing` is how its parts are shared out, if it has any; null: this process makes all.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
+        """
+        assert self.stage is not None, "engines are asked"
+        if not self.artifact.is_complete():
+            artifact = replace(self.artifact, lease=lease)
+            self.check()
+            check_inputs(artifact, [each.artifact for each in self.after])
+            sharing = sharing or Alone()
+            with timed(artifact, sharing):
+                if isinstance(self.stage, Shared):
+                    self.stage.make_shared(artifact, sharing)
+                else:
+                    self.stage.make(artifact)
+
+    def check(self) -> None:
+        """Refuse to make the artifact of something else than was planned.
+
+        Raises:
+            InputError: it names what differs on this machine.
+        """
+        assert self.stage is not None, "engines are asked"
+        check_planned(self.stage.recipe.fields, self.artifact)
+
+
+def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
+    """Refuse to make an artifact of what it is not named after: another machine may have others.
+
+    Raises:
+        InputError: it names what differs; `here` are fields of its recipe as they are here.
+    """
+    planned = {name: artifact.recipe.fields.get(name) for name in here}
+    for line in differences(planned, here):
+        raise InputError(
+            f"{socket.gethostname()} differs from the machine that planned "
+            f"{artifact.store.where(artifact.folder)} ({line}); install the same versions on every "
+            "machine, then run again."
+        )
+
+
+def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
+    """Set aside the shards of an open artifact that were made of other inputs than are there."""
+    made_of = digest([each.manifest().pin.digest for each in inputs])
+    if artifact.settled(_MADE_OF, made_of) != made_of:
+        set_all_aside(artifact)
+        set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
+        artifact.settled(_MADE_OF, made_of)
+
+
+@contextmanager
+def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
+    """Note in the artifact what making it took, in this process and where it was shared out."""
+    began, busy = time.monotonic(), time.process_time()
+    yield
+    content = {
+        "hardware": processor.cpu(),
+        "seconds": time.monotonic() - began,
+        "core_seconds": time.process_time() - busy + sharing.core_seconds,
+    }
+    artifact.put_note(_COST, content)
+
+
+def took(artifact: Artifact) -> dict[str, Any]:
+    """What making an artifact without an engine took: hardware, seconds, core_seconds.
+
+    Raises:
+        FileNotFoundError: it was not noted.
+        DamagedFileError: the note is not what was written.
+    """
+    return artifact.note(_COST)
