@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import polars as pl
@@ -10,12 +11,12 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results.pairs import setting_of
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
@@ -79,13 +80,7 @@ def controls(plan: Plan) -> dict[str, Earlier]:
     run = plan.run
     if run.control is None:
         return {}
-    name, _, title = run.control.partition(":")
-    found = {each.setting: each for each in past.branches(run.results, [_full(run, name)])}
-    if title and title not in found:
-        meant = suggestion(title, found)
-        raise InputError(f"{name} has no setting {title}; it has {', '.join(found)}.{meant}")
-    if title:
-        found = {title: found[title]}
+    found = setting_of(run.control, partial(_full, run))
     return {each.title: Earlier(run.control, _same(run, each, found)) for each in plan.branches}
 
 
@@ -115,18 +110,18 @@ def estimated_setting(
     )
 
 
-def _full(run: Run, name: str) -> str:
-    """The name of a run, if it was asked all of its prompts."""
+def _full(run: Run, name: str) -> Mapping[str, PastBranch]:
+    """The settings of a run by title, if it was asked all of its prompts."""
     store = Store(f"{run.results.rstrip('/')}/{name}")
     if not store.exists(record.NAME) and store.exists(record.ESTIMATES[0]):
         raise InputError(
             f"control={run.control}: {store.where()} has estimates alone, and a control has "
             "answers to all prompts; run it without budget=, or name another."
         )
-    return name
+    return past.by_title(run.results, name)
 
 
-def _same(run: Run, branch: Branch, earlier: dict[str, PastBranch]) -> PastBranch:
+def _same(run: Run, branch: Branch, earlier: Mapping[str, PastBranch]) -> PastBranch:
     """The setting that asked what a setting asks; else the one of its name, or the only one."""
     for each in earlier.values():
         if each.artifacts["prompts"].folder == branch.prompts.folder:

@@ -11,7 +11,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.execution import asked
 from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 
 NO_BASELINE = (
@@ -44,16 +43,9 @@ def controlled(run: Run, baseline: str, before: Mapping[str, PastBranch]) -> Run
     return replace(run, control=baseline) if same else run
 
 
-def settings(run: Run) -> dict[str, PastBranch]:
-    """The settings that a night's run has measured, by name."""
-    if run.budget is not None:
-        return written.read(run.results, run.name).branches
-    return {branch.setting: branch for branch in past.branches(run.results, [run.name])}
-
-
 def marks(run: Run) -> dict[str, str | None]:
     """The settings that a night's run has measured, and of what part of the prompts; null: all."""
     if run.budget is None:
-        return dict.fromkeys(settings(run))
+        return dict.fromkeys(written.settings(run.results, run.name))
     found = written.read(run.results, run.name)
     return {title: found.mark(title) for title in found.branches}

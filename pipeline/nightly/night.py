@@ -16,7 +16,7 @@ from pydantic import Field
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
-from factsweep.operators.metrics.comparing.verdict import Outcome
+from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.cluster import Cpus
@@ -29,6 +29,7 @@ from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.estimates import night as asked_in_part
 from factsweep.pipeline.estimates.estimate import estimate
+from factsweep.pipeline.estimates.written import settings
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.nightly.baseline import Baseline
 from factsweep.pipeline.reports import compare_estimates
@@ -50,7 +51,6 @@ EXIT_CODES: dict[Outcome, int] = {
     "not enough evidence": 4,
     "regression": 3,
 }
-_WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
 # What a nightly measures: software that may change answers, or how they are matched.
 _SOFTWARE = (
     *(f"{ability.answers} software." for ability in ABILITIES),
@@ -201,7 +201,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     found = Night(
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
-        outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
+        outcome=next((each for each in WORST_FIRST if each in outcomes), "no change"),
         baseline=accepted[0] if accepted else None,
         changed=tuple(dict.fromkeys(line for pair in pairs if pair for line in _changed(pair))),
         settings=tuple(judged),
@@ -249,7 +249,7 @@ def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair | None:
     if against is None:
         return None
     before = baseline.settings(accepted[0], against, run.results)
-    return _Pair(run, asked_in_part.settings(run), against, before)
+    return _Pair(run, settings(run.results, run.name), against, before)
 
 
 def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:

@@ -5,6 +5,7 @@ What is compared are the numbers that the two full runs would give, as far as th
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -43,7 +44,7 @@ def compared(
         InputError: there is nothing to pair, or two differ in more than the model and how they were
             asked, and not `anyway`.
     """
-    ours, theirs = (_sides(each, results) for each in (first, second))
+    ours, theirs = (setting_of(each, partial(_sides, results)) for each in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
         pair = paired(one.branch, other.branch)
         if pair.departures and not anyway:
@@ -102,18 +103,15 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
     return None if sampling is None else sampling.paired
 
 
-def _sides(text: str, results: str) -> Mapping[str, _Side]:
-    """The settings that RUN or RUN:SETTING stands for, by title."""
-    run = text.partition(":")[0]
-    if written.is_estimate(results, run):
-        part = written.read(results, run)
-        found = {
-            title: _Side(each, part.of(title), part.mark(title))
-            for title, each in part.branches.items()
-        }
-    else:
-        found = {each.setting: _whole(each) for each in past.branches(results, [run])}
-    return setting_of(text, found)
+def _sides(results: str, run: str) -> Mapping[str, _Side]:
+    """The settings of a run, by title."""
+    if not written.is_estimate(results, run):
+        return {title: _whole(each) for title, each in past.by_title(results, run).items()}
+    part = written.read(results, run)
+    return {
+        title: _Side(each, part.of(title), part.mark(title))
+        for title, each in part.branches.items()
+    }
 
 
 def _whole(branch: PastBranch) -> _Side:
