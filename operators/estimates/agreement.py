@@ -7,15 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    exactly,
-    summed,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.groups import summed
+from factsweep.operators.estimates.intervals import Estimated, exactly, share_interval
 from factsweep.operators.estimates.means import of_both_stages
-from factsweep.operators.estimates.shares import share_interval
 from factsweep.operators.matching.lemmas import contains
 from factsweep.operators.metrics.belief.consist import By
 

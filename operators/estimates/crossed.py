@@ -2,43 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-class Estimated(NamedTuple):
-    """A number of the full run with its 95 % interval; where there is none, `why` says why."""
-
-    value: float | None
-    full_low: float | None
-    full_high: float | None
-    why: str | None = None
-
-    @property
-    def width(self) -> float | None:
-        """How wide the interval is; null where there is none."""
-        if self.full_low is None or self.full_high is None:
-            return None
-        return self.full_high - self.full_low
-
-
-def exactly(value: float) -> Estimated:
-    """A number that is known, since all prompts were asked."""
-    return Estimated(value, value, value)
-
-
-def within_bounds(value: float, half: float) -> Estimated:
-    """A share of the full run, which is between 0 and 1 wherever its interval would reach.
-
-    >>> within_bounds(0.25, 0.5)
-    Estimated(value=0.25, full_low=0.0, full_high=0.75, why=None)
-    """
-    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
 
 
 @dataclass(frozen=True)
@@ -154,36 +123,3 @@ class Crossed:
         """Within what facts stand for each other: relations, or the whole set."""
         asked = np.bincount(self.relation, self.is_asked)
         return self.relation if (asked >= 2).all() else np.zeros_like(self.relation)
-
-
-def summed(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
-    """The sum of the values of each group, numbered from 0; of `n` groups at least."""
-    return np.bincount(group, values, n).astype(np.float64)
-
-
-def group_means(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
-    """The mean of the values of each group, numbered from 0; of an empty one 0."""
-    means: FloatArray = summed(group, values, n) / np.maximum(1, np.bincount(group, minlength=n))
-    return means
-
-
-def centred(group: IntArray, values: FloatArray) -> FloatArray:
-    """The values less the mean of their group."""
-    return values - group_means(group, values)[group]
-
-
-def spread(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
-    """The variance of each group's values (divisor n − 1), numbered from 0; 0 of a single one.
-
-    It is half the mean squared difference of two of them.
-    """
-    squares = summed(group, centred(group, values) ** 2, n)
-    variance: FloatArray = squares / np.maximum(1, np.bincount(group, minlength=n) - 1)
-    return variance
-
-
-def half_width(variance: float, degrees: float, error: float = 0.05) -> float:
-    """Half of an interval, by default of 95 %; Student's, of the variance's degrees of freedom."""
-    from scipy.stats import t
-
-    return float(t.isf(error / 2, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))

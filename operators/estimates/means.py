@@ -4,23 +4,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    exactly,
-    half_width,
-    spread,
-    summed,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import (
     Components,
     components,
     template_level,
 )
 from factsweep.operators.estimates.fluctuations.templates import FEW
-from factsweep.operators.estimates.shares import share_interval
+from factsweep.operators.estimates.groups import spread, summed
+from factsweep.operators.estimates.intervals import (
+    Estimated,
+    exactly,
+    half_width,
+    share_interval,
+    within_bounds,
+)
 
 
 def within_variance(

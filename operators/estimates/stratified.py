@@ -10,16 +10,9 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.controls.control import N_FOLDS, foreseen
-from factsweep.operators.estimates.crossed import (
-    Estimated,
-    FloatArray,
-    IntArray,
-    centred,
-    group_means,
-    half_width,
-    within_bounds,
-)
-from factsweep.operators.estimates.shares import unseen
+from factsweep.operators.estimates.crossed import FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means
+from factsweep.operators.estimates.intervals import Estimated, half_width, unseen, within_bounds
 from factsweep.operators.seeds import generator
 
 By = Literal["relation", "query"]

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
+from factsweep.pipeline.estimates.answers import Earlier, Estimates, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
@@ -23,36 +22,6 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.stores.store import Store
 
 _LOG = logging.getLogger("factsweep")
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """A setting of an earlier run, as the control of one of a run; `name` as in `control=`."""
-
-    name: str
-    branch: PastBranch
-
-    @property
-    def matched(self) -> Artifact:
-        """Its matched answers."""
-        return self.branch.artifacts["matched"]
-
-    def answers(self, relation_id: str) -> pl.DataFrame:
-        """Its matched answers to all prompts of a relation."""
-        return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
-
-    def check_prompts(self, prompts: Artifact) -> None:
-        """Refuse a run of other prompts.
-
-        Raises:
-            InputError: it was asked others than these.
-        """
-        theirs = self.branch.artifacts["prompts"]
-        if theirs.folder == prompts.folder:
-            return
-        for shard in prompts.shards("ranked"):
-            if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
-                raise _other(self.name, self.branch.setting)
 
 
 class Named(NamedTuple):
@@ -98,16 +67,25 @@ def estimated_setting(
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)
     assert asked is not None
-    given, earlier = None, named.control.get(branch.title)
+    earlier = named.control.get(branch.title)
     if earlier is not None:
-        earlier.check_prompts(branch.prompts)
-        given = Given(earlier.matched.folder, earlier.answers)
+        _check_prompts(earlier, branch.prompts)
     whose = names(run, branch)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
     again = list(answered_again(branch, named.beside[branch.title]))
     return estimated(
-        match, asked, whose, failed, of=run, setting=branch.setting, control=given, beside=again
+        match, asked, whose, failed, of=run, setting=branch.setting, control=earlier, beside=again
     )
+
+
+def _check_prompts(earlier: Earlier, prompts: Artifact) -> None:
+    """Refuse a run of other prompts."""
+    theirs = earlier.branch.artifacts["prompts"]
+    if theirs.folder == prompts.folder:
+        return
+    for shard in prompts.shards("ranked"):
+        if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
+            raise _other(earlier.name, earlier.branch.setting)
 
 
 def _full(run: Run, name: str) -> Mapping[str, PastBranch]:

@@ -213,14 +213,11 @@ def _title(rows: pl.DataFrame) -> str:
 
 def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
     """The estimates of each setting, with where their variance comes from."""
-    for key, rows in of.found.estimates.group_by("setting", "variant", maintain_order=True):
+    asked = ["setting", "variant"]
+    for _, rows in of.found.estimates.group_by(asked, maintain_order=True):
         part = f"{tables.asked(rows)} of the prompts"
         name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
-        same = [
-            pl.col(n).eq_missing(pl.lit(v))
-            for n, v in zip(("setting", "variant"), key, strict=True)
-        ]
-        variance = of.found.variance.filter(same)
+        variance = of.found.variance.join(rows, on=asked, how="semi", nulls_equal=True)
         yield EstimatedSetting(
             f"{name}, from {part}",
             grid(tables.numbers_table(rows), "estimates", name),

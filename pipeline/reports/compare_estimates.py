@@ -59,14 +59,10 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
     main = METHODS[pair.first.method].measure.main_metric
     noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
     verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
-    asked = zip(pair.names, (one.mark, other.mark), strict=True)
-    names = tuple(f"{name} ({mark})" if mark else name for name, mark in asked)
+    marked = list(zip(pair.names, (one.mark, other.mark), strict=True))
+    names = tuple(f"{name} ({mark})" if mark else name for name, mark in marked)
     written = {"headline": tables.compared(found, names[0], names[1])}
-    told = [
-        f"{name} is an {mark}"
-        for name, mark in zip(pair.names, (one.mark, other.mark), strict=True)
-        if mark
-    ]
+    told = [f"{name} is an {mark}" for name, mark in marked if mark]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
     report = Report(written, raw={"comparison": found})
     return Compared(pair, sentence, report, verdict, is_estimate=True)
@@ -80,16 +76,9 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     first, second = (written.answers(each.branch) for each in (one, other))
     crossed = one.branch.artifacts["chosen"].read("crossed", "all")
     rows = pairing(crossed, first, second, 0.05)
-    known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
-    has = pl.col("difference").is_not_null()
-    return known.select(
-        *found.columns[:3],
-        *(
-            pl.when(has).then(pl.coalesce(f"{name}_paired", name)).otherwise(name).alias(name)
-            for name in found.columns[3:]
-        ),
-    )
+    known = rows.join(found.drop_nulls("difference"), on="metric", how="semi")
+    return found.update(known, on="metric")
 
 
 def _pairing(one: _Side, other: _Side) -> Paired | None:

@@ -42,14 +42,9 @@ from factsweep.operators.estimates.controls.control import (
     foreseen,
     of_unseen,
 )
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    FloatArray,
-    centred,
-    half_width,
-    summed,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.groups import centred, summed
+from factsweep.operators.estimates.intervals import half_width, within_bounds
 from factsweep.operators.estimates.means import of_both_stages
 from factsweep.operators.seeds import generator
 

@@ -31,16 +31,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    centred,
-    exactly,
-    group_means,
-    summed,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means, summed
+from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import measured
 from factsweep.operators.seeds import generator
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray, summed
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.templates import FEW, Fits, differences, fitted
+from factsweep.operators.estimates.groups import summed
 
 APART = "the templates of some relations were not yet compared with each other"
 

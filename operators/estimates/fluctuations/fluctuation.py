@@ -5,17 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    group_means,
-    half_width,
-    spread,
-    summed,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
 from factsweep.operators.estimates.fluctuations.components import (
     APART,
@@ -23,7 +13,8 @@ from factsweep.operators.estimates.fluctuations.components import (
     compared,
     own_noise,
 )
-from factsweep.operators.estimates.shares import UNSEEN
+from factsweep.operators.estimates.groups import group_means, spread, summed
+from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width, within_bounds
 from factsweep.operators.seeds import generator
 
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
@@ -92,7 +83,7 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
 
 
 def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
-    """The noise of the events that were not seen, as many in all as of a share (`shares.py`)."""
+    """The noise of the events that were not seen, as many in all as of a share (`intervals.py`)."""
     more: FloatArray = found.fits.each[relation].inverse * (
         UNSEEN * sample.left / max(1.0, found.degrees)
     )

@@ -13,15 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    exactly,
-    half_width,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
 from factsweep.operators.estimates.fluctuations.beta_binomial import any_right, correlation, shape
 from factsweep.operators.estimates.fluctuations.components import (
@@ -32,6 +24,7 @@ from factsweep.operators.estimates.fluctuations.components import (
 from factsweep.operators.estimates.fluctuations.fluctuation import told_apart
 from factsweep.operators.estimates.fluctuations.templates import Fits
 from factsweep.operators.estimates.fluctuations.templates import fitted as effects_of
+from factsweep.operators.estimates.intervals import Estimated, exactly, half_width, within_bounds
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.seeds import generator
 

@@ -15,14 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    FloatArray,
-    IntArray,
-    centred,
-    group_means,
-    summed,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means, summed
 
 # Below this many degrees of freedom a relation's residual leans on that of all.
 FEW = 20.0

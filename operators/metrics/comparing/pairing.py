@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self, get_args
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import count
 
 # What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
 Unit = Literal["prompt", "fact"]
@@ -54,14 +55,14 @@ first, 18 of the second'
         '13 facts, paired by fact, with 72 prompts in the first and 36 in the second; not paired: \
 0 facts of the first, 1 of the second'
         """
-        paired = f"{_counted(self.facts, 'fact')}, paired by fact"
+        paired = f"{count(self.facts, 'fact')}, paired by fact"
         if unit == "prompt":
-            paired = f"{_counted(self.prompts, 'prompt')} of {paired}, template and name"
+            paired = f"{count(self.prompts, 'prompt')} of {paired}, template and name"
         else:
-            own = _counted(self.own, "prompt")
+            own = count(self.own, "prompt")
             paired = f"{paired}, with {own} in the first and {self.other:,} in the second"
         alone, rest = self._alone(unit)
-        first = _counted(alone, unit)
+        first = count(alone, unit)
         return f"{paired}; not paired: {first} of the first, {rest:,} of the second"
 
 
@@ -115,7 +116,3 @@ def unit_of(first: pl.DataFrame, second: pl.DataFrame) -> Unit:
     """
     prompts, facts = (in_both(first, second, unit)[0].select(FACT) for unit in get_args(Unit))
     return "prompt" if prompts.n_unique() == facts.n_unique() else "fact"
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'s' * (n != 1)}"
