@@ -25,6 +25,9 @@ def spread(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
     """The variance of each group's values (divisor n − 1), numbered from 0; 0 of a single one.
 
     It is half the mean squared difference of two of them.
+
+    >>> spread(np.array([0, 0, 1]), np.array([1.0, 0.0, 1.0])).tolist()
+    [0.5, 0.0]
     """
     squares = summed(group, centred(group, values) ** 2, n)
     variance: FloatArray = squares / np.maximum(1, np.bincount(group, minlength=n) - 1)

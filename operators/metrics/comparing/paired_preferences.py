@@ -6,7 +6,7 @@ Every table here can be made relation by relation and put together (`pl.concat`)
 import polars as pl
 
 from factsweep.operators.metrics.comparing.paired_terms import PAIRED, terms
-from factsweep.operators.metrics.comparing.pairing import FACT, Unit, in_both
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit, check_prompts, in_both
 from factsweep.operators.metrics.distractors import distractors
 from factsweep.operators.metrics.distractors.preference import (
     AGGREGATIONS,
@@ -33,6 +33,7 @@ def paired_preferences(
     Raises:
         InputError: a prompt stands twice in a run.
     """
+    check_prompts(first, second)
     runs = in_both(first, second, unit)
     shared = [n for n in numbers(runs[0]) if n in numbers(runs[1])]
     found = [_terms(*runs, aggregation, n, unit) for n in shared for aggregation in AGGREGATIONS]

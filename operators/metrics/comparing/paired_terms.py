@@ -11,7 +11,7 @@ import polars as pl
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import template_hits
-from factsweep.operators.metrics.comparing.pairing import FACT, Unit, in_both
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit, check_prompts, in_both
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.schemas import schema
 
@@ -49,6 +49,7 @@ def paired_terms(
     Raises:
         InputError: a prompt stands twice in a run.
     """
+    check_prompts(first, second)
     columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
     runs = in_both(first.select(columns), second.select(columns), unit)
     values = {
@@ -85,6 +86,7 @@ def paired_calibration_terms(
     >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
     [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
+    check_prompts(first, second)
     columns = ("prompt_id", *FACT, "confidence", "correct")
     runs = in_both(first.select(columns), second.select(columns), unit)
     values = {"gap": _summed(_gap(), unit), "squared": _summed(_squared_gap(), unit)}

@@ -81,7 +81,14 @@ def shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
 def in_both(
     first: pl.DataFrame, second: pl.DataFrame, unit: Unit
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of each run that count: of the prompts of both, or of the facts of both (`unit`).
+    """The rows of each run that count: of the prompts of both, or of the facts of both (`unit`)."""
+    on = ("prompt_id",) if unit == "prompt" else FACT
+    one, other = (each.with_columns(pl.col(on).cast(pl.String)) for each in (first, second))
+    return one.join(other, on=on, how="semi"), other.join(one, on=on, how="semi")
+
+
+def check_prompts(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    """Refuse runs that cannot be paired by prompts.
 
     Raises:
         InputError: a prompt stands twice in a run.
@@ -89,9 +96,6 @@ def in_both(
     for name, run in {"first": first, "second": second}.items():
         if run["prompt_id"].is_duplicated().any():
             raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    on = ("prompt_id",) if unit == "prompt" else FACT
-    one, other = (each.with_columns(pl.col(on).cast(pl.String)) for each in (first, second))
-    return one.join(other, on=on, how="semi"), other.join(one, on=on, how="semi")
 
 
 def unit_between(
